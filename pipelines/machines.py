@@ -73,6 +73,8 @@ def idle(params: Params, step: str) -> str | None:
     """Return why an accelerator of a step would stand idle; None where it is used."""
     if step not in GPU_USERS:
         return f"which this step cannot use; those that can are {', '.join(GPU_USERS)}."
+    if step == "annotate" and any(getattr(voter.section, "serve", None) for voter in params.annotate.all_voters):
+        return None  # vLLM is served on all of them
     key = device_key(params, step)
     if key is None:
         return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."

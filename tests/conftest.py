@@ -16,6 +16,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 import laurel.envs
+from browser import PROGRAM, Browser
 from installed import install_examples
 from tiny_project import UNTRACKED, Project, make_repository
 
@@ -114,3 +115,13 @@ def rewarded(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project.create(tmp_path_factory.mktemp("rewarded") / "p", changes)
     project.run("collect", "caption", "annotate", "train-reward")
     return project
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser that all tests of a session share; none is needed where there is none."""
+    if PROGRAM is None:
+        pytest.skip("Chromium is not installed")
+    found = Browser(tmp_path_factory.mktemp("browser"))
+    yield found
+    found.close()

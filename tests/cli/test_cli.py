@@ -6,12 +6,10 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -49,11 +47,6 @@ HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "p
 HEAVY |= {"jinja2"}
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.create(tmp_path / "p", {**UNTRACKED, "env.backend": "gymnasium", "collect.steps": 60})
-
-
 Refused = Callable[..., str]
 
 
@@ -80,25 +73,46 @@ def test_inputs_are_made_by_the_stages_that_manifests_name() -> None:
 
 
 # -- help -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_is_light_and_has_an_example(tmp_path: Path, command: list[str]) -> None:
+HELP = """
+import contextlib, io, json, sys
+from laurel.cli.app import main
+
+found = []
+for command in json.loads(sys.argv[1]):
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        main([*command, "--help"])
+    found.append((command, told.getvalue(), sorted(sys.modules)))
+print(json.dumps(found))
+"""
+
+
+def heavy(modules: Iterable[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules} & HEAVY
+
+
+def test_help_is_light_and_has_an_example(tmp_path: Path) -> None:
+    """Of each command, in one process: what one imports, the later ones have as well, so the first is named."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "laurel", *command, "--help"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
-    assert "laurel" in imported
-    assert imported & HEAVY == set()
-    assert f"\n  laurel {' '.join(command)}" in done.stdout if command else "laurel collect --help" in done.stdout
+        [sys.executable, "-c", HELP, json.dumps(COMMANDS)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    for command, told, modules in json.loads(done.stdout):
+        assert "laurel.cli.app" in modules
+        assert heavy(modules) == set(), command
+        assert f"\n  laurel {' '.join(command)}" in told if command else "laurel collect --help" in told
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_importtime_check_sees_heavy_imports() -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", "import laurel.params"], capture_output=True, text=True, check=True
-    )
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
-    assert {"pydantic", "yaml"} <= imported & HEAVY
+def test_a_process_of_the_command_line_is_light() -> None:
+    """From its first import; that of `laurel.params` shows that heavy ones are seen."""
+
+    def imported(*command: str) -> set[str]:
+        python = [sys.executable, "-X", "importtime", *command]
+        done = subprocess.run(python, capture_output=True, text=True, check=True)
+        return heavy(line.rpartition("|")[2].strip() for line in done.stderr.splitlines())
+
+    assert imported("-m", "laurel", "--help") == set()
+    assert {"pydantic", "yaml"} <= imported("-c", "import laurel.params")
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
@@ -233,64 +247,6 @@ def test_a_defect_keeps_its_traceback(project: Project, monkeypatch: pytest.Monk
     monkeypatch.setattr("laurel.stages.collect.run", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["collect"])
-
-
-# -- stopping -------------------------------------------------------------------------------------
-def interrupt(project: Project, stage: str, when: Callable[[], bool], after: float) -> tuple[int, str]:
-    """Press Ctrl-C some time after a condition holds; return the exit code, and what was said."""
-    process = project.start(stage)
-    deadline = time.monotonic() + 180
-    while not when() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(after)
-    assert process.poll() is None, process.communicate()
-    for _ in range(12):
-        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
-        try:
-            _, said = process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            continue  # a library has swallowed it in the midst of its import: press again
-        code = 130 if process.returncode == -signal.SIGINT else process.returncode  # a shell makes them the same
-        return code, said
-    os.killpg(process.pid, signal.SIGKILL)
-    return pytest.fail(f"Ctrl-C does not end laurel {stage}: {process.communicate()}")
-
-
-def test_ctrl_c_in_collect(project: Project) -> None:
-    project.change({"collect.steps": 10**8})
-    data = project.path / "data"
-    code, said = interrupt(project, "collect", lambda: any(data.glob(".*.partial")), 0.3)
-    assert code == 130
-    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
-    assert [path.name for path in data.iterdir()] == [".trajectories.lock"]
-
-
-def test_ctrl_c_while_packages_are_imported(project: Project) -> None:
-    """Of which one takes long: a file in the working directory that stands for it."""
-    (project.path / "pydantic.py").write_text("import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)")
-    code, said = interrupt(project, "collect", lambda: (project.path / "begun").exists(), 0.0)
-    assert (code, said) == (130, "laurel: stopped. Run the same command again to go on.\n")
-    assert not (project.path / "data").exists()
-
-
-def test_ctrl_c_in_train_agents(project: Project, finished: Project) -> None:
-    finished.copy(project.path, {**UNTRACKED, "agent.steps": 10**6}, without=["train-agents"])
-    data = project.path / "data"
-    code, said = interrupt(
-        project, "train-agents", lambda: any(data.glob(".agents.*.partial/*/seed-*/state.json")), 0.1
-    )
-    assert code == 130
-    assert "Traceback" not in said
-    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
-    project.wait_until_left()
-    assert not project.output("train-agents").exists()
-
-
-def test_ctrl_c_while_workers_start(project: Project, finished: Project) -> None:
-    finished.copy(project.path, {**UNTRACKED, "agent.steps": 10**6}, without=["train-agents"])
-    code, said = interrupt(project, "train-agents", lambda: any((project.path / "data").glob(".agents.*.partial")), 1.0)
-    assert code == 130
-    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
 
 
 # -- what is there --------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import save_policy
 from laurel.cli.app import main
 from laurel.envs import adapter_for
+from laurel.evaluation.performance import _why_unfit
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
 from tiny_project import Project
@@ -197,16 +198,20 @@ def test_in_a_terminal(stage: Path) -> None:
     assert re.search(r"\x1b\[\d+A\r\x1b\[J", text), "drawn over the last one"
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"NO_COLOR": "1"}, "NO_COLOR is set"),
-        ({"TERM": "dumb"}, r"the terminal is a dumb one \(TERM\)"),
-        ({"COLUMNS": "30"}, "the terminal is smaller than 40 columns and 10 lines"),
-    ],
-)
-def test_a_terminal_that_cannot_draw_is_told_in_words_and_why(stage: Path, changes: dict[str, str], why: str) -> None:
-    text = in_terminal(stage, **changes)
-    assert re.search(rf"laurel: only text is shown, because {why}\.", text)
+def test_a_terminal_that_cannot_draw_is_told_in_words_and_why(stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = in_terminal(stage, NO_COLOR="1")
+    assert re.search(r"laurel: only text is shown, because NO_COLOR is set\.", text)
     assert "step 1: " in text
     assert "\x1b" not in text
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "90", "LINES": "30"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert _why_unfit() is None
+    for name, value, why in (
+        ("TERM", "dumb", "the terminal is a dumb one (TERM)"),
+        ("COLUMNS", "30", "the terminal is smaller than 40 columns and 10 lines"),
+    ):
+        monkeypatch.setenv(name, value)
+        assert _why_unfit() == why

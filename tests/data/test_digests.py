@@ -23,6 +23,7 @@ from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
 from laurel.rewards.model import RewardModel
 from laurel.rewards.normalizer import Normalizer
+from laurel.rewards.text import TextReward
 
 
 def write(output: Path, text: str = "one", stage: str = "collect", inputs: dict[str, Path] | None = None) -> None:
@@ -190,3 +191,14 @@ def test_zeroed_weights_of_a_reward_model(tmp_path: Path) -> None:
     model.save(tmp_path / "reward")
     with pytest.raises(DataError, match=r"reward.*: (holds other files than|is not what) laurel train-reward wrote"):
         RewardModel.load(tmp_path / "reward")
+
+
+def test_zeroed_weights_of_a_reward_model_of_texts(tmp_path: Path) -> None:
+    """As `laurel reward fit` writes it, which score and serve read by themselves."""
+    made = TextReward("encoder", "head", Normalizer(0.0, 1.0, (0.0,) * 101), np.ones(2))
+    with output_directory(tmp_path / "reward", stage="reward fit", params={}) as out:
+        made.save(out.path)
+    TextReward.load(tmp_path / "reward")
+    TextReward("encoder", "head", made.normalizer, np.zeros(2)).save(tmp_path / "reward")
+    with pytest.raises(DataError, match=r"reward.*: (holds other files than|is not what) laurel reward fit wrote"):
+        TextReward.load(tmp_path / "reward")

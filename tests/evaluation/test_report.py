@@ -8,9 +8,11 @@ import pytest
 import yaml
 from PIL import Image
 
+from browser import FAULTS, Browser
 from known_arms import KNOWN
 from laurel.data.directory import RUN_PAGE
 from laurel.evaluation import plots
+from laurel.evaluation.animation import write_webp
 from laurel.evaluation.hacking import Earner, Episode, Hacked, Period
 from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
@@ -152,7 +154,7 @@ def test_page_is_whole_and_needs_nothing_beside_it(content):
     assert {source for source in page.sources if not source.startswith(("data:", "#"))} == {RUN_PAGE}, "a link"
     assert "Laurel 1.2 commit abc of 2026-01-02 A <CPU>, AVX2 date and duration: run.html beside this page" in page.text
     assert not re.search(r"url\((?!#)", html)
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 7
     encoded = base64.b64encode(content.animation.read_bytes()).decode()
     assert f"data:image/webp;base64,{encoded}" in page.sources
 
@@ -352,7 +354,7 @@ def test_on_a_narrow_screen_each_figure_keeps_the_head_of_its_column(content):
         assert rows
         assert all(row == heads for row in rows)
     printed = html[html.index("@media print") : html.index("</style>")]
-    assert re.findall(r"([^{};]*){[^}]*display: none", printed) == [" .chips, .filters "]
+    assert re.findall(r"([^{};]*){[^}]*display: none", printed) == [" .chips, .filters, .scales, .player, .readout "]
 
 
 def test_figures_take_the_colours_of_the_page(content):
@@ -427,3 +429,121 @@ def test_what_is_of_one_run_alone_has_a_page_of_its_own():
         assert part in text, part
     assert "judge <0>" not in text, "nothing is known of what it took"
     assert "Time" not in Page(render_run(RunFacts("X-v0"))).text
+
+
+@pytest.fixture(scope="module")
+def file(content, tmp_path_factory):
+    """The page, with films of three pictures, and all that it may fold opened."""
+    folder = tmp_path_factory.mktemp("page")
+    pictures = [Image.new("RGB", (160, 120), color) for color in ("red", "green", "blue")]
+    write_webp(pictures, [100, 100, 2500], folder / "film.webp")
+    films = [Portrait(arm, 3, folder / "film.webp", "solved after 5 steps") for arm in ("extrinsic", "random_policy")]
+    page = render(dataclasses.replace(content, animation=folder / "film.webp", portraits=films))
+    (folder / "report.html").write_text(page.replace("<details>", "<details open>"))
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize(
+    "look",
+    [{"width": 390}, {"width": 1280}, {"width": 1280, "dark": True}, {"width": 1032, "media": "print"}],
+    ids=["phone", "screen", "dark", "print"],
+)
+def test_nothing_overlaps_and_no_table_is_cut(browser: Browser, file, tmp_path, look) -> None:
+    browser.look(**look)
+    browser.open(file)
+    assert browser.ask(FAULTS) == []
+    for part in (".log", ".linear"):
+        browser.ask(f"document.querySelector('.scales input{part if part == '.log' else ':not(.log)'}').click()")
+        assert browser.ask(f"getComputedStyle(document.querySelector('figure{part}')).display") == "block"
+        assert browser.ask(FAULTS) == []
+    browser.screenshot(tmp_path / "page.png")
+    with Image.open(tmp_path / "page.png") as image:
+        assert 0 <= look["width"] - image.width < 20, "but for a scroll bar"
+        assert (max(image.convert("RGB").getpixel((2, 2))) < 60) == look.get("dark", False)
+
+
+def test_what_is_wrong_would_be_seen(browser: Browser, file) -> None:
+    browser.look()
+    browser.open(file)
+    browser.ask("document.querySelector('.arms').parentElement.style.overflow = 'visible'")
+    browser.ask("document.querySelector('.arms').style.minWidth = '2000px'")
+    browser.ask("document.querySelector('section:not(.box) > h2').style.marginBottom = '-3rem'")
+    kinds = {fault.split()[0] for fault in browser.ask(FAULTS)}
+    assert kinds == {"the", "cut:", "overlap:"}
+
+
+def test_curves_are_read_off_where_one_points(browser: Browser, file, content) -> None:
+    browser.look()
+    browser.open(file)
+    for kind in ("linear", "log"):
+        browser.ask(f"document.querySelector('.scales input{'.log' if kind == 'log' else ':not(.log)'}').click()")
+        browser.ask(f"document.querySelector('figure.{kind} .canvas').scrollIntoView()")
+        x, y, scale = browser.ask(
+            f"(() => {{ const svg = document.querySelector('figure.{kind} svg'), b = svg.getBoundingClientRect(),"
+            "s = svg.querySelector('[data-scale]').dataset.scale.split(' ').map(Number);"
+            "const k = b.width / svg.viewBox.baseVal.width;"
+            "return [b.left + k * (s[1] - .01), b.top + b.height / 2, s]; })()"
+        )
+        browser.point(x, y)
+        shown = browser.ask(f"document.querySelector('figure.{kind} .readout').innerText").splitlines()
+        assert int(shown[0].removesuffix(" steps").replace(",", "")) == pytest.approx(scale[5], rel=0.001)
+        values = {row.split(": ")[0]: row.split(": ")[1] for row in shown[1:]}
+        assert set(values) == {"extrinsic", "preference", "random policy"}
+        assert re.fullmatch(r"\d+% \[\d+%, \d+%\]", values["preference"])
+        mean = content.metrics["arms"]["random_policy"]["success"]["mean"]
+        assert values["random policy"] == f"{100 * mean:.0f}%"
+    browser.ask("document.querySelector('.chips button').click()")
+    browser.point(x - 20, y)
+    assert "extrinsic" not in browser.ask("document.querySelector('figure.log .readout').innerText")
+
+
+def test_a_dot_says_its_seed(content) -> None:
+    figure = render(content).partition('aria-label="Every seed')[2].partition("</svg>")[0]
+    titles = re.findall(r"<use [^>]*><title>seed (\d): ([^<]+)</title></use>", figure)
+    seeds = len(content.metrics["arms"]["preference"]["seeds"])
+    assert len(titles) >= 2 * seeds
+    assert {int(seed) for seed, _ in titles} >= set(content.metrics["arms"]["preference"]["seeds"])
+
+
+def test_pairs_are_found_by_their_words(browser: Browser, file) -> None:
+    browser.look()
+    browser.open(file)
+    count = "document.querySelector('[data-count]').textContent"
+    assert browser.ask(count) == "2 of 2"
+    browser.ask(
+        "(() => { const e = document.querySelector('[data-filter=words]'); e.value = 'you LOSE';"
+        "e.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+    assert browser.ask(count) == "1 of 2"
+
+
+def test_a_film_is_stopped_and_stepped(browser: Browser, file) -> None:
+    browser.look()
+    browser.open(file)
+    film = "document.querySelector('.films figure')"
+    assert browser.ask("document.querySelectorAll('.player').length") == 3
+    seen = []
+    for button in (1, 3, 3, 3, 2):  # stop, a step on three times (the last is the end), a step back
+        browser.ask(
+            f"(async () => {{ {film}.querySelector('button:nth-of-type({button})').click();"
+            "await new Promise((done) => setTimeout(done, 60)); })()"
+        )
+        seen.append(
+            browser.ask(
+                f"[{film}.querySelector('.player input').value,"
+                f"...{film}.querySelector('canvas').getContext('2d').getImageData(5, 5, 1, 1).data].map(Number)"
+            )
+        )
+    red, green, blue = [0, 255, 0, 0, 255], [1, 0, 128, 0, 255], [2, 0, 0, 255, 255]
+    assert seen == [red, green, blue, blue, green]
+    assert browser.ask(f"{film}.querySelector('img')") is None
+
+
+def test_how_to_do_it_again_and_how_to_cite(words_only) -> None:
+    known = dataclasses.replace(
+        words_only, data={"captions": "abcdef0123456789"}, made=["Laurel 1.2", "commit abc", "cpu"]
+    )
+    text = Page(render(known)).text
+    assert "Take Laurel 1.2, commit abc" in text
+    assert "captions abcdef012345 ." in text
+    assert "note = {MiniGrid-DoorKey-8x8-v0, commit abc}" in text

@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 from chat_asking import KEY, chat
 from chat_server import ChatServer, chat_server, completion
-from test_language_model import PlayedModel, annotator, longer
 
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Pair
@@ -26,6 +25,7 @@ from laurel.feedback.yes_no import probability
 from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling
 from laurel.llm.durable import Durable
 from laurel.llm.responses import ResponseStore
+from played_model import PlayedModel, annotator, longer
 
 BEFORE = Path(__file__).parent / "answers_before"
 """A store of answers, and what was made of them, by the code before questions were of kinds."""

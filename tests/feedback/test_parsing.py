@@ -20,9 +20,9 @@ VALUES = {"first": 1, "second": 2, "tie": None}
 COMPLETE = [e["text"] for e in CORPUS if e["means"] in ("first", "second") and not e.get("cut")]
 
 
-@pytest.mark.parametrize("entry", [pytest.param(entry, id=str(number)) for number, entry in enumerate(CORPUS)])
-def test_the_corpus_is_read_as_it_is_meant(entry: dict[str, Any]) -> None:
-    assert VERDICTS.read(entry["text"], cut=entry.get("cut", False)) == entry["means"], entry["text"]
+def test_the_corpus_is_read_as_it_is_meant() -> None:
+    misread = [e for e in CORPUS if VERDICTS.read(e["text"], cut=e.get("cut", False)) != e["means"]]
+    assert misread == []
 
 
 def test_the_corpus_is_large_and_has_every_answer() -> None:
@@ -32,7 +32,6 @@ def test_the_corpus_is_large_and_has_every_answer() -> None:
     assert len({(entry["text"], entry.get("cut")) for entry in CORPUS}) == len(CORPUS)
 
 
-@pytest.mark.parametrize("text", COMPLETE)
 @pytest.mark.parametrize(
     "after",
     [
@@ -43,9 +42,12 @@ def test_the_corpus_is_large_and_has_every_answer() -> None:
         "\n{other}",
     ],
 )
-def test_what_follows_a_verdict_never_leaves_it_standing(text: str, after: str) -> None:
-    means = VERDICTS.read(text)
-    assert VERDICTS.read(text + after.format(other=2 if means == "first" else 1)) != means
+def test_what_follows_a_verdict_never_leaves_it_standing(after: str) -> None:
+    def stands(text: str) -> bool:
+        means = VERDICTS.read(text)
+        return VERDICTS.read(text + after.format(other=2 if means == "first" else 1)) == means
+
+    assert [text for text in COMPLETE if stands(text)] == []
 
 
 PIECES = st.sampled_from(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_language_model import PlayedModel
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
@@ -14,6 +13,7 @@ from laurel.feedback.asker import Asker
 from laurel.feedback.question import QUESTIONS, kind_of
 from laurel.llm.chat import ChatRequest, Reply, Sampling
 from laurel.llm.responses import ResponseStore
+from played_model import PlayedModel
 
 pytestmark = pytest.mark.usefixtures("examples")
 

@@ -10,6 +10,7 @@ import pytest
 from laurel.envs import adapter_for
 from laurel.envs.captioner import Captioner
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+from laurel.llm.encoder import SentenceEncoder
 from laurel.params import EnvParams
 from laurel.params.judges import EmbeddingParams
 
@@ -50,6 +51,11 @@ word for word, "You unlock the yellow door with the key." shares more of its wor
 
 def kind(caption: str) -> str:
     return re.sub(r"\b(red|green|blue|purple|yellow|grey)\b", "*", caption)
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.feedback.annotators.embedding.load_encoder", lambda *_: encoder)
 
 
 @pytest.mark.parametrize(("env_id", "allowed"), KINDS_ABOVE.items())

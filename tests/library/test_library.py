@@ -110,8 +110,9 @@ def test_any_texts_can_be_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert table["annotator"].str.startswith("embedding").all()
     assert table.to_arrow()["p_first"].to_pylist()[1] == 0.5
     assert len(laurel.annotate([], goal="You win the game.")) == 0
-    with pytest.raises(ParamsError, match="pair 0 is 'ab', but must be two texts"):
-        laurel.annotate(["ab"], goal="You win.")
+    for wrong in ("ab", 5, {"first": "You win.", "second": "You lose."}, ("You win.", None)):
+        with pytest.raises(ParamsError, match=r"pair 0 is .*, but must be two texts"):
+            laurel.annotate([wrong], goal="You win.")
     with pytest.raises(ParamsError, match=r'annotator.*"embeding".*Did you mean "embedding"'):
         laurel.annotate(pairs, "embeding", goal="You win.")
     with pytest.raises(AnnotationError, match="oracle"):

@@ -48,6 +48,7 @@ def test_the_best_of_a_search_runs_in_place_of_params(finished: Project, tmp_pat
     assert params.agent.ppo.hidden == (8,)
     assert 0.2 <= params.shaping.intrinsic <= 1
     assert ran(project.dvc("repro")) == ["train-agents", "evaluate"], "what the search was given stays as it is"
+    assert ran(project.dvc("repro")) == []
     used = read_json(project.output("evaluate") / "manifest.json")["params"]
     assert used["shaping"]["intrinsic"] == params.shaping.intrinsic
     assert used["agent"]["seeds"] == [0, 1]

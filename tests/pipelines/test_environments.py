@@ -56,7 +56,6 @@ def report(project: Project) -> tuple[dict[str, Any], str]:
         ("CartPole-v1", True),
         pytest.param("CliffWalking-v1", True, marks=pytest.mark.slow),
         pytest.param("LunarLander-v3", True, marks=pytest.mark.slow),
-        pytest.param("MiniGrid-UnlockPickup-v0", True, marks=pytest.mark.slow),
         ("Pendulum-v1", False),
         pytest.param("Taxi-v3", True, marks=pytest.mark.slow),
     ],

@@ -56,6 +56,17 @@ def containers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name.removeprefix("exec-"): executor["container"] for name, executor in executors.items()}
 
 
+def test_who_uploads_a_clusters_file_is_told_of_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The compiled file names no folder of theirs: it is set where laurel submits."""
+    monkeypatch.setattr("laurel.pipelines.definition.compile_pipeline", lambda *_, **__: None)
+    compiling = ["pipeline", "compile", "-o", str(tmp_path / "p.yaml"), "--params", str(REPOSITORY / "params.yaml")]
+    for more, told in (([], False), (["--cluster"], True)):
+        assert main([*compiling, *more]) == 0
+        assert ("tried again begins anew; submit takes pipeline.checkpoints" in capsys.readouterr().err) == told
+
+
 def test_the_committed_yaml_is_what_compiles(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     code = main(["pipeline", "compile", "-o", str(file), "--params", str(REPOSITORY / "params.yaml")])

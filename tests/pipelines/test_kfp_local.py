@@ -151,7 +151,7 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     }
 
     project.change({"tracking.enabled": False})
-    again = project.laurel("pipeline", "run", "--output", "out", "--debug")
+    again = project.laurel("pipeline", "run", "--output", "out", "--resume", "--debug")
     assert again.returncode == 1
     assert "PipelineError" in again.stderr
     assert "KFP Executor" in again.stderr

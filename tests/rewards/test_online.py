@@ -17,7 +17,7 @@ from stopping import content, make_task, run
 import laurel
 from laurel.data.directory import read_json
 from laurel.envs.base import EnvAdapter, FloatArray
-from laurel.errors import AnnotationError, DataError
+from laurel.errors import DataError, ParamsError
 from laurel.feedback.desk import make_desk
 from laurel.feedback.mailbox import CLOSED, READY, TRIES, Item, Mailbox, Verdict
 from laurel.llm.budget import Budget
@@ -28,7 +28,8 @@ from laurel.rewards.base import Reward
 from laurel.rewards.judging import _answer
 from laurel.rewards.method import RewardContext
 from laurel.rewards.methods.online import Online
-from laurel.rewards.online_artefact import read_labels, read_rows
+from laurel.rewards.online_artefact import read_labels, read_made, read_rows
+from laurel.training.checks import check_agents
 from laurel.training.loop import Task
 from minimal_params import MINIMAL
 
@@ -187,7 +188,7 @@ def test_a_judge_that_answers_no_more_is_not_waited_for(tmp_path: Path) -> None:
     place = case.train("agents")
     assert time.monotonic() - began < 20
     with pytest.raises(DataError, match="lies with each of them"):
-        laurel.rewards.online_artefact.read_made(_never_trained(tmp_path, case))  # type: ignore[attr-defined]
+        read_made(_never_trained(tmp_path, case))
     assert read_json(place / "reward" / NAME / "online.json")["form"] == "nothing"
 
 
@@ -245,6 +246,9 @@ def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None
         elsewhere.reward()
     context = RewardContext.of(parse_params({**MINIMAL, "arms": {"a": {"reward": "online"}}}, "a test"))
     pairs_alone = case.settings.model_copy(update={"judge": "none"})
-    with pytest.raises(laurel.errors.ParamsError, match="must be one of main"):  # type: ignore[attr-defined]
+    with pytest.raises(ParamsError, match="must be one of main"):
         Online(pairs_alone).check(context, case.adapter)
-    assert AnnotationError
+    sb3 = {**MINIMAL, "arms": {"a": {"reward": "online", "agent": {"engine": "sb3"}}}, "env": {"id": "FrozenLake-v1"}}
+    params = parse_params(sb3, "a test")
+    with pytest.raises(ParamsError, match="by Laurel's own algorithms alone"):
+        check_agents(0, params.resolved_arms.values(), RewardContext.of(params), case.adapter)

@@ -167,7 +167,7 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
             if model == "same":
                 project.run("train-reward")
                 (note,) = read_manifest(project.output("train-reward"))["notes"]
-                assert note.startswith("The reward score pays all ")
+                assert note.startswith("The reward score pays the same for all that it knows (")
                 continue
             with pytest.raises(AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read"):
                 project.run("train-reward")

@@ -57,6 +57,14 @@ def test_what_is_not_there_is_refused(rewarded: Project, content: dict[str, Any]
         method_of(settings).check(context, context.adapter)
 
 
+def test_a_stored_reward_that_was_changed_is_refused(rewarded: Project, tmp_path: Path) -> None:
+    project, context = rewarded.copy(tmp_path / "p"), RewardContext.of(rewarded.params)
+    weights = next((project.output("train-reward") / "preference").glob("*.safetensors"))
+    weights.write_bytes(bytes(weights.stat().st_size))
+    with pytest.raises(DataError, match=r"is not what laurel train-reward wrote|holds other files"):
+        method_of(stored(project)).check(context, context.adapter)
+
+
 @pytest.fixture
 def runs(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(transfer, "up_to_date", lambda *_: True)

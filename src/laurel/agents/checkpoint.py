@@ -34,7 +34,10 @@ OURS: tuple[type[PolicyNetwork], ...] = (
     RecurrentActorCritic,
 )
 """Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
-SLOW = {"writer": "laurel.agents.writer:Writer"}
+SLOW = {
+    "language_model": "laurel.agents.language_model.policy:LanguageModelPolicy",
+    "writer": "laurel.agents.writer:Writer",
+}
 """Those whose module takes seconds to import."""
 
 
@@ -43,6 +46,7 @@ def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
     path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     (path / MODEL).write_bytes(save(weights))  # safetensors' save_file raises no OSError where the disk is full
+    network.write_beside(path)
     digests = {MODEL: digest_file(path / MODEL)}
     write_json(path / CONFIG, {"kind": network.kind, "network": network.config(), "digests": digests, **extra})
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,6 +49,9 @@ class PolicyNetwork(nn.Module, ABC):
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments, which are attributes of the same names."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def write_beside(self, folder: Path) -> None:
+        """Write what other programs can load of the policy into an agent's directory."""
 
     @property
     def device(self) -> torch.device:

@@ -54,6 +54,19 @@ def add(commands: Commands) -> None:
                 help="leave out ties and pairs without a label, which have no place",
             )
         rows.set_defaults(run=_export_preferences, layout=name, drop_undecided=False)
+    hub = add_command(
+        formats,
+        "hub",
+        "Write a reward and its preferences as folders for the Hugging Face hub, each with its card.",
+        "laurel export hub --reward data/reward/preference --output hub",
+    )
+    for name in ("reward", "preferences", "captions"):
+        add_input(hub, name)
+    hub.add_argument(
+        "--reports", type=Path, default=Path("reports"), metavar="DIR", help="for the cards' figures; default: reports"
+    )
+    add_output(hub, "hub")
+    hub.set_defaults(run=_export_hub)
     responses = add_command(
         formats,
         "responses",
@@ -128,6 +141,19 @@ def _export_preferences(options: argparse.Namespace) -> int:
         write_file(kept, LAYOUTS["trl" if name == "datasets" else name], output)
     dropped = f", {len(rows) - len(kept):,} without a side left out" if len(kept) < len(rows) else ""
     return say(f"{len(kept):,} preferences in {output}{dropped}\n")
+
+
+def _export_hub(options: argparse.Namespace) -> int:
+    from laurel.stages.hub import DATASET, MODEL, export_hub
+
+    output: Path = options.output
+    counts = export_hub(options.reward, options.preferences, options.captions, options.reports, output)
+    dropped = f", {counts['left_out']:,} without a side left out" if counts["left_out"] else ""
+    return say(
+        f"{counts['rows']:,} preferences{dropped}; read both cards, and choose a licence. To send them:\n"
+        f"  hf upload OWNER/NAME {output / MODEL}\n"
+        f"  hf upload OWNER/NAME {output / DATASET} --repo-type dataset\n"
+    )
 
 
 def _export_responses(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from laurel.cli.arguments import whole
 from laurel.cli.cloud import pipelines_module
 from laurel.cli.command import Commands, add_command, add_group, add_output, add_params
 from laurel.cli.search import add_sweep, sweep_plan
-from laurel.console import say
+from laurel.console import say, tell
 from laurel.permissions import add_permissions
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     image = options.image or definition.IMAGE
     form = {"image": image, "gpu_image": options.gpu_image, "cluster": options.cluster}
     definition.compile_pipeline(options.output, params, sweep=sweep_plan(options, params), **form)
+    if options.cluster and params.pipeline.retries:
+        tell(
+            "note: where this file is uploaded by other means than laurel pipeline submit, a step of training that is "
+            "tried again begins anew; submit takes pipeline.checkpoints along, a folder that all steps see."
+        )
     return say(f"{options.output}\n")
 
 

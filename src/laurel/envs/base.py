@@ -128,6 +128,8 @@ class EnvAdapter:
     """An example of how captions compare, for prompts; not one of the questions with known answers."""
     action_names: tuple[str, ...] = ()
     """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
+    max_moves: int = 1
+    """Moves that one action holds at most; above 1, actions are the numbers of lists (`laurel.envs.sequences`)."""
     observation_features: tuple[Feature, ...] = ()
     """The numbers of `feature_values`, to which code refers by name; () where only the space is known: code then sees
     packed observations."""

@@ -43,7 +43,7 @@ class FrozenLakeAdapter(EnvAdapter):
     """Any map of the frozen lake, slippery or not."""
 
     ids: ClassVar[tuple[str, ...]] = ("FrozenLake-v*", "FrozenLake8x8-v*")
-    action_names = ACTIONS
+    action_names: tuple[str, ...] = ACTIONS
     observation_features = (
         Feature("row", "from 0 at the top", whole=True),
         Feature("column", "from 0 at the left", whole=True),

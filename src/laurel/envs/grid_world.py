@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from laurel.envs.builtin.grid_world import FREE, GOAL, START, TRAP, WALL, GridWorld
+from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Transitions
+from laurel.envs.builtin.grid_world import FREE, GOAL, HEADINGS, START, TRAP, WALL, GridWorld
 from laurel.envs.frozen_lake import FALL, FrozenLakeAdapter
+from laurel.envs.sequences import Sequences
+
+HEADED = (
+    "A grid of squares. The agent faces west, south, east or north; it walks forward, or turns left or right on the "
+    "spot, until it is at the goal. The grid's edge and walls stop it."
+)
 
 
 class GridWorldAdapter(FrozenLakeAdapter):
@@ -22,6 +30,8 @@ class GridWorldAdapter(FrozenLakeAdapter):
     )
     anti_goal = "Move away from the goal or fall into the trap."
     goals: Mapping[str, str] = MappingProxyType({})
+    headings = 1
+    """Ways that the agent may face; its observation is its square times that, plus the way."""
     _words: Mapping[int, str] = {**FrozenLakeAdapter._words, FALL: "You fall into the trap."}
     _names: Mapping[str, str] = {
         FREE: "a free square",
@@ -34,7 +44,62 @@ class GridWorldAdapter(FrozenLakeAdapter):
     def inspect(self, env: Any) -> None:
         world = env.unwrapped
         assert isinstance(world, GridWorld)
+        self.headings, self.max_moves = world.headings, world.lists.longest
+        self.action_names = world.moves
+        if self.headings > 1:
+            self.description = HEADED
         self._set_squares(np.array([list(row) for row in world.squares]))
+        self._shape = (*self._shape[:2], world.lists.count + 1)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether all is as on the lake."""
+        return self.headings == 1 and self.max_moves == 1
+
+    def action_name(self, action: Any) -> str:
+        if self.max_moves == 1:
+            return super().action_name(action)
+        moves = Sequences(len(self.action_names), self.max_moves).moves(int(action))
+        return ", ".join(self.action_names[move] for move in moves)
+
+    def feature_values(self, observation: Array) -> Array:
+        return super().feature_values(observation // self.headings)
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        before, after = transitions.observation, transitions.next_observation
+        return super().encode(
+            replace(transitions, observation=before // self.headings, next_observation=after // self.headings)
+        )
+
+    def describe(self, event: int) -> str:
+        action = int(np.unravel_index(event, self._shape)[2])
+        if self._plain or not action:
+            return super().describe(event)
+        return f"You try: {self.action_name(action - 1)}. {super().describe(event - action)}"
+
+    def events(self) -> Iterable[int]:
+        """List the events; of lists of moves, which are many, none where captions name the action."""
+        if self.with_action and not self._plain:
+            return ()
+        return super().events()
+
+    def describe_observation(self, observation: Any) -> str:
+        if self._plain:
+            return super().describe_observation(observation)
+        place, heading = divmod(int(observation), self.headings)
+        facing = f", facing {HEADINGS[heading]}" if self.headings > 1 else ""
+        row, column = divmod(place, self._columns)
+        said = [f"You are at row {row + 1}, column {column + 1}{facing}."]
+        for letter, name in ((GOAL, "goal"), (WALL, "wall"), (TRAP, "trap")):
+            squares = [f"row {r + 1}, column {c + 1}" for r, c in np.argwhere(self._squares == letter).tolist()]
+            if squares:
+                said.append(f"{name.capitalize()}: {'; '.join(squares)}.")
+        return " ".join(said)
+
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+        if not self._plain and not (self._squares == TRAP).any():
+            return terminated  # a long way may cost more than the goal pays
+        return super().succeeded(returns, terminated)
 
     def oracle(self, caption: str) -> float:
         """Pay for the goal, and a little for coming closer."""

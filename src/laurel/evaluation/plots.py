@@ -23,6 +23,8 @@ from laurel.evaluation.style import BAND, INK, MUTED, POSITIVE, ArmStyle, drawin
 from laurel.evaluation.summary import number, steps
 from laurel.params.arms import ArmInfo
 
+LOG = "_log"
+"""Behind the names of curves over a logarithmic axis, which the report alone has."""
 MAX_POINTS = 200
 """Episodes of an arm shown in the scatter; more are thinned evenly."""
 
@@ -39,8 +41,8 @@ def draw(
     """Draw every figure that the data allows.
 
     Returns:
-        name -> figure, of `success_curve`, `return_curve`, `arms`, `calibration`, `label_calibration`,
-        `divergence`, `reward_vs_return`.
+        name -> figure, of `success_curve`, `return_curve` (with LOG behind the name: over the logarithm of steps),
+        `arms`, `calibration`, `label_calibration`, `divergence`, `reward_vs_return`.
     """
     arms, infos = metrics["arms"], arms_of(metrics)
     figures: dict[str, Figure] = {}
@@ -51,7 +53,10 @@ def draw(
         ):
             if curves[column].notna().any():
                 levels = {arm: entry[measure]["mean"] for arm, entry in arms.items() if _has_no_curve(entry, measure)}
-                figures[name] = learning_curves(curves, column, infos, levels=levels, draws=draws, seed=seed)
+                for suffix, log in (("", False), (LOG, True)):
+                    figures[f"{name}{suffix}"] = learning_curves(
+                        curves, column, infos, levels=levels, draws=draws, seed=seed, log=log
+                    )
     figures["arms"] = forest(arms, infos, results, curves)
     if calibration:
         figures["calibration"] = calibration_curve(
@@ -88,6 +93,7 @@ def learning_curves(
     levels: Mapping[str, float] | None = None,
     draws: int = 1000,
     seed: int = 0,
+    log: bool = False,
 ) -> Figure:
     """Draw each arm's mean over seeds of the last episodes over environment steps, and 95% intervals.
 
@@ -101,6 +107,7 @@ def learning_curves(
         levels: arms that did not train -> their level, drawn as a horizontal line.
         draws: of the intervals.
         seed: of the draws.
+        log: environment steps on a logarithmic axis.
     """
     is_rate = column == "success_rate"
     low, high = (0.0, 1.0) if is_rate else return_range(curves)
@@ -144,14 +151,34 @@ def learning_curves(
             ends.append((arm, level))
         axes.set_title("Success rate while training" if is_rate else "Return while training")
         axes.set_xlabel("environment steps")
-        axes.set_xlim(left=0, right=float(curves["env_steps"].max()))
+        if log:
+            axes.set_xscale("log")
+            axes.set_xlim(float(curves["env_steps"].min()), float(curves["env_steps"].max()) * 1.0001)
+            axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        else:
+            axes.set_xlim(left=0, right=float(curves["env_steps"].max()))
+            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
         axes.xaxis.set_major_formatter(lambda value, _: steps(value))
-        axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
         if is_rate:
             axes.set_ylim(-0.03, 1.03)
             axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
         _label_ends(axes, ends, looks, main.name if main else None)
-        return figure
+    axes.set_gid(_scale(figure, axes, is_rate=is_rate, log=log))
+    return figure
+
+
+def _scale(figure: Figure, axes: Axes, *, is_rate: bool, log: bool) -> str:
+    """Return an id that says where data lie in the SVG, by which pages read values off: left, right, bottom, top.
+
+    The first four numbers are places in points, the next four the values there; then whether x is logarithmic, and
+    whether y is a rate.
+    """
+    width, height = 72 * figure.get_size_inches()
+    box = axes.get_position()
+    places = [box.x0 * width, box.x1 * width, (1 - box.y0) * height, (1 - box.y1) * height]
+    numbers = [*places, *axes.get_xlim(), *axes.get_ylim(), int(log), int(is_rate)]
+    return f"scale {' '.join(f'{number:.6g}' for number in numbers)}"
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[str, float]], looks: Mapping[str, ArmStyle], main: str | None) -> None:
@@ -199,8 +226,11 @@ def forest(
                     axes.axhspan(row - 0.5, row + 0.5, color=look.color, alpha=0.07, lw=0)
                 if not entry or entry["mean"] is None:
                     continue
-                dots = np.sort(scores.loc[scores["arm"] == arm, key].to_numpy(dtype=np.float64))
-                axes.scatter(dots, row - 0.2 + _apart(dots), s=13, color=look.color, alpha=0.65, lw=0, zorder=5)
+                known = scores[(scores["arm"] == arm) & scores[key].notna()].sort_values([key, "seed"])
+                dots = known[key].to_numpy(dtype=np.float64)
+                drawn = axes.scatter(dots, row - 0.2 + _apart(dots), s=13, color=look.color, alpha=0.65, lw=0, zorder=5)
+                seeds = zip(known["seed"], dots, strict=True)
+                drawn.set_gid(mark(arm, f"dots {' '.join(f'{seed}={number(value)}' for seed, value in seeds)}"))
                 if entry["ci95"]:
                     axes.plot(entry["ci95"], [row + 0.24] * 2, color=look.color, lw=1.6, alpha=0.8, zorder=4)
                 axes.plot(entry["mean"], row + 0.24, "D", color=look.color, ms=5.5, mec="white", mew=0.8, zorder=6)

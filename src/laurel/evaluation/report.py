@@ -49,6 +49,8 @@ SHOWN = 10
 _FIGURES = {
     "success_curve": "Success rate of each arm over environment steps.",
     "return_curve": "Return of each arm over environment steps.",
+    "success_curve_log": "Success rate of each arm over environment steps, on a logarithmic axis.",
+    "return_curve_log": "Return of each arm over environment steps, on a logarithmic axis.",
     "arms": "Every seed of each arm as a dot, their mean and its 95% interval.",
     "calibration": "Observed against predicted probability of preference.",
     "label_calibration": "How often labels are right against how sure they are.",
@@ -80,6 +82,8 @@ class ReportContent:
     """Holds `order`, `arms` and `comparisons`, as `statistics.summarise` gives them."""
     description: str = ""
     """The task in a sentence or two."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """Name of what the report is made from -> its digest."""
     made: Sequence[str] = ()
     """By what version, from which commit and on what machine the report was made, in a few words each."""
     figures: Mapping[str, str] = field(default_factory=dict)
@@ -318,11 +322,23 @@ def inline(name: str, text: str, places: Mapping[str, int]) -> Markup:
     opening, rest = text.split(">", 1)
     opening = re.sub(r' (width|height)="[^"]*"', "", opening)
     text = f'{opening} role="img" aria-label="{_FIGURES[name]}">{rest}'
+    text = re.sub(r'\bid="arm:\S+ dots ([^"]*)">(.*?</g>)', _titled, text, flags=re.DOTALL)
+    text = re.sub(r'\bid="scale ([^"]*)"', r'data-scale="\1"', text)
     text = re.sub(r'\bid="arm:(\S+) ([a-z ]+)"', lambda m: f'class="of-arm a{places.get(m[1], "")} {m[2]}"', text)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\g<1>#{name}-", text)
     text = re.sub(r'(?<=style=")[^"]*', lambda m: _COLOUR.sub(r"var(--c-\1, #\1)", m[0]), text)
     return Markup(text)  # noqa: S704 - matplotlib escapes what it writes into SVG
+
+
+def _titled(match: re.Match[str]) -> str:
+    """Give each dot of an arm a title that says its seed and value, which browsers show where one points at it."""
+    titles = iter(match[1].split())
+    return 'class="dots">' + re.sub(
+        r"(<use [^>]*)/>",
+        lambda dot: "{}><title>seed {}: {}</title></use>".format(dot[1], *next(titles).split("=")),
+        match[2],
+    )
 
 
 _COLOUR = re.compile(r"(?<=: )#([0-9a-f]{6})\b")

@@ -200,7 +200,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
         raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
     if "\0" in text:
         raise PromptError(f"{own}: it holds a NUL, which is no text.")
-    return _parse(own.stem, str(own), text, form)
+    return parse_prompt(own.stem, str(own), text, form)
 
 
 def as_text(quoted: str) -> str:
@@ -230,8 +230,8 @@ def quote(caption: str) -> str:
     return f"{shown}{cut}"
 
 
-def _parse(name: str, source: str, text: str, form: Form) -> Prompt:
-    """Read a prompt's text, and try to render it.
+def parse_prompt(name: str, source: str, text: str, form: Form) -> Prompt:
+    """Read a prompt's text, and try to render it; `source` is where it is from, for messages.
 
     Raises:
         PromptError: it is not a prompt of this form.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
@@ -67,7 +68,11 @@ def annotate(
 
 
 def _pair(number: int, pair: Any) -> Pair:
-    if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+    if (
+        not isinstance(pair, tuple | list | np.ndarray)
+        or len(pair) != 2
+        or not all(isinstance(text, str) for text in pair)
+    ):
         raise ParamsError(f"laurel.annotate: pair {number} is {pair!r:.80}, but must be two texts: (first, second).")
     return Pair(*pair)
 

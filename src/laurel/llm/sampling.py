@@ -52,13 +52,19 @@ class Grammar:
     END = -1
     """The next state of a token that ends the answer."""
 
-    def add(self, path: Sequence[int], start: int = 0) -> int:
-        """Allow tokens one after another from a state on; return the state after them."""
+    def add(self, path: Sequence[int], start: int = 0, to: int | None = None) -> int:
+        """Allow tokens one after another from a state on; return the state after them, `to` where it is given.
+
+        A path that another one begins with must be added before it.
+        """
         state = start
-        for token in path:
+        for place, token in enumerate(path):
             if token not in self.edges[state]:
-                self.edges.append({})
-                self.edges[state][token] = len(self.edges) - 1
+                if to is None or place + 1 < len(path):
+                    self.edges.append({})
+                    self.edges[state][token] = len(self.edges) - 1
+                else:
+                    self.edges[state][token] = to
             state = self.edges[state][token]
         return state
 
@@ -99,6 +105,8 @@ def sample(
         temperature: of the draw.
         grammar: what may be written; None: anything. It must end within `max_tokens`.
     """
+    if not prompts:
+        return Sampled([], np.zeros(0, dtype=np.float32), [])
     distinct = list(dict.fromkeys(map(tuple, prompts)))
     place = {prompt: number for number, prompt in enumerate(distinct)}
     which = np.array([place[tuple(prompt)] for prompt in prompts])

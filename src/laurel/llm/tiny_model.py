@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-BEGIN, END = "<|begin|>", "<|end|>"
+PAD, END = "<|pad|>", "<|end|>"
+RECURS = 3
+"""Times that a phrase must occur in the texts to become a token."""
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}{% endfor %}"
@@ -21,7 +23,7 @@ def write_tiny_model(
     texts: Iterable[str],
     *,
     layers: int = 2,
-    width: int = 64,
+    width: int = 128,
     heads: int = 4,
     context: int = 512,
     vocabulary: int = 600,
@@ -49,17 +51,19 @@ def write_tiny_model(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     learned = Tokenizer(models.BPE())
-    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # not parted at spaces first: phrases that recur become tokens, so that a small model reads few
+    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     learned.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=[BEGIN, END, *ROLES],
+        min_frequency=RECURS,
+        special_tokens=[PAD, END, *ROLES],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     learned.train_from_iterator(list(texts), trainer)
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=learned, bos_token=BEGIN, eos_token=END, pad_token=BEGIN, chat_template=TEMPLATE
+        tokenizer_object=learned, eos_token=END, pad_token=PAD, chat_template=TEMPLATE
     )
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -69,10 +73,11 @@ def write_tiny_model(
         num_attention_heads=heads,
         num_key_value_heads=heads,
         max_position_embeddings=context,
-        bos_token_id=tokenizer.bos_token_id,
+        bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=True,
+        initializer_range=width**-0.5,  # learns several times as fast as from transformers' 0.02
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section
 from laurel.permissions import looks_like_a_key
@@ -145,6 +145,17 @@ class ChatSection(Section):
         return True
 
 
+class ServeParams(Section):
+    """`vllm serve`, started at the first question that has no stored answer, and stopped with the stage."""
+
+    gpus: Count | None = None
+    """Among how many the model is divided; null: all that this machine has."""
+    max_model_len: Count | None = None
+    """Tokens of a question and its answer at most; null: as the model has it."""
+    start_minutes: Positive = 30.0
+    """That loading the model may take."""
+
+
 class OpenAIParams(ChatSection):
     """A chat model behind an OpenAI-compatible address: OpenAI's own, vLLM, Ollama, llama.cpp, a gateway."""
 
@@ -181,6 +192,21 @@ class OpenAIParams(ChatSection):
     """Hold the server to the JSON schema of the answer, where it can be."""
     mode: Literal["live", "batch"] = "live"
     """batch: the server's Batch API, which answers within a day for less; a stopped run finds its batches again."""
+
+    serve: ServeParams | None = Field(default=None, exclude_if=lambda serve: serve is None)
+    """Start vLLM on this machine at `base_url`, e.g. serve: {} with http://localhost:8000/v1; null: a server is there.
+    It is the command vllm of the PATH, or the one that the environment variable LAUREL_VLLM names."""
+
+    @model_validator(mode="after")
+    def _served_here(self) -> OpenAIParams:
+        if self.serve is None:
+            return self
+        url = urlsplit(self.base_url or "")
+        if url.scheme != "http" or url.hostname not in ("localhost", "127.0.0.1") or url.port is None:
+            raise ValueError("has serve, and so needs a base_url of this machine, such as http://localhost:8000/v1.")
+        if self.mode == "batch":
+            raise ValueError("has serve and mode batch, but vLLM's server has no Batch API: set the mode to live.")
+        return self
 
     @property
     def variables(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.directory import MANIFEST, checked_manifest, read_json, write_json
 from laurel.data.preference_rows import PreferenceRows
 from laurel.envs.base import FloatArray
 from laurel.errors import DataError
@@ -101,7 +101,7 @@ class TextReward:
         """Read what `save` wrote.
 
         Raises:
-            DataError: a file is missing or damaged, or of another version.
+            DataError: a file is missing, damaged, or of another version; or of what `laurel reward fit` wrote, changed.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -110,6 +110,8 @@ class TextReward:
             raise DataError(
                 f"{place}: holds no reward model of texts. Make one: laurel reward fit ROWS --output {place}."
             )
+        if (place / MANIFEST).exists():
+            checked_manifest(place)
         config = read_json(place / CONFIG)
         try:
             if config["version"] != VERSION:

@@ -61,7 +61,9 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         known = known_pairs(params, captions, adapter, wanted.pairs, gold)
         texts = read_vocabulary(captions).texts
         entries = []
-        budget = Budget(params.annotate.budget.model_copy(update={"on_limit": "stop"}))  # half a judge is none
+        budget = Budget(
+            params.annotate.budget.model_copy(update={"on_limit": "stop"})
+        )  # a judge of some pairs alone compares with none
         with progress(len(cells) * len(known), "compare", "judgements") as advance:
             for cell in cells:
                 entries.append(_judged(cell, params, adapter, texts, known, budget))

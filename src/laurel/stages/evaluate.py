@@ -181,7 +181,9 @@ def run(
             write_json(out.path / METRICS, metrics)
             curves.to_csv(out.path / CURVES, index=False)
             sample = with_references(judge, adapter, read_sample(labels), read_vocabulary(captions).texts)
-            page = rendered(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, out)
+            page = rendered(
+                sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, manifests, out
+            )
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it goes on to the report

@@ -81,6 +81,7 @@ def rendered(
     films: tuple[tuple[Path, str] | None, list[Portrait]],
     sample: list[dict[str, Any]],
     found: list[Hacked],
+    manifests: Mapping[str, dict[str, Any]],
     out: Output,
 ) -> str:
     """Draw the figures into the output's folder; return the report that shows them."""
@@ -102,9 +103,13 @@ def rendered(
         draws=sections["evaluate"].bootstrap,
         seed=sections["seed"],
     )
-    drawn = {name: plots.save(figure, out.path / "figures", name) for name, figure in figures.items()}
+    drawn = {
+        name: plots.svg(figure) if name.endswith(plots.LOG) else plots.save(figure, out.path / "figures", name)
+        for name, figure in figures.items()
+    }
     content = ReportContent(
         title=sections["env"].id,
+        data={name: str(manifest["digest"]) for name, manifest in manifests.items()},
         made=_made_by(),
         metrics=metrics,
         description=adapter.description,

@@ -126,7 +126,7 @@ def _make(
         f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
     ]
     out.notes += [
-        f"The reward {name} pays all {len(table.texts):,} captions or outcomes the same: it tells no behaviour apart."
+        f"The reward {name} pays the same for all that it knows ({len(table.texts):,}): it tells no behaviour apart."
         for name in stored.settings
         if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]

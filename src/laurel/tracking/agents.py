@@ -205,7 +205,7 @@ def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, A
         "run_seed": run_seed,
         **flatten({"env": env.model_dump(mode="json")}),
         **{f"agent.{name}": getattr(agent, name) for name in ("algorithm", "engine", "steps", "device")},
-        **flatten({"agent": {section: getattr(agent, section).model_dump(mode="json")}}),
+        **flatten({"agent": {section: agent.section_of(section).model_dump(mode="json")}}),
         **flatten({"shaping": arm.shaping.model_dump(mode="json")}),
     }
 

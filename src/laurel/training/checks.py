@@ -12,6 +12,7 @@ from laurel.agents.hints import make_advisor
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params.arms import Arm
+from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import RewardContext
@@ -32,7 +33,18 @@ def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, a
     for arm in arms:
         if arm.trained and arm.name not in skipped and arm.agent not in checked:
             checked.append(arm.agent)
+            _check_learned(arm, context)
             _check_algorithm(run_seed, context, arm.agent, adapter)
+
+
+def _check_learned(arm: Arm, context: RewardContext) -> None:
+    """Refuse rewards that are learned meanwhile where the trainer's checkpoints do not hold them."""
+    learned = [name for name in arm.reward if method_of(context.rewards[name]).learns]
+    if learned and arm.agent.engine == "sb3":
+        raise ParamsError(
+            f"arms.{arm.name}: its reward {learned[0]} is learned while agents are trained, by Laurel's own algorithms "
+            "alone. Set agent.engine to laurel."
+        )
 
 
 def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, adapter: EnvAdapter) -> None:

@@ -22,6 +22,7 @@ MATRIX_GAME = "laurel/MatrixGame-v0"
 CRAFTING = "laurel/Crafting-v0"
 NETHACK = "laurel/NetHack-v0"
 COMPLETIONS = "laurel/Completions-v0"
+BALL_GAME = "laurel/BallGame-v0"
 
 gym.register(
     id=ARMED_BANDIT,
@@ -56,6 +57,7 @@ gym.register(
     vector_entry_point="laurel.envs.builtin.nethack:NetHackVector",
     max_episode_steps=5000,
 )
+gym.register(id=BALL_GAME, entry_point="laurel.envs.ball_game:BallGame", max_episode_steps=60)
 gym.register(
     id=COMPLETIONS,
     entry_point="laurel.envs.builtin.completions:Completions",

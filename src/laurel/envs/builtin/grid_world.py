@@ -1,4 +1,4 @@
-"""The grid world: squares, walls, a goal and a trap, and feet that slip.
+"""The grid world: squares, walls, a goal and a trap, and feet that slip; an action is a move, or a list of moves.
 
 The default is the 4 x 3 world of Russell & Norvig, "Artificial Intelligence: A Modern Approach", chapter "Making
 complex decisions", whose utilities are known.
@@ -11,9 +11,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
+from gymnasium.vector.utils import batch_space
 
-from laurel.envs.builtin.model import from_table
+from laurel.envs.builtin.model import Bools, Floats, Ints, from_table
 from laurel.envs.builtin.simulator import Simulator
+from laurel.envs.sequences import Sequences
 from laurel.errors import EnvError
 
 FREE, WALL, START, GOAL, TRAP = ".#SGX"
@@ -21,16 +24,26 @@ RUSSELL_NORVIG = ("...G", ".#.X", "S...")
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
 """Rows and columns that an action goes: left, down, right, up, as on Gymnasium's frozen lake."""
 ACTIONS = ("left", "down", "right", "up")
+HEADED = ("forward", "left", "right")
+"""Moves of a walker that faces some way: a step ahead, or a turn on the spot."""
+HEADINGS = ("west", "south", "east", "north")
+"""As MOVES go."""
 Table = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 
 
 class GridWorld(gym.Env[np.int64, np.int64]):
-    """Walk to the goal. Observations are squares, counted row by row.
+    """Walk to the goal. Observations are squares, counted row by row; with headings, 4 times that plus the heading.
 
     Args:
         squares: the map, a string a row: "." free, "#" wall, "S" start (one of them), "G" goal, "X" trap.
+        size: rows and columns of a map without walls where every square but the goal is a start; instead of `squares`.
+        goal: its row and column, from 0; of a map of `size` alone.
+        heading: whether the walker faces one of HEADINGS, any at the start, and has the moves HEADED.
+        actions: "moves": an action is a move; "sequence": an action is a list of moves, made until one ends the
+            episode, and paid as a single one (`laurel.envs.sequences` numbers the lists).
+        max_moves: of a list.
         slip: probability of going to one side of the chosen direction, half of it to each; walls stop the walker.
-        step_reward: paid at every step.
+        step_reward: paid at every step, that is, for every action.
         goal_reward: paid on top at the goal, which ends the episode.
         trap_reward: the same for the trap.
         render_mode: "ansi" or None.
@@ -50,48 +63,75 @@ class GridWorld(gym.Env[np.int64, np.int64]):
 
     def __init__(
         self,
-        squares: Sequence[str] = RUSSELL_NORVIG,
+        squares: Sequence[str] | None = None,
         *,
+        size: int | None = None,
+        goal: Sequence[int] = (1, 1),
+        heading: bool = False,
+        actions: str = "moves",
+        max_moves: int = 8,
         slip: float = 0.2,
         step_reward: float = -0.04,
         goal_reward: float = 1.0,
         trap_reward: float = -1.0,
         render_mode: str | None = None,
     ) -> None:
-        self.squares = _checked(squares)
+        if squares is not None and size is not None:
+            raise EnvError("GridWorld: both squares and size make the map. Leave one of them out.")
+        if actions not in ("moves", "sequence"):
+            raise EnvError(f'GridWorld: actions is {actions!r}, but must be "moves" or "sequence".')
+        own = _open(size, tuple(goal)) if size is not None else RUSSELL_NORVIG if squares is None else squares
+        self.squares = _checked(own)
         if not 0 <= slip <= 1:
             raise EnvError(f"GridWorld: slip is {slip}; a probability is from 0 to 1.")
         self.render_mode = render_mode
+        self.headings = len(HEADINGS) if heading else 1
+        self.moves = HEADED if heading else ACTIONS
+        self.lists = Sequences(len(self.moves), max_moves if actions == "sequence" else 1)
         flat = "".join(self.squares)
-        self.initial_state_distrib = np.array([square == START for square in flat], dtype=np.float64)
-        self.initial_state_distrib /= self.initial_state_distrib.sum()
+        starts = np.array([square == START for square in flat], dtype=np.float64)
+        self.initial_state_distrib = np.repeat(starts / starts.sum() / self.headings, self.headings)
         ends = {GOAL: goal_reward, TRAP: trap_reward}
-        self.P: Table = {
-            state: {action: self._outcomes(state, action, slip, step_reward, ends) for action in range(len(MOVES))}
-            for state in range(len(flat))
+        self.outcomes: Table = {
+            state: {move: self._outcomes(state, move, slip, step_reward, ends) for move in range(len(self.moves))}
+            for state in range(len(self.initial_state_distrib))
         }
-        self.observation_space = gym.spaces.Discrete(len(flat))
-        self.action_space = gym.spaces.Discrete(len(MOVES))
+        """What a move leads to."""
+        if actions == "moves":
+            self.P = self.outcomes  # as Gymnasium's toy environments tell their model
+        self.observation_space = gym.spaces.Discrete(len(self.outcomes))
+        self.action_space = gym.spaces.Discrete(self.lists.count)
         self._state = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
+        """Begin an episode, in `options["state"]` where that is given.
+
+        Raises:
+            EnvError: there is no such state, or the episode ends there.
+        """
         super().reset(seed=seed)
         self._state = int(self.np_random.choice(len(self.initial_state_distrib), p=self.initial_state_distrib))
+        if options and "state" in options:
+            self._state = int(_startable(self, options["state"]))
         return np.int64(self._state), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        outcomes = self.P[self._state][int(action)]
-        which = self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes])
-        _, self._state, reward, terminated = outcomes[which]
+        reward, terminated = 0.0, False
+        for move in self.lists.moves(int(action)):
+            outcomes = self.outcomes[self._state][move]
+            which = self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes])
+            _, self._state, reward, terminated = outcomes[which]
+            if terminated:
+                break
         return np.int64(self._state), reward, terminated, False, {}
 
     def render(self) -> str | None:
         if self.render_mode is None:
             return None
         flat = list("".join(self.squares))
-        flat[self._state] = "@"
+        flat[self._state // self.headings] = "@" if self.headings == 1 else "<v>^"[self._state % self.headings]
         width = len(self.squares[0])
         return "\n".join("".join(flat[i : i + width]) for i in range(0, len(flat), width))
 
@@ -100,9 +140,13 @@ class GridWorld(gym.Env[np.int64, np.int64]):
     ) -> list[tuple[float, int, float, bool]]:
         """Return what an action may lead to, as in Gymnasium's tables."""
         width = len(self.squares[0])
-        row, column = divmod(state, width)
+        place, heading = divmod(state, self.headings)
+        row, column = divmod(place, width)
         if self.squares[row][column] in (WALL, GOAL, TRAP):
             return [(1.0, state, 0.0, True)]  # no action is ever taken there
+        if self.headings > 1 and action:  # HEADINGS follow one another to the left
+            return [(1.0, place * self.headings + (heading + (1, -1)[action - 1]) % self.headings, step_reward, False)]
+        action = heading if self.headings > 1 else action
         outcomes = []
         for turn, probability in ((0, 1 - slip), (-1, slip / 2), (1, slip / 2)):
             down, right = MOVES[(action + turn) % len(MOVES)]
@@ -112,7 +156,8 @@ class GridWorld(gym.Env[np.int64, np.int64]):
                 to = (row, column)
             square = self.squares[to[0]][to[1]]
             reward = step_reward + ends.get(square, 0.0)
-            outcomes.append((probability, to[0] * width + to[1], reward, square in ends))
+            after = (to[0] * width + to[1]) * self.headings + heading
+            outcomes.append((probability, after, reward, square in ends))
         return outcomes
 
 
@@ -120,8 +165,58 @@ class GridWorldVector(Simulator):
     """N walkers at once; what `gymnasium.make_vec` makes. Takes the arguments of `GridWorld`."""
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> None:
-        world = GridWorld(**options)
-        super().__init__(from_table(world.P, world.initial_state_distrib, "GridWorld"), num_envs, max_episode_steps)
+        self.world = GridWorld(**options)
+        model = from_table(self.world.outcomes, self.world.initial_state_distrib, "GridWorld")
+        super().__init__(model, num_envs, max_episode_steps)
+        self.single_action_space = self.world.action_space
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[Any], dict[str, Any]]:
+        """Begin N episodes, in the states `options["state"]` (N,) or () where they are given; errors as elsewhere."""
+        observation, info = super().reset(seed=seed)
+        if options and "state" in options:
+            self._state[:] = _startable(self.world, options["state"])
+            observation = self.observe()
+        return observation, info
+
+    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+        if self.world.lists.longest == 1:
+            return super().advance(actions, begins)
+        paid, ended = np.zeros(self.num_envs), begins.copy()
+        nowhere = np.zeros(self.num_envs, dtype=np.bool_)
+        for moves in self.world.lists.table(actions).T:
+            going = ~ended & (moves >= 0)
+            if not going.any():
+                break
+            before = self._state.copy()
+            reward, over = super().advance(np.maximum(moves, 0), nowhere)
+            self._state = np.where(going, self._state, before)
+            paid = np.where(going, reward, paid)
+            ended |= going & over
+        self.begin(begins)
+        return paid, ended
+
+
+def _startable(world: GridWorld, state: Any) -> npt.NDArray[np.int64]:
+    """Return states, checked.
+
+    Raises:
+        EnvError: one is none of the world's, or ends the episode.
+    """
+    states = np.asarray(state, dtype=np.int64)
+    flat = np.repeat(np.array(list("".join(world.squares))), world.headings)
+    if (states < 0).any() or (states >= len(flat)).any() or np.isin(flat[states], (WALL, GOAL, TRAP)).any():
+        raise EnvError(f"GridWorld: no episode can begin in state {state}; states are from 0 to {len(flat) - 1}.")
+    return states
+
+
+def _open(size: int, goal: tuple[int, ...]) -> tuple[str, ...]:
+    """Return a map without walls."""
+    if size < 2 or len(goal) != 2 or not all(0 <= place < size for place in goal):
+        raise EnvError(f"GridWorld: size is {size} and goal {goal}; the goal is a row and column from 0 to size - 1.")
+    return tuple("".join(GOAL if (row, column) == goal else START for column in range(size)) for row in range(size))
 
 
 def _checked(squares: Sequence[str]) -> tuple[str, ...]:

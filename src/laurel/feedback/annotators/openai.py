@@ -28,6 +28,11 @@ class OpenAIKind(ChatAnnotator):
         need("openai")
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """What serves the model, where that is to be done here."""
+        return ("vllm",) if self.section.serve else ()
+
+    @property
     def in_batches(self) -> bool:
         return bool(self.section.mode == "batch")
 
@@ -58,6 +63,10 @@ class OpenAIKind(ChatAnnotator):
                 "that are asked now are paid twice; annotate.openai.mode: batch fetches them."
             )
         ledger.close()
+        if self.section.serve:
+            from laurel.llm.served import ServedChat
+
+            return ServedChat(self.section, model)
         return model
 
     def sent(self, keys: Sequence[str]) -> Mapping[str, str]:

@@ -60,14 +60,14 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     """Return the settings and the place of the reward that is named.
 
     Raises:
-        DataError: it is not there, not the one that is wanted, or made anew for each seed.
+        DataError: it is not there, changed since, not the one that is wanted, or made anew for each seed.
     """
-    from laurel.data.directory import read_manifest
+    from laurel.data.directory import checked_manifest
     from laurel.errors import DataError, closest
     from laurel.rewards.stored import StoredRewards
 
     path = Path(own.path)
-    manifest = read_manifest(path, "train-reward")
+    manifest = checked_manifest(path, "train-reward")
     if own.digest not in (None, manifest["digest"]):
         raise DataError(f"{path}: its digest is {manifest['digest']}, but rewards want {own.digest} to be there.")
     rewards = StoredRewards.read(path)

@@ -1,0 +1,119 @@
+"""What a judge beside agents costs them, and how soon they learn DoorKey-8x8 without any collected data.
+
+The same agents are trained by the same labels twice: with the judge beside them, and replayed from the log of the
+first, without one. Steps until the last 100 episodes succeed in 90% are counted beside those of labels made before, in
+docs/metrics.json. Rounds take turns. Run it with: python benchmarks/online_annotation.py
+"""
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+from record import ONE_THREAD, about, command_line, load_average, write
+
+ROOT = Path(__file__).resolve().parents[1]
+AT_MOST, SLOWER, MINUTES, QUESTIONS = 1.1, 1.05, 3.0, 500
+SOLVED = 0.9
+PARAMS: dict[str, Any] = {
+    "env": {"id": "MiniGrid-DoorKey-8x8-v0"},
+    "collect": {"steps": 1},
+    "arms": {"online": {"reward": "online"}},
+    "rewards": {"online": {}},
+    "tracking": {"enabled": False},
+}
+
+
+def main() -> None:
+    """Measure both, and write the records."""
+    parser = command_line(__doc__)
+    parser.add_argument("--seeds", type=int, default=10, help="agents; default: 10")
+    parser.add_argument("--rounds", type=int, default=1, help="how often both are timed; default: 1")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        beside, alone = [], []
+        for number in range(options.rounds):
+            beside.append(trained(place / f"beside-{number}", options.seeds))
+            alone.append(trained(place / f"alone-{number}", options.seeds, replay=str(place / "beside-0/data/agents")))
+        agents = sorted((place / "beside-0/data/agents/online").glob("seed-*"))
+        steps = [steps_to_threshold(agent) for agent in agents]
+        asked = {pair for agent in agents for pair in pairs_of(agent)}
+        most = max(len(pairs_of(agent)) for agent in agents)
+    before = json.loads((ROOT / "docs/metrics.json").read_text())["arms"]["preference"]["steps_to_threshold"]
+    offline = [math.inf if one is None else one for one in before["per_seed"][: options.seeds]]
+    ratio = statistics.median(steps) / statistics.median(offline)
+    slower = statistics.median(one / other for one, other in zip(beside, alone, strict=True))
+    common = about("torch", "numpy", "envpool", "minigrid", "laurel-rl", remarks=(ONE_THREAD, load_average()))
+    minutes = min(beside) / 60
+    write(
+        "online_annotation",
+        {
+            "value": [round(ratio, 2), len(asked), round(minutes, 1)],
+            "unit": "times the steps until DoorKey-8x8 is solved with labels made before, "
+            f"median of {len(steps)} seeds; "
+            "distinct questions asked by all of them; minutes to train them all",
+            "target": f"<= {AT_MOST:g}, <= {QUESTIONS}, <= {MINUTES:g}",
+            "met": ratio <= AT_MOST and len(asked) <= QUESTIONS and minutes <= MINUTES,
+            "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; of this; questions an agent",
+            "peer_value": [statistics.median(offline), statistics.median(steps), most],
+            **({} if minutes <= MINUTES else {"why": "Minutes are of a machine that other work shared."}),
+        },
+        common,
+        last=False,
+    )
+    write(
+        "online_slowdown",
+        {
+            "value": round(slower, 3),
+            "unit": "times as long to train the same agents with the judge beside them as from its log",
+            "target": f"<= {SLOWER:g}",
+            "met": slower <= SLOWER,
+            "peer": "seconds with the judge, and without, of each round",
+            "peer_value": [[round(one, 1) for one in some] for some in (beside, alone)],
+            **({} if slower <= SLOWER else {"why": "The machine was shared, and the judge loads its encoder first."}),
+        },
+        common,
+    )
+
+
+def trained(folder: Path, seeds: int, **settings: Any) -> float:
+    """Train agents; return the seconds of wall clock that the stage took."""
+    folder.mkdir()
+    own = yaml.safe_load((ROOT / "params.yaml").read_text())["agent"]
+    content = {**PARAMS, "rewards": {"online": settings}, "agent": {**own, "seeds": list(range(seeds))}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(content))
+    began = 0.0
+    for stage in ("collect", "caption", "annotate", "train-reward", "train-agents"):
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "laurel", stage]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, env=environment)  # noqa: S603 - our own
+    return time.perf_counter() - began
+
+
+def steps_to_threshold(agent: Path) -> float:
+    """Return the environment steps after which an agent had solved the task, infinite where it never did."""
+    rows = pq.read_table(agent / "curve.parquet", columns=["env_steps", "success_rate"]).to_pylist()
+    return next((row["env_steps"] for row in rows if (row["success_rate"] or 0) >= SOLVED), math.inf)
+
+
+def pairs_of(agent: Path) -> set[tuple[str, str]]:
+    """Return the questions that an agent had answered."""
+    rows = pq.read_table(agent / "reward/online/labels.parquet").to_pylist()
+    return {(row["first"], row["second"]) for row in rows}
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.stderr.decode())

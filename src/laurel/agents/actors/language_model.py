@@ -1,0 +1,48 @@
+"""language_model: a causal language model as it comes acts on states in words; what training it begins with.
+
+Its options are the settings of `agent.language_model`, such as {model: smollm2}. The model tiny knows nothing; its
+weights are those of torch's seed 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
+from laurel.envs.base import EnvAdapter
+from laurel.params.file import refusals
+from laurel.params.language_actor import LanguageActorParams
+
+if TYPE_CHECKING:
+    from laurel.agents.actor import Actor
+
+
+def base_model(adapter: EnvAdapter, *, greedy: bool = False, **options: Any) -> Actor:
+    """Make the actor; loads the model.
+
+    Args:
+        adapter: of an environment with words for its observations.
+        greedy: take the likeliest answer instead of a sample.
+        options: as `agent.language_model`.
+
+    Raises:
+        ParamsError: an option is not allowed.
+        EnvError: it does not fit the environment.
+        RefusedError: the model cannot be loaded.
+    """
+    import torch
+
+    try:
+        settings = LanguageActorParams.model_validate(options)
+    except ValidationError as error:
+        raise refusals(LanguageActorParams, error, ("options",)) from None
+    algorithm = LanguageModelAlgorithm(settings)
+    algorithm.check(adapter)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return algorithm.policy(adapter).as_actor(greedy=greedy)
+
+
+ACTOR = base_model

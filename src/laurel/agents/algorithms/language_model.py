@@ -1,0 +1,53 @@
+"""A causal language model that is trained to act on states in words (`laurel.agents.language_model`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from laurel.agents.actions import discrete_actions
+from laurel.agents.actor import View
+from laurel.agents.algorithm import Algorithm
+from laurel.envs.base import EnvAdapter
+from laurel.errors import EnvError
+from laurel.extras import need
+from laurel.params.language_actor import TINY, LanguageActorParams
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import PolicyNetwork
+
+
+class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
+    """Fits environments with Discrete actions whose adapters have words for observations."""
+
+    Params = LanguageActorParams
+    learner_class = "laurel.agents.language_model.learner:LanguageModelLearner"
+
+    def check(self, adapter: EnvAdapter) -> None:
+        from laurel.agents.language_model.policy import chain_settings, make_chain, move_names
+        from laurel.llm.local_model import check_installed
+        from laurel.params.judges import HuggingFaceParams
+
+        settings = self.settings
+        discrete_actions(adapter.action_space, settings.algorithm)
+        if settings.answer == "action" and adapter.max_moves > 1:
+            raise EnvError(
+                f"agent.language_model.answer is action, but an action of {adapter.env_id} is a list of moves. Set it "
+                "to moves, code or json."
+            )
+        blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+        assert View(adapter, blank).text  # raises where there are no words
+        make_chain(chain_settings(settings), move_names(adapter), adapter.max_moves)
+        for package in ("peft", "trl"):
+            need(package)
+        if settings.model != TINY:
+            check_installed(HuggingFaceParams(model=settings.model))
+
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
+        from laurel.agents.language_model.policy import make_policy
+
+        return make_policy(self.settings, adapter)
+
+
+ALGORITHM = LanguageModelAlgorithm

@@ -1,0 +1,126 @@
+"""What an answer that names moves looks like: how it is written, read, and held to its form token by token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from laurel.errors import AnnotationError
+from laurel.feedback.parsing import object_in
+from laurel.llm.causal import tokens_of
+from laurel.llm.local_model import LocalModel
+from laurel.llm.sampling import Grammar
+
+Moves = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Text around moves and between them."""
+
+    begin: str
+    between: str
+    end: str
+    what: str
+    """In words, for a prompt."""
+
+
+FORMS = {
+    "moves": Form("", ", ", "", "moves with commas between them"),
+    "action": Form("", ", ", "", "the name of one move"),
+    "code": Form("```\n", "\n", "\n```", "a block of code between lines of ```, a move a line"),
+    "json": Form('{"moves": ["', '", "', '"]}', 'a JSON object such as {"moves": ["…", "…"]}'),
+}
+
+
+class Converter:
+    """Turns lists of moves into answers and back.
+
+    >>> json_field = Converter("json", ("forward", "left"), longest=2)
+    >>> json_field.write((0, 1))
+    '{"moves": ["forward", "left"]}'
+    >>> json_field.read('{"explain": "It is ahead.", "moves": ["Forward"]}'), json_field.read("up")
+    ((0,), None)
+
+    Args:
+        form: of FORMS.
+        names: of the moves.
+        longest: moves of a list at most; of an action, one.
+    """
+
+    def __init__(self, form: str, names: Sequence[str], longest: int) -> None:
+        self.form = FORMS[form]
+        self.names = tuple(names)
+        self.longest = 1 if form == "action" else longest
+        self._kind = form
+        self._numbers = {_plain(name): number for number, name in enumerate(names)}
+
+    def write(self, moves: Moves) -> str:
+        """Return the answer that names these moves."""
+        form = self.form
+        return form.begin + form.between.join(self.names[move] for move in moves) + form.end
+
+    def read(self, answer: str) -> Moves | None:
+        """Return the moves that an answer names; None where it cannot be read or names too many: nothing is guessed."""
+        named = object_in(answer).get("moves") if self._kind == "json" else self._listed(answer)
+        if not isinstance(named, list) or not 1 <= len(named) <= self.longest:
+            return None
+        if not all(isinstance(name, str) for name in named):
+            return None
+        moves = [self._numbers.get(_plain(name)) for name in named]
+        return None if None in moves else tuple(move for move in moves if move is not None)
+
+    def _listed(self, answer: str) -> list[str] | None:
+        if self._kind == "code":
+            blocks = re.findall(r"```[a-z]*\n(.*?)```", answer, flags=re.DOTALL)
+            return [line for line in blocks[-1].splitlines() if line.strip()] if blocks else None
+        return answer.strip().rstrip(".").split(",")
+
+    def grammar(self, local: LocalModel) -> tuple[Grammar, int]:
+        """Return what may be written so that every answer can be read, and the tokens of the longest one.
+
+        Raises:
+            AnnotationError: the model's tokenizer merges what stands between moves with them.
+        """
+        form, grammar = self.form, Grammar()
+        order = sorted(range(len(self.names)), key=lambda move: len(self.names[move]))  # a beginning before the whole
+        first = [tokens_of(local, form.begin + name) for name in self.names]
+        later = [tokens_of(local, form.between + name) for name in self.names]
+        self._check(local, first, later)
+        end = tokens_of(local, form.end) if form.end else []
+        after = {move: grammar.add(first[move]) for move in order}
+        tail: int | None = None
+        for length in range(1, self.longest + 1):
+            for move in order:
+                if end:
+                    tail = grammar.add(end, after[move], tail)
+                    grammar.end(tail, local.stops)
+                else:
+                    grammar.end(after[move], local.stops)
+            if length == self.longest:
+                break
+            targets: dict[int, int | None] = dict.fromkeys(order)
+            for move in order:
+                for following in order:
+                    targets[following] = grammar.add(later[following], after[move], targets[following])
+            after = {move: state for move, state in targets.items() if state is not None}
+        longest = max(map(len, first)) + (self.longest - 1) * max(map(len, later)) + len(end) + 1
+        return grammar, longest
+
+    def _check(self, local: LocalModel, first: list[list[int]], later: list[list[int]]) -> None:
+        """Refuse a tokenizer by which an answer's tokens are not those of its parts."""
+        end = tokens_of(local, self.form.end) if self.form.end else []
+        for move in range(len(self.names)):
+            moves = tuple([0, move, 0][: self.longest])
+            parts = [*first[moves[0]], *(token for one in moves[1:] for token in later[one]), *end]
+            if tokens_of(local, self.write(moves)) != parts:
+                raise AnnotationError(
+                    f"The tokens of {local.identity.model} do not part answers such as {self.write(moves)!r} at their "
+                    "moves, so they cannot be constrained: set agent.language_model.constrained to false, or answer "
+                    "to another form."
+                )
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.casefold().split())

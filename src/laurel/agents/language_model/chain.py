@@ -1,0 +1,235 @@
+"""From a state in words to moves: what a language model is asked, in one call or two, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+from numpy.random import Generator
+
+from laurel.agents.language_model.answers import Converter, Moves
+from laurel.envs.base import EnvAdapter
+from laurel.feedback.prompt import Form, Prompt, parse_prompt, quote
+from laurel.llm.causal import tokens_of, written_prompt
+from laurel.llm.local_model import LocalModel
+from laurel.llm.sampling import Grammar, sample
+
+MOVES = Form("moves", slots=("state",), optional=("options", "answer_form", "strategy"), choices=(), schema="{}")
+STRATEGY = Form("strategy", slots=("state",), optional=("options",), choices=(), schema="{}")
+
+
+class Turn(NamedTuple):
+    """What a model was asked and what it answered."""
+
+    prompt: str
+    """As the model reads it, by its chat template."""
+    answer: str
+
+
+class Proposal(NamedTuple):
+    """What a chain makes of a state."""
+
+    turns: tuple[Turn, ...]
+    moves: Moves | None
+    """None where the answer cannot be read."""
+    log_prob: float
+    """Of all turns."""
+    tokens: int
+    """Written."""
+
+
+class Chain(Protocol):
+    """Turns states into moves by a language model."""
+
+    def propose(
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        rng: Generator,
+        temperature: float,
+    ) -> list[Proposal]:
+        """Propose moves for each state; equal states are read once."""
+        ...
+
+    def taught(
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        moves: Sequence[Moves],
+        rng: Generator,
+    ) -> list[Proposal]:
+        """Return what the model would have written for these moves, to be learned from, but for free strategies."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A prompt as text and the goal that it states: what policies keep on disk, so that they need no other file."""
+
+    text: str
+    goal: str | None
+    form: ClassVar[dict[str, Form]] = {"moves": MOVES, "strategy": STRATEGY}
+
+    def prompt(self, kind: str) -> Prompt:
+        """Return the prompt of a kind."""
+        return parse_prompt(kind, f"the prompt {kind}", self.text, self.form[kind])
+
+
+class MovesChain:
+    """State → moves, in one call.
+
+    Args:
+        ask: the prompt of the kind `moves`.
+        converter: of answers.
+        constrained: whether only readable answers may be written.
+        max_tokens: of an answer that is not constrained.
+    """
+
+    def __init__(self, ask: Ask, converter: Converter, *, constrained: bool, max_tokens: int) -> None:
+        self._prompt, self._goal = ask.prompt("moves"), ask.goal
+        self.converter, self._constrained, self._max_tokens = converter, constrained, max_tokens
+        self._grammar: tuple[Grammar, int] | None = None
+        self._written: dict[tuple[str, str], tuple[str, list[int]]] = {}
+
+    def asked(self, local: LocalModel, adapter: EnvAdapter, state: str, strategy: str = "") -> tuple[str, list[int]]:
+        """Return the prompt about a state and its tokens; errors as of `Prompt.messages`."""
+        if (state, strategy) not in self._written:
+            if len(self._written) > MOST_PROMPTS:
+                self._written.clear()
+            names = ", ".join(self.converter.names)
+            texts = {"state": quote(state), "options": names, "answer_form": self.converter.form.what}
+            texts["strategy"] = quote(strategy) if strategy else ""
+            prompt = _rendered(local, self._prompt, texts, adapter, self._goal)
+            self._written[state, strategy] = prompt, tokens_of(local, prompt)
+        return self._written[state, strategy]
+
+    def propose(
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        rng: Generator,
+        temperature: float,
+        strategies: Sequence[str] | None = None,
+    ) -> list[Proposal]:
+        asked = [self.asked(local, adapter, *one) for one in zip(states, strategies or [""] * len(states), strict=True)]
+        grammar, limit = None, self._max_tokens
+        if self._constrained:
+            grammar, limit = self._grammar = self._grammar or self.converter.grammar(local)
+        drawn = sample(
+            local, [tokens for _, tokens in asked], rng, max_tokens=limit, temperature=temperature, grammar=grammar
+        )
+        proposals = []
+        for (prompt, _), tokens, log_prob in zip(asked, drawn.tokens, drawn.log_prob.tolist(), strict=True):
+            answer = local.tokenizer.decode(tokens, skip_special_tokens=True)
+            turns = (Turn(prompt, answer),)
+            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(tokens) + 1))
+        return proposals
+
+    def taught(
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        moves: Sequence[Moves],
+        rng: Generator,
+        strategies: Sequence[str] | None = None,
+    ) -> list[Proposal]:
+        found = []
+        for state, own, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
+            prompt, _ = self.asked(local, adapter, state, strategy)
+            found.append(Proposal((Turn(prompt, self.converter.write(own)),), own, float("nan"), 0))
+        return found
+
+
+class StrategyChain:
+    """State → strategy → moves, in two calls.
+
+    Args:
+        ask: the prompt of the kind `strategy`.
+        menu: strategies to choose from; empty: the model writes its own.
+        moves: the second call.
+        max_tokens: of a strategy of its own.
+    """
+
+    def __init__(self, ask: Ask, menu: Sequence[str], moves: MovesChain, max_tokens: int) -> None:
+        self._prompt, self._goal = ask.prompt("strategy"), ask.goal
+        self._menu, self._moves, self._max_tokens = tuple(menu), moves, max_tokens
+        self._options = "; ".join(menu)
+        self._grammar: Grammar | None = None
+
+    def _asked(self, local: LocalModel, adapter: EnvAdapter, state: str) -> str:
+        texts = {"state": quote(state), "options": self._options}
+        return _rendered(local, self._prompt, texts, adapter, self._goal)
+
+    def propose(
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        rng: Generator,
+        temperature: float,
+    ) -> list[Proposal]:
+        asked = {state: self._asked(local, adapter, state) for state in dict.fromkeys(states)}
+        limit = self._max_tokens
+        if self._menu:
+            if self._grammar is None:
+                self._grammar = Grammar()
+                for strategy in sorted(self._menu, key=len):
+                    self._grammar.end(self._grammar.add(tokens_of(local, strategy)), local.stops)
+            limit = max(len(tokens_of(local, strategy)) for strategy in self._menu) + 1
+        read = {state: tokens_of(local, prompt) for state, prompt in asked.items()}
+        drawn = sample(
+            local,
+            [read[state] for state in states],
+            rng,
+            max_tokens=limit,
+            temperature=temperature,
+            grammar=self._grammar,
+        )
+        named = [local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
+        moved = self._moves.propose(local, adapter, states, rng, temperature, named)
+        return [
+            Proposal(
+                (Turn(asked[state], strategy), *after.turns),
+                after.moves,
+                log_prob + after.log_prob,
+                len(tokens) + 1 + after.tokens,
+            )
+            for state, strategy, tokens, log_prob, after in zip(
+                states, named, drawn.tokens, drawn.log_prob.tolist(), moved, strict=True
+            )
+        ]
+
+    def taught(
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        moves: Sequence[Moves],
+        rng: Generator,
+    ) -> list[Proposal]:
+        if not self._menu:  # nobody knows what it should say
+            named = [one.turns[0].answer for one in self.propose(local, adapter, states, rng, 1.0)]
+        else:
+            named = [self._menu[draw] for draw in rng.integers(0, len(self._menu), len(states)).tolist()]
+        after = self._moves.taught(local, adapter, states, moves, rng, named)
+        if not self._menu:
+            return after
+        return [
+            one._replace(turns=(Turn(self._asked(local, adapter, state), strategy), *one.turns))
+            for state, strategy, one in zip(states, named, after, strict=True)
+        ]
+
+
+MOST_PROMPTS = 50_000
+"""That are remembered at a time."""
+
+
+def _rendered(local: LocalModel, prompt: Prompt, texts: dict[str, str], adapter: EnvAdapter, goal: str | None) -> str:
+    """Return the text that the model reads."""
+    *system, user = prompt.messages(texts, adapter, goal)
+    return written_prompt(local, user.content.strip(), system[0].content.strip() if system else None)

@@ -1,0 +1,121 @@
+"""What a state in words is worth: a value fitted to returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.envs.base import FloatArray
+
+Floats = npt.NDArray[np.float64]
+RIDGE = 1e-3
+"""Pull on the weights of the encoder's head, where vectors have length 1 on average once their mean is taken off."""
+
+
+class Critic(Protocol):
+    """Values states."""
+
+    def fit(self, states: Sequence[str], returns: FloatArray) -> None:
+        """Fit the values to returns (N,) that followed states, forgetting what was fitted before."""
+        ...
+
+    def values(self, states: Sequence[str]) -> FloatArray:
+        """Return the values (N,); 0 before the first fit."""
+        ...
+
+    def state(self) -> dict[str, Floats]:
+        """Return what was fitted, as arrays."""
+        ...
+
+    def restore(self, state: Mapping[str, Floats]) -> None:
+        """Go on from a `state`."""
+        ...
+
+
+class TableCritic:
+    """The mean return of each text; of one that was not met, the mean of all."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+        self._mean = 0.0
+
+    def fit(self, states: Sequence[str], returns: FloatArray) -> None:
+        texts, means, counts = _means(states, returns)
+        self._means = dict(zip(texts, means.tolist(), strict=True))
+        self._mean = float(np.average(means, weights=counts))
+
+    def values(self, states: Sequence[str]) -> FloatArray:
+        return np.array([self._means.get(state, self._mean) for state in states], dtype=np.float32)
+
+    def state(self) -> dict[str, Floats]:
+        text = "\0".join(self._means).encode()
+        means = np.array([self._mean, *self._means.values()])
+        return {"means": means, "texts": np.frombuffer(text, dtype=np.uint8).astype(np.float64)}
+
+    def restore(self, state: Mapping[str, Floats]) -> None:
+        text = state["texts"].astype(np.uint8).tobytes().decode()
+        self._mean, *means = state["means"].tolist()
+        self._means = dict(zip(text.split("\0") if text else (), means, strict=True))
+
+
+class EncoderCritic:
+    """Ridge regression of returns on a sentence encoder's vectors of the states.
+
+        w = argmin Σ_s n(s)/N (Ḡ(s) - b - w·φ(s))² + RIDGE |w|²,
+
+    where Ḡ(s) is the mean return after s, met n(s) of N times, and φ its vector less the mean of all, to a mean length
+    of 1: the texts of one environment are much alike. Vectors are kept on this machine, so that a text is encoded once.
+
+    Args:
+        encoder: a sentence-transformers model, a directory or a name on the hub.
+    """
+
+    def __init__(self, encoder: str) -> None:
+        self._encoder = encoder
+        self._vectors: dict[str, Floats] = {}
+        self._fitted: dict[str, Floats] = {}
+
+    def fit(self, states: Sequence[str], returns: FloatArray) -> None:
+        texts, means, counts = _means(states, returns)
+        vectors, share = self._encoded(texts), counts / counts.sum()
+        centre = share @ vectors
+        scale = 1 / max(float(np.sqrt(share @ np.square(vectors - centre).sum(axis=1))), 1e-9)
+        mean = share @ means
+        features = (vectors - centre) * scale
+        squares = features.T @ (share[:, None] * features) + RIDGE * np.eye(features.shape[1])
+        weights = np.linalg.solve(squares, features.T @ (share * (means - mean)))
+        self._fitted = {"centre": centre, "weights": weights * scale, "mean": np.array([mean])}
+
+    def values(self, states: Sequence[str]) -> FloatArray:
+        if not self._fitted:
+            return np.zeros(len(states), dtype=np.float32)
+        distinct = list(dict.fromkeys(states))
+        found = (self._encoded(distinct) - self._fitted["centre"]) @ self._fitted["weights"] + self._fitted["mean"]
+        values = dict(zip(distinct, found.tolist(), strict=True))
+        return np.array([values[state] for state in states], dtype=np.float32)
+
+    def _encoded(self, texts: Sequence[str]) -> Floats:
+        """Return vectors (N, E)."""
+        from laurel.llm.embedding_cache import encode_cached
+
+        new = [text for text in texts if text not in self._vectors]
+        if new:
+            self._vectors.update(zip(new, encode_cached(self._encoder, new).astype(np.float64), strict=True))
+        return np.stack([self._vectors[text] for text in texts])
+
+    def state(self) -> dict[str, Floats]:
+        return self._fitted
+
+    def restore(self, state: Mapping[str, Floats]) -> None:
+        self._fitted = dict(state)
+
+
+def _means(states: Sequence[str], returns: FloatArray) -> tuple[list[str], Floats, Floats]:
+    """Return distinct texts, in the order in which they came, with their mean returns and how often each was met."""
+    place = {text: number for number, text in enumerate(dict.fromkeys(states))}
+    which = np.array([place[state] for state in states])
+    counts = np.bincount(which).astype(np.float64)
+    return list(place), np.bincount(which, weights=returns.astype(np.float64)) / counts, counts

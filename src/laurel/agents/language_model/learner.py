@@ -1,0 +1,224 @@
+"""Rounds: a language model proposes actions, a critic scores them, and TRL's losses tune it on better and worse ones.
+
+The advantage of a proposal a in a state s is r + γ V(s') - V(s) (`laurel.agents.language_model.critic`). First rounds
+are of random actions: the model imitates how they are written, and the critic is fitted to what followed.
+After "LactChain" (a language model proposes sequences of moves, and learns by preferences from their advantages).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laurel.agents.actor import View
+from laurel.agents.language_model import pairs
+from laurel.agents.language_model.chain import Proposal, Turn
+from laurel.agents.language_model.critic import Critic, EncoderCritic, TableCritic
+from laurel.agents.language_model.pairs import Memory, RecentMemory, RoundMemory, Scored
+from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
+from laurel.agents.learner import Learner, Rollout
+from laurel.agents.ppo import gae
+from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.envs.vector import VectorEnv
+from laurel.errors import TrainingError
+from laurel.llm.encoder import PACKAGED
+from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, learn_from_pairs
+from laurel.params.language_actor import BETAS, LanguageActorParams
+
+FIGURES = ("proposals", "unread", "tokens", "alone", "alike", "examples", "loss", "critic_error")
+"""What is kept of each round."""
+FITS = 4
+"""Times that the critic is fitted to a round: what was cut off is worth what the fit before says, at first nothing."""
+
+
+@dataclass
+class Proposals(Rollout):
+    """A rollout with what the model wrote."""
+
+    written: list[list[Proposal | None]] = field(default_factory=list, kw_only=True)
+    """T lists of N; None where an environment was reset."""
+
+
+class LanguageModelLearner(Learner):
+    """Tunes the model once a rollout; all it keeps between two is the critic, the memory and the round's number."""
+
+    name = "language_model"
+    policy: LanguageModelPolicy
+    params: LanguageActorParams
+    adapter: EnvAdapter
+
+    def __init__(self, policy: LanguageModelPolicy, params: LanguageActorParams, rng: np.random.Generator) -> None:
+        super().__init__(policy, params, rng)
+        self.round = 0
+        self.critic: Critic = TableCritic() if params.critic == "table" else EncoderCritic(params.encoder or PACKAGED)
+        self.memory: Memory = RoundMemory() if params.memory_rounds == 1 else RecentMemory(params.memory_rounds)
+        self.figures: list[dict[str, float]] = []
+
+    def rollout(self, envs: VectorEnv) -> Proposals:
+        self.adapter = envs.adapter
+        return Proposals(**Rollout.shapes(self.params.n_steps, envs, self.policy))
+
+    def collect(self, envs: VectorEnv, observation: Array, rollout: Proposals) -> Array:
+        rollout.observation[0] = observation
+        rollout.written = []
+        for t in range(self.params.n_steps):
+            asked = np.flatnonzero(~envs.ended)  # where an episode ended, the next step begins another
+            states = View(envs.adapter, rollout.observation[t][asked]).text
+            proposals = self._propose(states)
+            action = np.zeros(envs.n_envs, dtype=np.int64)
+            action[asked] = actions_of(proposals, self.policy.lists, self.rng)
+            written: list[Proposal | None] = [None] * envs.n_envs
+            for place, one in zip(asked.tolist(), proposals, strict=True):
+                written[place] = one
+            rollout.written.append(written)
+            rollout.record(t, action, envs.step(action))
+        rollout.reward[:] = rollout.extrinsic
+        return rollout.observation[-1].copy()
+
+    @property
+    def _imitating(self) -> bool:
+        return self.round < self.params.imitation_rounds
+
+    def _propose(self, states: Sequence[str]) -> list[Proposal]:
+        policy = self.policy
+        if not self._imitating:
+            return policy.propose(self.adapter, states, self.rng)
+        moves = [policy.lists.moves(number) for number in policy.lists.draw(len(states), self.rng).tolist()]
+        return policy.asks.taught(policy.local, self.adapter, states, moves, self.rng)
+
+    def learn(self, rollout: Proposals) -> Mapping[str, float]:
+        """Score the proposals, fit the critic where it is to be, and tune the model.
+
+        Raises:
+            TrainingError: too many answers cannot be read, or too few proposals can be compared; or the loss is NaN or
+                infinite.
+        """
+        rows = [
+            (t, n, one)
+            for t, of_step in enumerate(rollout.written)
+            for n, one in enumerate(of_step)
+            if one is not None and rollout.valid[t, n]
+        ]
+        if not rows:
+            return {}
+        imitating = self._imitating
+        self.round += 1
+        value, returns, error = self._valued(rollout, fit=imitating or self.params.refresh_critic)
+        figures = dict.fromkeys(FIGURES, 0.0)
+        unread = sum(one.moves is None for _, _, one in rows)
+        figures |= {"proposals": len(rows), "unread": unread, "critic_error": error}
+        figures["tokens"] = sum(one.tokens for _, _, one in rows)
+        if unread > self.params.max_unread * len(rows):
+            raise TrainingError(
+                f"Round {self.round}: {unread:,} of {len(rows):,} answers cannot be read, more than "
+                f"agent.language_model.max_unread ({self.params.max_unread:g}) allows. Set constrained to true, choose "
+                "another form of answer or prompt, or raise imitation_rounds."
+            )
+        seed = int(self.rng.integers(2**31))
+        if imitating:
+            some = self.rng.permutation(len(rows))[: self.params.imitation_examples]
+            turns = [turn for i in some.tolist() for turn in rows[i][2].turns]
+            figures["examples"] = len(turns)
+            loss = imitate(self.policy.local, [tuple(turn) for turn in turns], self._tuning(), seed)
+        else:
+            scores = self._scores(rollout, value, returns)
+            worst = min(scores[t, n] for t, n, _ in rows) - 2 * self.params.margin - 1
+            scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
+            loss = self._tune(self.memory.add(scored), figures, seed)
+        figures["loss"] = loss
+        self.figures.append(figures)
+        logs = [one.log_prob for _, _, one in rows]
+        entropy = {} if imitating else {"entropy": -float(np.mean(logs))}
+        return {"policy": loss, "value": error, **entropy}
+
+    def _valued(self, rollout: Proposals, *, fit: bool) -> tuple[FloatArray, FloatArray, float]:
+        """Return values (T + 1, N), returns (T, N), and the critic's mean squared error on them."""
+        shape = rollout.observation.shape[:2]
+        texts = np.array(_texts(self.adapter, rollout.observation), dtype=object).reshape(shape)
+        flat = texts.reshape(-1).tolist()
+        value = self.critic.values(flat).reshape(shape)
+        returns = self._returns(rollout, value)
+        for _ in range(FITS if fit else 0):
+            self.critic.fit(texts[:-1][rollout.valid].tolist(), returns[rollout.valid])
+            value = self.critic.values(flat).reshape(shape)
+            returns = self._returns(rollout, value)
+        return value, returns, float(np.square(returns - value[:-1])[rollout.valid].mean())
+
+    def _returns(self, rollout: Proposals, value: FloatArray) -> FloatArray:
+        reward = np.where(rollout.valid, rollout.reward, 0).astype(np.float32)
+        ends = rollout.terminated, rollout.truncated
+        return gae(reward, value, *ends, gamma=self.params.gamma, lam=self.params.gae_lambda) + value[:-1]
+
+    def _scores(self, rollout: Proposals, value: FloatArray, returns: FloatArray) -> FloatArray:
+        """Return what each proposal (T, N) was worth."""
+        if self.params.score == "return":
+            return returns
+        following = self.params.gamma * value[1:] * ~rollout.terminated
+        return (rollout.reward + following - value[:-1]).astype(np.float32)
+
+    def _tune(self, proposals: Sequence[Scored], figures: dict[str, float], seed: int) -> float:
+        params, tuning = self.params, self._tuning()
+        groups, skipped = pairs.grouped(proposals, params.proposals, self.rng)
+        if skipped.alone > params.max_alone * skipped.of:
+            raise TrainingError(
+                f"Round {self.round}: {skipped.alone:,} of {skipped.of:,} proposals are for states that were met once, "
+                "so that there is nothing to compare them with; agent.language_model.max_alone allows a share of "
+                f"{params.max_alone:g}. Raise n_envs, or take an environment with fewer states."
+            )
+        if params.loss in PAIRED:
+            chosen = pairs.pairs_of(groups, params.margin, params.pairing, skipped)
+            figures["examples"] = len(chosen)
+            loss = learn_from_pairs(self.policy.local, chosen, params.loss, tuning, seed) if chosen else 0.0
+        else:
+            whole = pairs.unequal(groups, params.proposals, params.margin, skipped)
+            figures["examples"] = len(whole)
+            loss = learn_from_groups(self.policy.local, whole, params.loss, tuning, seed) if whole else 0.0
+        figures |= {"alone": skipped.alone, "alike": skipped.alike}
+        return loss
+
+    def _tuning(self) -> Tuning:
+        params = self.params
+        return Tuning(
+            learning_rate=params.learning_rate,
+            batch_size=params.batch_size,
+            epochs=params.n_epochs,
+            beta=BETAS[params.loss] if params.beta is None else params.beta,
+            gamma=params.simpo_gamma,
+            imitation=params.imitation,
+            max_grad_norm=params.max_grad_norm,
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        memory = [[[list(map(list, one.turns)), one.score] for one in some] for some in self.memory.state()]
+        text = json.dumps(memory).encode()
+        rounds = [[figures[name] for name in FIGURES] for figures in self.figures]
+        return {
+            "round": torch.tensor(self.round),
+            "memory": torch.frombuffer(bytearray(text), dtype=torch.uint8),
+            "figures": torch.tensor(rounds, dtype=torch.float64).reshape(-1, len(FIGURES)),
+            **{f"critic.{name}": torch.from_numpy(array.copy()) for name, array in self.critic.state().items()},
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.round = int(state["round"])
+        kept = json.loads(state["memory"].numpy().tobytes())
+        self.memory.restore(
+            [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept]
+        )
+        self.figures = [dict(zip(FIGURES, row, strict=True)) for row in state["figures"].tolist()]
+        prefix = "critic."
+        self.critic.restore(
+            {name.removeprefix(prefix): value.numpy() for name, value in state.items() if name.startswith(prefix)}
+        )
+
+
+def _texts(adapter: EnvAdapter, observation: Array) -> list[str]:
+    """Return observations (..., D) in words, each distinct one described once."""
+    rows, places = np.unique(observation.reshape(-1, observation.shape[-1]), axis=0, return_inverse=True)
+    texts = View(adapter, rows).text
+    return [texts[place] for place in places.reshape(-1).tolist()]

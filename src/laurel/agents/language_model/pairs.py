@@ -1,0 +1,133 @@
+"""Which answers are better than which: proposals for one state, compared by what they were worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from laurel.agents.language_model.chain import Turn
+from laurel.llm.trl_tuning import Group, Pair
+
+
+class Scored(NamedTuple):
+    """A proposal with what it was worth."""
+
+    turns: tuple[Turn, ...]
+    score: float
+
+
+class Memory(Protocol):
+    """Keeps proposals that are compared with each other."""
+
+    def add(self, proposals: Sequence[Scored]) -> list[Scored]:
+        """Take in a round's proposals; return all that are to be compared now."""
+        ...
+
+    def state(self) -> list[list[Scored]]:
+        """Return what is kept for later rounds."""
+        ...
+
+    def restore(self, state: Sequence[Sequence[Scored]]) -> None:
+        """Go on from a `state`."""
+        ...
+
+
+class RoundMemory:
+    """Compares the proposals of one round alone."""
+
+    def add(self, proposals: Sequence[Scored]) -> list[Scored]:
+        return list(proposals)
+
+    def state(self) -> list[list[Scored]]:
+        return []
+
+    def restore(self, state: Sequence[Sequence[Scored]]) -> None:
+        pass
+
+
+class RecentMemory:
+    """Compares the proposals of the last rounds: what is remembered with what is new, where both start alike.
+
+    Args:
+        rounds: how many, this one included.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._kept: list[list[Scored]] = []
+
+    def add(self, proposals: Sequence[Scored]) -> list[Scored]:
+        self._kept = [*self._kept, list(proposals)][-self._rounds :]
+        found = [one for some in self._kept for one in some]
+        self._kept = self._kept[-(self._rounds - 1) :]
+        return found
+
+    def state(self) -> list[list[Scored]]:
+        return self._kept
+
+    def restore(self, state: Sequence[Sequence[Scored]]) -> None:
+        self._kept = [list(some) for some in state]
+
+
+@dataclass
+class Skipped:
+    """What taught nothing, and why."""
+
+    alone: int = 0
+    """Proposals whose prompt was met once, so that there is nothing to compare them with."""
+    alike: int = 0
+    """Groups of proposals whose scores differ by no more than the margin, or which are the same answer."""
+    of: int = field(default=0, kw_only=True)
+    """Proposals in all."""
+
+
+def grouped(proposals: Iterable[Scored], size: int, rng: np.random.Generator) -> tuple[list[Group], Skipped]:
+    """Put answers to the same prompt into groups of `size` at random, the rest into smaller ones."""
+    met: dict[str, list[tuple[str, float]]] = {}
+    for proposal in proposals:
+        for turn in proposal.turns:
+            met.setdefault(turn.prompt, []).append((turn.answer, proposal.score))
+    groups, skipped = [], Skipped(of=sum(map(len, met.values())))
+    for prompt, answers in met.items():
+        order = rng.permutation(len(answers)).tolist()
+        for start in range(0, len(order), size):
+            some = [answers[i] for i in order[start : start + size]]
+            if len(some) < 2:
+                skipped.alone += 1
+            else:
+                groups.append(Group(prompt, tuple(answer for answer, _ in some), tuple(score for _, score in some)))
+    return groups, skipped
+
+
+def pairs_of(
+    groups: Iterable[Group], margin: float, pairing: Literal["best_worst", "all"], skipped: Skipped
+) -> list[Pair]:
+    """Return pairs of each group whose scores differ by more than the margin; what has none is counted."""
+    found = []
+    for group in groups:
+        order = sorted(range(len(group.answers)), key=lambda i: -group.scores[i])
+        places = [(order[0], order[-1])]
+        if pairing == "all":
+            places = [(better, worse) for place, better in enumerate(order) for worse in order[place + 1 :]]
+        own = [
+            Pair(group.prompt, str(group.answers[better]), str(group.answers[worse]))
+            for better, worse in places
+            if group.scores[better] - group.scores[worse] > margin and group.answers[better] != group.answers[worse]
+        ]
+        skipped.alike += not own
+        found += own
+    return found
+
+
+def unequal(groups: Iterable[Group], size: int, margin: float, skipped: Skipped) -> list[Group]:
+    """Return the whole groups whose scores differ by more than the margin; others are counted."""
+    found = []
+    for group in groups:
+        if len(group.answers) == size and max(group.scores) - min(group.scores) > margin:
+            found.append(group)
+        else:
+            skipped.alike += 1
+    return found

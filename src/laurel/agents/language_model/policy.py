@@ -1,0 +1,244 @@
+"""A language model as a policy: what is saved as an agent, evaluated and shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+import numpy as np
+from torch import Tensor
+
+from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.algorithm import width_of
+from laurel.agents.language_model.answers import Converter
+from laurel.agents.language_model.chain import MOVES, STRATEGY, Ask, Chain, MovesChain, Proposal, StrategyChain
+from laurel.agents.learner import PolicyNetwork
+from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.envs.sequences import Sequences
+from laurel.errors import DataError, EnvError
+from laurel.feedback.prompt import load_prompt
+from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of, with_lora
+from laurel.llm.local_model import LocalModel
+from laurel.llm.tiny_model import RECURS, write_tiny_model
+from laurel.params.language_actor import TINY, LanguageActorParams
+
+MOST_WORDS = 512
+"""States whose texts a tokenizer that is made on the spot learns from."""
+
+
+class LanguageModelPolicy(PolicyNetwork):
+    """Acts by what a causal language model answers about a state in words.
+
+    Args:
+        n_features: of the environment's observations, by which agents are told apart; the model sees their words.
+        model: `tiny`, `smollm2`, a directory or a name on the hub.
+        revision: of its weights, where it is not tiny; None takes the weights that are there.
+        rank: of the LoRA weights; 0: all weights are the policy's own.
+        dtype: of the weights.
+        names: of the moves.
+        longest: moves of an action at most.
+        chain: settings of the chain (`chain_settings`).
+        temperature: of the answers.
+        words: from which the tokenizer of tiny learns.
+    """
+
+    kind = "language_model"
+    continuous = False
+
+    def __init__(
+        self,
+        n_features: int,
+        model: str,
+        revision: str | None,
+        rank: int,
+        dtype: Any,
+        names: Sequence[str],
+        longest: int,
+        chain: Mapping[str, Any],
+        temperature: float,
+        words: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.n_features = n_features
+        self.model, self.rank, self.dtype, self.temperature = model, rank, dtype, temperature
+        self.names, self.longest, self.chain, self.words = tuple(names), longest, dict(chain), tuple(words)
+        local = _tiny(words) if model == TINY else load_causal(model, dtype=dtype)
+        if model != TINY and revision not in (None, local.identity.revision):
+            raise DataError(
+                f"The agent was trained on other weights of {model} ({revision}) than are here "
+                f"({local.identity.revision}). Put those back, or train it again."
+            )
+        self.revision = None if model == TINY else local.identity.revision
+        local.model.requires_grad_(rank == 0)
+        self._local = with_lora(local, rank) if rank else local
+        self.network = self._local.model
+        self.lists = Sequences(len(names), longest)
+        self.n_actions = self.lists.count
+
+    @property
+    def local(self) -> LocalModel:
+        """The model, where its weights are now."""
+        return dataclasses.replace(self._local, device=self.device)
+
+    @cached_property
+    def asks(self) -> Chain:
+        """How the model is asked."""
+        return make_chain(self.chain, self.names, self.longest)
+
+    def propose(
+        self, adapter: EnvAdapter, states: Sequence[str], rng: np.random.Generator, *, greedy: bool = False
+    ) -> list[Proposal]:
+        """Return what the model makes of states in words; greedy: its likeliest answers."""
+        return self.asks.propose(self.local, adapter, states, rng, 0.0 if greedy else self.temperature)
+
+    def as_actor(self, *, greedy: bool = False) -> Actor:
+        return LanguageModelActor(self, greedy=greedy)
+
+    def act(self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False) -> NoReturn:
+        """Refuse: a language model reads words."""
+        raise EnvError("A language model acts on states in words, not on features: use `as_actor`.")
+
+    def log_prob(self, features: FloatArray, action: Array) -> NoReturn:
+        raise EnvError("A language model acts on states in words, not on features: use `as_actor`.")
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Return the weights that are trained; those below LoRA's are the base's."""
+        return weights_of(self.network)
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> None:
+        put_weights(self.network, state_dict)
+
+    def write_beside(self, folder: Path) -> None:
+        """Write the adapter, or the whole model, as peft and transformers load it."""
+        save_causal(self.local, folder / ("adapter" if self.rank else "language_model"))
+
+
+class LanguageModelActor(Actor):
+    """Acts by the policy; an answer that cannot be read is a random action, and counted."""
+
+    def __init__(self, policy: LanguageModelPolicy, *, greedy: bool) -> None:
+        self._policy, self._greedy = policy, greedy
+        self._known: dict[str, Proposal] = {}
+        self._answers = self._unread = self._tokens = 0
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        states, adapter = list(view.text), view.adapter
+        if self._greedy:  # equal states have equal answers
+            new = [state for state in dict.fromkeys(states) if state not in self._known]
+            if new:
+                self._known.update(zip(new, self._policy.propose(adapter, new, rng, greedy=True), strict=True))
+            proposals = [self._known[state] for state in states]
+        else:
+            proposals = self._policy.propose(adapter, states, rng)
+        self._answers += len(proposals)
+        self._unread += sum(one.moves is None for one in proposals)
+        self._tokens += sum(one.tokens for one in proposals)
+        logs = np.array([one.log_prob for one in proposals], dtype=np.float32)
+        return Acted(actions_of(proposals, self._policy.lists, rng), logs)
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        if not self._answers:
+            return {}
+        return {
+            "model": self._policy.model,
+            "states": self._answers,
+            "unread": self._unread,
+            "tokens": self._tokens,
+        }
+
+
+def actions_of(proposals: Sequence[Proposal], lists: Sequences, rng: np.random.Generator) -> Array:
+    """Return the actions (N,) that proposals name; a random one where an answer cannot be read."""
+    action = lists.draw(len(proposals), rng)
+    for i, one in enumerate(proposals):
+        if one.moves is not None:
+            action[i] = lists.number(one.moves)
+    return action
+
+
+def make_policy(settings: LanguageActorParams, adapter: EnvAdapter) -> LanguageModelPolicy:
+    """Make the untrained policy of an environment; torch's own generator draws new weights.
+
+    Raises:
+        RefusedError: the model cannot be loaded.
+        PromptError: the prompt cannot be used.
+    """
+    names = move_names(adapter)
+    chain, revision = chain_settings(settings), None
+    words: tuple[str, ...] = ()
+    if settings.model == TINY:
+        words = words_of(adapter, chain, names)
+    return LanguageModelPolicy(
+        width_of(adapter),
+        settings.model,
+        revision,
+        settings.rank,
+        settings.dtype,
+        names,
+        adapter.max_moves,
+        chain,
+        settings.temperature,
+        words,
+    )
+
+
+def move_names(adapter: EnvAdapter) -> tuple[str, ...]:
+    """Return what the moves of a list, or the actions where an action is one move, are called."""
+    if adapter.max_moves > 1:
+        return adapter.action_names
+    return tuple(adapter.action_name(action) for action in range(int(adapter.action_space.n)))  # type: ignore[attr-defined]
+
+
+def chain_settings(settings: LanguageActorParams) -> dict[str, Any]:
+    """Return what `make_chain` makes a chain of, fit for JSON.
+
+    Raises:
+        PromptError: there is no such prompt.
+    """
+    found: dict[str, Any] = {
+        "moves": load_prompt(settings.prompt_name, MOVES).text,
+        "goal": settings.goal,
+        "answer": settings.answer,
+        "constrained": settings.constrained,
+        "max_tokens": settings.max_tokens,
+    }
+    if settings.strategy != "none":
+        name = settings.prompt_name if settings.prompt_name in STRATEGY.packaged else "instruct"
+        found |= {"strategy": load_prompt(name, STRATEGY).text, "strategies": list(settings.strategies)}
+    return found
+
+
+def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) -> Chain:
+    """Make the chain that settings describe."""
+    goal, limit = settings["goal"], settings["max_tokens"]
+    converter = Converter(settings["answer"], names, longest)
+    moves = MovesChain(Ask(settings["moves"], goal), converter, constrained=settings["constrained"], max_tokens=limit)
+    if "strategy" not in settings:
+        return moves
+    return StrategyChain(Ask(settings["strategy"], goal), settings["strategies"], moves, limit)
+
+
+def words_of(adapter: EnvAdapter, chain: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
+    """Return texts in the words of an environment: its states where they can be listed, its moves and answers."""
+    space = adapter.packed.space
+    texts = [adapter.description, adapter.goal or "", *chain.get("strategies", ())]
+    converter = Converter(chain["answer"], names, 1)
+    for move in range(len(names)):
+        texts += [converter.write((move,)), converter.form.between + names[move]] * RECURS
+    count = int(getattr(space, "n", 0))
+    for number in np.linspace(0, count - 1, min(count, MOST_WORDS)).astype(int).tolist():
+        texts.append(adapter.describe_observation(int(getattr(space, "start", 0)) + number) or "")
+    return tuple(texts)
+
+
+def _tiny(words: Sequence[str]) -> LocalModel:
+    import torch
+
+    with TemporaryDirectory(prefix="laurel-") as folder:
+        seed = int(torch.randint(2**31, (1,)))
+        return load_causal(str(write_tiny_model(Path(folder), words, seed=seed)))

@@ -1,0 +1,114 @@
+"""The section `agent.language_model`: a causal language model that is trained to act on states in words."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from laurel.params.algorithms import AlgorithmParams
+from laurel.params.fields import Count, NonNegative, Positive, Probability
+
+TINY = "tiny"
+"""The model that is made on the spot."""
+BETAS = {"dpo": 0.5, "kto": 0.5, "simpo": 2.0, "grpo": 0.0, "rloo": 0.0}
+"""Loss -> beta where none is given."""
+LORA_RANK = 16
+
+
+class LanguageActorParams(AlgorithmParams):
+    algorithm: ClassVar[str] = "language_model"
+    model: str = TINY
+    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template; smollm2, which
+    `make language-model` puts on this machine; or tiny, a Llama of two layers that is made on the spot and knows
+    nothing."""
+    lora_rank: Annotated[int, Field(ge=0)] | None = None
+    """Rank of the LoRA weights that alone are trained; 0 trains the whole model; null: 16, and 0 for tiny."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the model's weights."""
+    prompt: str | None = None
+    """What the model reads of a state: brief, instruct, or a file of your own that ends in .jinja; null: brief for
+    tiny, instruct for others."""
+    goal: str | None = None
+    """What to act for; null: the environment's own goal."""
+    strategy: Literal["none", "menu", "free"] = "none"
+    """Whether the model first names a strategy, one of `strategies` or in its own words, and then moves by it."""
+    strategies: tuple[str, ...] = Field(default=(), strict=False)
+    """strategy: menu only: what to choose from."""
+    answer: Literal["moves", "action", "code", "json"] = "moves"
+    """What an answer looks like: moves with commas between them; a single action; a block of code, a move a line; or a
+    JSON object with the field moves."""
+    constrained: bool = True
+    """Let the model write only answers that can be read; false: anything, and an answer that cannot be read is a random
+    action and worse than all others."""
+    max_tokens: Count = 48
+    """Of an answer that is not constrained, and of a strategy in the model's own words."""
+    temperature: Positive = 1.0
+    """Of proposals, and of acting unless evaluate.greedy."""
+    n_envs: Count = 4096
+    n_steps: Count = 4
+    """Steps of each environment in a round."""
+    gamma: Probability = 0.95
+    gae_lambda: Probability = 1.0
+    """Of the returns that the critic is fitted to: 1 are Monte Carlo's, lower ones TD(lambda)'s."""
+    imitation_rounds: Count = 1
+    """Rounds of random actions at first: the model learns from them how to write answers, and the critic what states
+    are worth."""
+    imitation_examples: Count = 1500
+    """Answers of a round that are imitated at most."""
+    critic: Literal["encoder", "table"] = "encoder"
+    """What values states: ridge regression on a sentence encoder's vectors of their texts, or a mean for each text."""
+    encoder: str | None = None
+    """critic: encoder only: a sentence-transformers model, a directory or a name on the hub; null: the packaged one."""
+    refresh_critic: bool = False
+    """Fit the critic anew after every round; false: it stays as the imitation rounds left it."""
+    score: Literal["advantage", "return"] = "advantage"
+    """What proposals in a state are compared by: r + gamma V(s') - V(s), or the return of the trajectory that they
+    began."""
+    proposals: Annotated[int, Field(ge=2)] = 16
+    """Proposals for one state that are compared with each other."""
+    pairing: Literal["best_worst", "all"] = "best_worst"
+    """Pairs of these proposals: the best with the worst, or each with all that are worse (a ranking of the list)."""
+    margin: NonNegative = 0.1
+    """Score by which the chosen answer of a pair must exceed the other's."""
+    memory_rounds: Count = 1
+    """Rounds whose proposals are compared with each other."""
+    max_unread: Probability = 0.9
+    """Share of a round's answers that cannot be read, above which training stops."""
+    max_alone: Probability = 0.9
+    """Share of a round's states with fewer than two proposals, above which training stops."""
+    loss: Literal["dpo", "kto", "simpo", "grpo", "rloo"] = "simpo"
+    """What is learned from proposals, by TRL's trainers: from pairs, or from groups (grpo, rloo)."""
+    learning_rate: Positive = 2e-3
+    batch_size: Count = 32
+    """Pairs, or answers of groups, of a gradient step."""
+    n_epochs: Count = 1
+    """Passes over a round's pairs or groups."""
+    beta: NonNegative | None = None
+    """Of the loss; null: 2 for simpo, 0.5 for dpo and kto, 0 for grpo and rloo, where it weighs the divergence."""
+    simpo_gamma: NonNegative = 0.5
+    """simpo only: margin by which the chosen answer should be likelier."""
+    imitation: NonNegative = 0.1
+    """simpo only: weight of the chosen answer's negative log-likelihood."""
+    max_grad_norm: Positive = 1.0
+
+    @property
+    def rank(self) -> int:
+        """Of the LoRA weights; 0: the whole model is trained."""
+        return self.lora_rank if self.lora_rank is not None else 0 if self.model == TINY else LORA_RANK
+
+    @property
+    def prompt_name(self) -> str:
+        return self.prompt or ("brief" if self.model == TINY else "instruct")
+
+    @model_validator(mode="after")
+    def _menu_has_strategies(self) -> LanguageActorParams:
+        if (self.strategy == "menu") != bool(self.strategies):
+            raise ValueError("has strategy: menu without strategies, or strategies without it: give both or neither.")
+        return self
+
+    @model_validator(mode="after")
+    def _adapter_is_of_a_model(self) -> LanguageActorParams:
+        if self.model == TINY and self.rank:
+            raise ValueError(f"has lora_rank {self.lora_rank}, but the model tiny knows nothing: train it whole (0).")
+        return self

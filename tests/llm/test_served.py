@@ -1,0 +1,124 @@
+"""`vllm serve` for as long as it is asked, played by a script: no GPU and no vLLM here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from laurel.envs import adapter_for
+from laurel.errors import LaurelError, ParamsError
+from laurel.feedback.annotator import Pair
+from laurel.feedback.annotator_kind import kind_of
+from laurel.llm import served
+from laurel.params import parse_params
+from laurel.params.annotation import AnnotateParams
+from laurel.params.judges import OpenAIParams
+from minimal_params import MINIMAL
+
+STAND_IN = """#!{python}
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+arguments = sys.argv[1:]
+with Path("{folder}/started").open("a") as file:
+    file.write(json.dumps(arguments) + "\\n")
+if "broken" in arguments:
+    sys.exit("no GPU was found")
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_): pass
+    def reply(self, content):
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.reply({{"data": [{{"id": arguments[1]}}]}})
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        text = json.dumps({{"analysis": "", "best_description": 1}})
+        self.reply({{"id": "1", "object": "chat.completion", "created": 1, "model": arguments[1],
+            "choices": [{{"index": 0, "message": {{"role": "assistant", "content": text}}, "finish_reason": "stop"}}],
+            "usage": {{"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}}})
+HTTPServer(("127.0.0.1", int(arguments[arguments.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    script = tmp_path / "vllm"
+    script.write_text(STAND_IN.format(python=sys.executable, folder=tmp_path))
+    script.chmod(0o755)
+    monkeypatch.setenv(served.PROGRAM, str(script))
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "responses.db"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+
+
+def judge(folder: Path, address: str, model: str = "tiny", **serve: int) -> AnnotateParams:
+    content = {
+        "annotator": "openai",
+        "openai": {"model": model, "base_url": address, "serve": serve},
+        "language_model": {"responses": str(folder / "responses.db")},
+    }
+    return parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": content}, "a test").annotate
+
+
+def listening(address: str) -> bool:
+    return bool(served._models(address))
+
+
+def test_the_server_is_started_once_on_all_gpus_and_not_for_answers_that_are_kept(tmp_path: Path, address: str) -> None:
+    params = judge(tmp_path, address, gpus=2, max_model_len=4096)
+    adapter = adapter_for(parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}}, "a test").env)
+    pairs = [Pair("a", "b"), Pair("c", "d")]
+
+    def ask() -> list[str]:
+        return [judgement.status for judgement in kind_of(params).make(adapter, 0).annotate(pairs)]
+
+    first = ask()
+    assert listening(address)
+    kind_of(params).make(adapter, 0)
+    served.stop()
+    assert not listening(address)
+    assert ask() == first, "from the store"
+    started = (tmp_path / "started").read_text().splitlines()
+    assert len(started) == 1
+    assert '"--tensor-parallel-size", "2"' in started[0]
+    assert '"--max-model-len", "4096"' in started[0]
+
+
+def test_the_server_ends_with_a_process_that_is_killed(tmp_path: Path, address: str) -> None:
+    section = f"OpenAIParams(model='tiny', base_url={address!r}, serve=ServeParams(gpus=1))"
+    code = f"from laurel.params.judges import *; from laurel.llm.served import start; start({section}); input()"
+    asking = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    until = time.monotonic() + 60
+    while not listening(address):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.kill(asking.pid, signal.SIGKILL)
+    asking.wait()
+    while listening(address):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_what_cannot_be_served_is_refused(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = judge(tmp_path, address, model="broken", gpus=1).openai
+    assert isinstance(params, OpenAIParams)
+    with pytest.raises(LaurelError, match=r"ended .*no GPU was found"):
+        served.start(params)
+    monkeypatch.setenv(served.PROGRAM, "no-such-command")
+    with pytest.raises(LaurelError, match="there is no command vllm"):
+        served.start(params)
+    with pytest.raises(ParamsError, match="of this machine"):
+        judge(tmp_path, "http://192.0.2.1:8000/v1")

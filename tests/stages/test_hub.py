@@ -1,0 +1,80 @@
+"""What `laurel export hub` writes: loaded back as it was, with cards that say what is known and no more."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import laurel
+from laurel.cli.app import main
+from laurel.data.directory import read_json, write_json
+from laurel.stages.hub import export_hub
+from tiny_project import Project
+
+
+@pytest.fixture
+def places(rewarded: Project) -> dict[str, Path]:
+    data = rewarded.path / "data"
+    return {"reward": data / "reward/preference", "preferences": data / "preferences", "captions": data / "captions"}
+
+
+def front(card: Path) -> dict:
+    return yaml.safe_load(card.read_text().split("---")[1])
+
+
+def test_a_reward_comes_back_from_the_hub_as_it_was(
+    places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = tmp_path / "hub"
+    counts = export_hub(**places, reports=tmp_path / "none", output=hub)
+    asked = []
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda name, **_: asked.append(name) or str(hub / "model")
+    )
+    shared, own = laurel.load_reward("hf://me/lake"), laurel.load_reward(places["reward"])
+    assert asked == ["me/lake"]
+    texts = ["You fall.", "You reach the goal."]
+    assert shared.score(texts).tolist() == own.score(texts).tolist()
+    assert shared.env == own.env
+
+    rows = pq.read_table(hub / "dataset/preferences.parquet").to_pylist()
+    labels = laurel.read(places["preferences"])
+    assert len(rows) == counts["rows"] == (labels["status"] == "ok").sum()
+    assert {"prompt", "chosen", "rejected"} <= rows[0].keys()
+    assert front(hub / "dataset/README.md")["configs"][0]["data_files"] == "preferences.parquet"
+
+
+def test_cards_say_what_is_known(places: dict[str, Path], tmp_path: Path) -> None:
+    export_hub(**places, reports=tmp_path / "none", output=tmp_path / "hub")
+    model, dataset = ((tmp_path / "hub" / name / "README.md").read_text() for name in ("model", "dataset"))
+    assert "# A reward for FrozenLake-v1: preference" in model
+    assert "`embedding`" in model
+    assert "No report of agents" in model
+    assert "simulated" not in model + dataset
+    assert front(tmp_path / "hub/model/README.md")["library_name"] == "laurel"
+
+    simulated = shutil.copytree(places["preferences"], tmp_path / "preferences")
+    manifest = read_json(simulated / "manifest.json")
+    manifest["params"]["annotate"]["annotator"] = "scripted"
+    write_json(simulated / "manifest.json", manifest)
+    export_hub(**{**places, "preferences": simulated}, reports=tmp_path / "none", output=tmp_path / "hub")
+    for name in ("model", "dataset"):
+        assert "**The judge is simulated" in (tmp_path / "hub" / name / "README.md").read_text()
+
+
+def test_what_does_not_fit_is_refused(
+    places: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub/mine.txt").write_text("mine")
+    given = [word for name, place in places.items() for word in (f"--{name}", str(place))]
+    assert main(["export", "hub", *given, "--output", str(tmp_path / "hub")]) == 2
+    assert "not Laurel's" in capsys.readouterr().err
+    assert (tmp_path / "hub/mine.txt").read_text() == "mine"
+    assert main(["export", "hub", *given, "--output", str(tmp_path / "new")]) == 0
+    assert "hf upload OWNER/NAME" in capsys.readouterr().out
