@@ -74,7 +74,9 @@ def test_files_that_are_no_longer_what_they_were(
     (adapter / "weights").write_text("one")
     answers = project.path / "responses" / "responses.db"
     answers.parent.mkdir()
-    project.change({"annotate.language_model": {"prompt": prompt.name}, "annotate.huggingface": {"adapter": "adapter"}})
+    sentence = "Good behaviour is what a careful person would do. " * 8  # longer than a file's name can be
+    project.change({"annotate.language_model": {"prompt": prompt.name, "goal": sentence}})
+    project.change({"annotate.huggingface": {"adapter": "adapter"}})
     package = project.path / "own_lake"
     package.mkdir()
     (package / "__init__.py").write_text("import gymnasium as gym\nimport minigrid\n")

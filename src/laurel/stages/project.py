@@ -140,8 +140,16 @@ def _files_of(content: Any) -> dict[str, str]:
         return {}
     module = content.partition(":")[0].replace(".", "/")
     named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
+    named = {path for path in named if _there(path)}
     files = {str(file): digest_file(file) for file in named if file.is_file()}
     return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
+
+
+def _there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a sentence, such as a goal, may be longer than a name can be
+        return False
 
 
 def _among(outputs: Iterable[Path], file: str) -> bool:
