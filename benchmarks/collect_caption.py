@@ -48,10 +48,10 @@ def main() -> None:
     threads = _best_threads()
     raw, small = [], []
     for _ in range(arguments.rounds):
-        raw.append(_raw_rate(threads))
+        raw.append(raw_rate(threads))
         small.append(_collect_and_caption(arguments.steps))
     large = _collect_and_caption(10 * arguments.steps)
-    raw.append(_raw_rate(threads))
+    raw.append(raw_rate(threads))
     limit = statistics.median(raw)
     rate = arguments.steps / statistics.median(_seconds(run) for run in small)
     rate_large = 10 * arguments.steps / _seconds(large)
@@ -94,10 +94,10 @@ def main() -> None:
 
 def _best_threads() -> int:
     cpus = os.cpu_count() or 1
-    return max(sorted({1, 2, cpus, 2 * cpus}), key=_raw_rate)
+    return max(sorted({1, 2, cpus, 2 * cpus}), key=raw_rate)
 
 
-def _raw_rate(threads: int) -> float:
+def raw_rate(threads: int) -> float:
     """Return the steps a second of the environments alone."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -130,10 +130,11 @@ def _collect_and_caption(steps: int) -> dict[str, Spent]:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         (folder / "params.yaml").write_text(json.dumps(params))  # JSON is YAML
-        return {stage: _command(stage, folder) for stage in ("collect", "caption")}
+        return {stage: command(stage, folder) for stage in ("collect", "caption")}
 
 
-def _command(stage: str, folder: Path) -> Spent:
+def command(stage: str, folder: Path) -> Spent:
+    """Run a stage as a command in a folder with params; return what it took."""
     started = time.perf_counter()
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([sys.executable, "-m", "laurel", stage], cwd=folder, stderr=log)  # noqa: S603

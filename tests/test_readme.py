@@ -93,6 +93,11 @@ def test_a_command_is_one_that_laurel_takes(command: str) -> None:
         _parser().parse_args([*words, "--help"])
 
 
+def test_readme_is_short() -> None:
+    """What is longer has a page."""
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
 def test_make_has_the_targets() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     named = {command.split()[0] for command in shown("make") if not command.startswith("-")}

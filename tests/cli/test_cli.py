@@ -142,7 +142,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "usage: laurel" in capsys.readouterr().err
 
 
-# -- what a user can mend -------------------------------------------------------------------------
+# -- what a user can fix -------------------------------------------------------------------------
 def test_missing_params(refused: Refused) -> None:
     assert refused("collect", "--params", "nope.yaml").startswith("nope.yaml: no such file.")
     assert refused("collect", "--params", ".").startswith(".: cannot be read")
@@ -393,3 +393,11 @@ def test_a_project_elsewhere(project: Project, tmp_path: Path, monkeypatch: pyte
     assert sorted(path.name for path in (tmp_path / "here").iterdir() if not path.name.startswith(".")) == ["c", "t"]
     assert not STAGE["collect"].output.startswith("/")
     shutil.rmtree(tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    "command", [("show", "{}"), ("import", "{}.jsonl"), ("reward", "score", "{}", "text"), ("transfer", "{}", "b")]
+)
+def test_a_name_that_no_file_can_have(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word.format("x" * 300) for word in command]) == 2
+    assert re.search(r"^laurel: x{200}.*: cannot be (used|read) \(File name too long\)", capsys.readouterr().err)

@@ -38,7 +38,7 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys
     assert run() == everything, "it is not known what the outputs were made from"
     said = capsys.readouterr().err
     assert said.startswith(f"report: {(project.output('evaluate') / 'report.html').as_uri()} once")
-    assert re.findall(r"stage (\d) of 6: (\S+); this and what follows took", said) == [
+    assert re.findall(r"stage (\d) of 6: (\S+); this and the following stages took", said) == [
         (str(number), name) for number, name in enumerate(everything, start=1)
     ]
     assert run() == []
@@ -74,7 +74,9 @@ def test_files_that_are_no_longer_what_they_were(
     (adapter / "weights").write_text("one")
     answers = project.path / "responses" / "responses.db"
     answers.parent.mkdir()
-    project.change({"annotate.language_model": {"prompt": prompt.name}, "annotate.huggingface": {"adapter": "adapter"}})
+    sentence = "Good behaviour is what a careful person would do. " * 8  # longer than a file's name can be
+    project.change({"annotate.language_model": {"prompt": prompt.name, "goal": sentence}})
+    project.change({"annotate.huggingface": {"adapter": "adapter"}})
     package = project.path / "own_lake"
     package.mkdir()
     (package / "__init__.py").write_text("import gymnasium as gym\nimport minigrid\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 from collections.abc import Sequence
 
 from laurel import __version__
@@ -54,12 +55,14 @@ COMMANDS = (
 )
 """Modules of commands, in the order of the help."""
 INTERRUPTED = 130
+OF_A_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors of the system that lie in a path that the user named, wherever it is looked at first."""
 AGAIN = "Run the same command again to go on."
 """What to do after Ctrl-C, unless a command says otherwise."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0, 2 for what the user can mend, 130 for Ctrl-C."""
+    """Run the command line; return its exit code: 0, 2 for what the user can fix, 130 for Ctrl-C."""
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
@@ -77,6 +80,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug or (lacking := missing(error)) is None:
             raise
         tell(f"laurel: {lacking}")
+        return USAGE_ERROR
+    except OSError as error:
+        if options.debug or error.errno not in OF_A_PATH or not error.filename:
+            raise
+        name = str(error.filename)
+        shown = name if len(name) <= 200 else f"{name[:200]}..."
+        tell(f"laurel: {shown}: cannot be used ({error.strerror}). --debug shows what for.")
         return USAGE_ERROR
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")

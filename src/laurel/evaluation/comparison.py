@@ -91,10 +91,14 @@ def permutation_p(ours: Floats, theirs: Floats) -> float:
     True
     """
     ranks = np.rint(2 * scipy.stats.rankdata(np.concatenate([ours, theirs]))).astype(np.int64)  # doubled, so whole
-    counts = np.zeros((len(ours) + 1, int(ranks.sum()) + 1))
+    m, total = len(ours), 0
+    counts = np.zeros((m + 1, int(ranks.sum()) + 1))
     counts[0, 0] = 1.0  # [k, s]: choices of k seeds whose ranks add up to s
-    for rank in ranks:
-        counts[1:, rank:] += counts[:-1, : counts.shape[1] - rank].copy()
+    for done, rank in enumerate(ranks.tolist()):
+        # fewer seeds than this are too few for the rest to make m of them; no more are there yet, nor larger sums
+        few, many = max(m - (len(ranks) - done), 0), min(done, m - 1)
+        counts[few + 1 : many + 2, rank : rank + total + 1] += counts[few : many + 1, : total + 1].copy()
+        total += rank
     splits = counts[-1] / counts[-1].sum()
     observed = int(ranks[: len(ours)].sum())
     return float(min(1.0, 2 * min(splits[: observed + 1].sum(), splits[observed:].sum())))

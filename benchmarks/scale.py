@@ -1,0 +1,257 @@
+"""What a run costs that is a hundred times as large: 500 agents in MLflow and the report, and 1,000,000 captions.
+
+    python benchmarks/scale.py agents      # what MLflow is told of 500 agents, and their report
+    python benchmarks/scale.py captions    # each stage as a command, with 10,000 and 1,000,000 distinct captions
+    python benchmarks/scale.py             # both
+
+Curves of agents are made up and their networks are one and the same; captions are of a walk on which every step has
+words of its own, judged by the scripted teacher. `collect_caption.py --steps 10000000` is the same for steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from collect_caption import Spent, command
+from record import about, command_line, load_average, write
+
+from laurel.envs import EnvAdapter, Transition
+
+ARMS, SEEDS, EPISODES = ("extrinsic", "preference", "random_reward", "shuffled_labels", "oracle"), 100, 20
+MLFLOW_SECONDS, REPORT_SECONDS, REPORT_MEGABYTES = 60, 10, 2
+FEW, MANY, GROWTH = 10_000, 1_000_000, 1.2
+STAGES = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
+
+
+class Walk(gym.Env[npt.NDArray[np.float64], np.int64]):
+    """A walk from a place drawn from a thousand million; an episode has 100 steps."""
+
+    observation_space = gym.spaces.Box(0, 2e9, (1,), np.float64)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._place = int(self.np_random.integers(10**9))
+        return np.array([self._place], np.float64), {}
+
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._place += 1 + int(action)
+        return np.array([self._place], np.float64), float(action), False, False, {}
+
+
+class WalkAdapter(EnvAdapter):
+    """Says where the walk is."""
+
+    ids = ("Walk-v0",)
+    description = "A walk."
+    goal = "You walk far."
+
+    def caption(self, step: Transition) -> str:
+        return f"You walk to place {step.next_observation[0]:.0f}."
+
+    def oracle(self, caption: str) -> float | None:
+        return float(caption.removesuffix(".").rpartition(" ")[2] or 0) / 1e9
+
+
+gym.register("Walk-v0", Walk, max_episode_steps=100)
+
+
+def main() -> None:
+    """Measure, print the results and write them."""
+    parser = command_line(__doc__)
+    parser.add_argument("what", nargs="?", choices=["agents", "captions"], help="one alone (default: both)")
+    what = parser.parse_args().what
+    if what != "captions":
+        agents()
+    if what != "agents":
+        captions()
+
+
+def params_of(folder: Path, **changes: Any) -> None:
+    """Write the params of a run."""
+    params: dict[str, Any] = {
+        "seed": 0,
+        "env": {"id": "MiniGrid-DoorKey-8x8-v0"},
+        "collect": {"steps": 2000},
+        "annotate": {"annotator": "scripted"},
+        "arms": ["preference"],
+        "agent": {"seeds": [0], "steps": 2048},
+        "evaluate": {"episodes": 2},
+        "tracking": {"enabled": False},
+    }
+    (folder / "params.yaml").write_text(json.dumps(params | changes))  # JSON is YAML
+
+
+# -- agents -----------------------------------------------------------------------------------------------------
+def agents() -> None:
+    """Log 500 agents, of which one was trained, and write their report."""
+    load = f"{load_average()} before the run"
+    with tempfile.TemporaryDirectory() as directory, chdir(directory):
+        folder = Path(directory)
+        params_of(folder, arms=["extrinsic"], agent={"seeds": [0], "steps": 250_000})
+        for stage in STAGES[:-1]:
+            command(stage, folder)
+        tracked, report, megabytes = _tracked(folder), *_reported(folder)
+    seconds, cpu = tracked
+    common = about("mlflow", "matplotlib", "laurel-rl", remarks=(load,))
+    n = len(ARMS) * SEEDS
+    found: dict[str, Any] = {
+        "value": round(seconds, 1),
+        "unit": f"seconds to log {n} agents, their curves and networks in MLflow",
+        "target": f"<= {MLFLOW_SECONDS}",
+        "met": seconds <= MLFLOW_SECONDS,
+        "peer": "processor seconds of it, most of them SQLAlchemy's",
+        "peer_value": round(cpu, 1),
+    }
+    if not found["met"]:
+        found["why"] = "MLflow's own code takes what `peer_value` says; the rest is waiting for a processor."
+    write("scale_mlflow", found, common)
+    met = report <= REPORT_SECONDS and megabytes <= REPORT_MEGABYTES
+    found = {
+        "value": [round(report, 1), round(megabytes, 2)],
+        "unit": f"processor seconds of statistics, figures and page of {n} agents; MB of the page, without films",
+        "target": f"<= {REPORT_SECONDS} and <= {REPORT_MEGABYTES}",
+        "met": met,
+        "peer": "-",
+        "peer_value": None,
+    }
+    if not met:
+        found["why"] = "figures are drawn three times each: for their layout, as PNG and as SVG."
+    write("scale_report", found, common)
+
+
+@contextmanager
+def _timed(into: list[float]) -> Iterator[None]:
+    started, cpu = time.perf_counter(), time.process_time()
+    yield
+    into += [time.perf_counter() - started, time.process_time() - cpu]
+
+
+def _tracked(folder: Path) -> tuple[float, float]:
+    """Return the seconds that logging all agents takes, and the processor's."""
+    from laurel.data.directory import Output
+    from laurel.params import load_params
+    from laurel.stages.pipeline import TRAINING
+    from laurel.stages.train_agents import track_agents
+    from laurel.tracking.runs import Tracker
+
+    params = load_params(folder / "params.yaml")
+    params = params.model_copy(update={"tracking": params.tracking.model_copy(update={"enabled": True})})
+    arm, trained = params.resolved_arms["extrinsic"], _trained(folder)
+    spent: list[float] = []
+    sections = {name: getattr(params, name) for name in TRAINING}
+    tracker = Tracker(sections, "train-agents", {}, Output(folder))
+    with tracker.stage_run() as run:
+        if run is None:
+            raise SystemExit("MLflow cannot be reached, see above.")
+        with _timed(spent):
+            track_agents(tracker, run, [(arm, seed, trained) for seed in range(len(ARMS) * SEEDS)])
+    return spent[0], spent[1]
+
+
+def _trained(folder: Path) -> Path:
+    return folder / "data" / "agents" / "extrinsic" / "seed-0"
+
+
+def _reported(folder: Path) -> tuple[float, float]:
+    """Return the processor seconds that a report of all agents takes, and its megabytes."""
+    import pandas as pd
+
+    from laurel.evaluation import plots
+    from laurel.evaluation.report import ReportContent, render
+    from laurel.evaluation.statistics import rank_agreement, summarise
+    from laurel.evaluation.verdict import headline
+    from laurel.params import load_params
+    from laurel.params.arms import arm_infos
+
+    params_of(folder, arms=list(ARMS))
+    params, rng = load_params(folder / "params.yaml"), np.random.default_rng(0)
+    curve = pd.read_parquet(_trained(folder) / "curve.parquet")
+    skill = {(arm, seed): rng.beta(1 + place, 2) for place, arm in enumerate(ARMS) for seed in range(SEEDS)}
+    curves = pd.concat(
+        curve.assign(arm=arm, seed=seed, success_rate=rising, return_mean=0.9 * rising)
+        for (arm, seed), end in skill.items()
+        for rising in [np.linspace(0, end, len(curve)) ** 2]
+    )
+    solved = {agent: rng.random(EPISODES) < end for agent, end in skill.items()}
+    results = pd.DataFrame(
+        {"arm": arm, "seed": seed, "episode": number, "return": 0.9 * won, "success": bool(won), "length": 100}
+        | {"terminated": bool(won), "raw_reward": 0.1, "shaped_reward": float(won) + rng.random()}
+        for (arm, seed), wins in solved.items()
+        for number, won in enumerate(wins)
+    )
+    spent: list[float] = []
+    with _timed(spent):
+        summary = summarise(
+            results,
+            curves,
+            arm_infos(params.arms, params.rewards),
+            success_threshold=params.evaluate.success_threshold,
+            reward_threshold=None,
+            draws=params.evaluate.bootstrap,
+            seed=0,
+        )
+        named = {"env": params.env.id, "annotator": "scripted", "algorithm": "ppo", "annotation": {}, "reward": {}}
+        metrics = {"headline": asdict(headline(summary)), **named, **summary}
+        figures = plots.draw(results, curves, metrics, draws=params.evaluate.bootstrap, seed=0)
+        drawn = {name: plots.save(figure, folder / "figures", name) for name, figure in figures.items()}
+        rank = rank_agreement(results)
+        page = render(ReportContent(title=params.env.id, metrics=metrics, figures=drawn, rank=rank))
+    return spent[1], len(page.encode()) / 1e6
+
+
+# -- captions ---------------------------------------------------------------------------------------------------
+def captions() -> None:
+    """Run all stages on a few and on many distinct captions."""
+    load = f"{load_average()} before the run"
+    few, many = (_run(n) for n in (FEW, MANY))
+    growth = {stage: many[stage].megabytes / few[stage].megabytes for stage in STAGES}
+    worst = max(growth, key=lambda stage: growth[stage])
+    found: dict[str, Any] = {
+        "value": round(max(spent.megabytes for spent in many.values())),
+        "unit": f"MB of resident memory at most, of all stages with {MANY:,} distinct captions, scripted teacher",
+        "target": f"at most {GROWTH} times that of {FEW:,}, in each stage",
+        "met": growth[worst] <= GROWTH,
+        "peer": f"MB with {FEW:,}; and processor seconds of all stages with {FEW:,} and {MANY:,}",
+        "peer_value": [
+            round(max(spent.megabytes for spent in few.values())),
+            *(round(sum(spent.cpu_seconds for spent in run.values())) for run in (few, many)),
+        ],
+        "megabytes": {stage: [round(run[stage].megabytes) for run in (few, many)] for stage in STAGES},
+        "cpu_seconds": {stage: [round(run[stage].cpu_seconds, 1) for run in (few, many)] for stage in STAGES},
+    }
+    if not found["met"]:
+        found["why"] = (
+            f"{worst} has {growth[worst]:.1f} times as much memory: each distinct caption is held as a Python string "
+            "with its numbers, some hundred bytes, since it is looked up by its words."
+        )
+    write("scale_captions", found, about("pyarrow", "laurel-rl", remarks=(load,)))
+
+
+def _run(n: int) -> dict[str, Spent]:
+    """Run all stages where that many steps have a caption each; return what they took."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        params_of(
+            folder,
+            env={"id": "scale:Walk-v0"},
+            collect={"steps": n},
+            rewards={"preference": {"input": "observation"}},  # not a million sentences through an encoder
+        )
+        os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+        return {stage: command(stage, folder) for stage in STAGES}
+
+
+if __name__ == "__main__":
+    main()
