@@ -190,13 +190,13 @@ def test_a_server_scores_as_the_model_does(server: ScoreServer, fitted: Path) ->
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        ("/other", b"{}", 404, "There are GET /health and POST /score."),
+        ("/other", b"{}", 404, "Use GET /health or POST /score."),
         ("/score", b"{", 400, "The body is not JSON"),
         ("/score", b"\xff", 400, "The body is not JSON"),
         ("/score", b"[]", 400, "must be an object"),
         ("/score", b'{"text": ["a"]}', 400, "must have texts, or prompts and completions"),
         ("/score", b'{"texts": "a"}', 400, "texts must be a list of texts."),
-        ("/score", b'{"texts": ["\\ud800"]}', 400, "half of a surrogate pair"),
+        ("/score", b'{"texts": ["\\ud800"]}', 400, "an unpaired surrogate"),
         ("/score", b'{"prompts": ["a"], "completions": []}', 400, "1 prompts and 0 completions"),
         ("/score", json.dumps({"texts": ["a"] * 1025}).encode(), 400, "at most 1,024"),
         ("/score", b" " * (MOST_BYTES + 1), 413, "larger than 1,000,000 bytes"),
