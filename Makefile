@@ -62,7 +62,7 @@ lint: $(READY)  ## check style, format and types
 	@ruff format --check .
 	@mypy
 
-format: $(READY)  ## mend style and format
+format: $(READY)  ## fix style and format
 	@ruff check --fix .
 	@ruff format .
 
