@@ -59,7 +59,7 @@ def main() -> None:
             runs.append({key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()})
     first = [run for run in runs if run["loss"] == options.losses[0]]
     value = float(np.mean([run["success"] for run in first]))
-    why = {} if value >= TARGET else {"why": "too few rounds, or too few proposals, for all starts"}
+    why = {} if value >= TARGET else {"why": "not all starts are learned in these rounds; why is not known yet"}
     write(
         "language_actor" if options.model == "tiny" else f"language_actor_{Path(options.model).name}",
         {
