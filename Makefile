@@ -51,7 +51,7 @@ test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo doorkey_ppo \
-	kfp_overhead labels_needed limits local_judge nethack_steps online_annotation reward_training rlhf scale score_calls \
+	kfp_overhead labels_needed language_actor limits local_judge nethack_steps online_annotation reward_training rlhf scale score_calls \
 	score_vs_generate seed_batch text_reward
 bench: $(READY)  ## measure speed against peers and limits (half an hour), write benchmarks/README.md
 	@for name in $(BENCHMARKS); do python benchmarks/$$name.py || exit; done
@@ -62,7 +62,7 @@ lint: $(READY)  ## check style, format and types
 	@ruff format --check .
 	@mypy
 
-format: $(READY)  ## mend style and format
+format: $(READY)  ## fix style and format
 	@ruff check --fix .
 	@ruff format .
 

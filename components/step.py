@@ -36,7 +36,7 @@ BEGUN, DONE, FAILED = "begun", "done", "failed"
 
 @contextmanager
 def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
-    """Yield the checked sections by name; end the process with code 2 and one line where the user can mend a failure.
+    """Yield the checked sections by name; end the process with code 2 and one line where the user can fix a failure.
 
     Secrets that the environment refers to are fetched first. Without MLFLOW_TRACKING_URI in it, tracking is turned
     off: a database in a container's working directory would go with the container.

@@ -1,6 +1,6 @@
 """Validates the form of projects, regions, buckets, images, labels and schedules; contacts nothing.
 
-Each function returns a sentence that says what is wrong and which command mends it, or None. Whether the thing exists
+Each function returns a sentence that says what is wrong and which command fixes it, or None. Whether the thing exists
 is not checked here.
 """
 

@@ -102,7 +102,7 @@ def run_locally(
             # container that failed for one that succeeded
             except (RuntimeError, ValueError) as error:
                 sentence = _explain(listener, str(error), output / LOG)
-                raise PipelineError(f"{sentence} With --resume, what is done is not done again.") from error
+                raise PipelineError(f"{sentence} With --resume, finished steps are not repeated.") from error
     partial = place.with_name(f".{kind}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

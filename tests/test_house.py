@@ -57,3 +57,9 @@ def test_no_circles() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         raise AssertionError(" imports ".join(error.args[1][::-1])) from None
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """Pytest would refuse to collect either together with the other."""
+    names = [file.name for file in (REPOSITORY / "tests").rglob("*.py") if file.name != "conftest.py"]
+    assert [name for name in names if names.count(name) > 1] == []

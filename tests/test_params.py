@@ -189,7 +189,8 @@ def test_the_content_is_left_alone() -> None:
         (
             "agent.algorithm",
             "dqm",
-            'agent.algorithm is "dqm", but must be one of a2c, bandit, dqn, ppo, reinforce, tabular. Did',
+            'agent.algorithm is "dqm", but must be one of a2c, bandit, dqn, grpo, language_model, ppo, reinforce, '
+            "rloo, tabular. Did",
         ),
         (
             "agent.algorithm",
@@ -220,8 +221,8 @@ def test_the_content_is_left_alone() -> None:
         ("arms", [], "arms is empty, but must have at least one entry."),
         ("agent.seeds", [], "agent.seeds is empty, but must have at least one entry."),
         ("collect.policies", [], "collect.policies is empty, but must have at least one entry."),
-        ("arms", ["oracle", "oracle"], "arms names oracle twice; each may stand there once."),
-        ("agent.seeds", [3, 0, 3], "agent.seeds names 3 twice; each may stand there once."),
+        ("arms", ["oracle", "oracle"], "arms names oracle twice; list it once."),
+        ("agent.seeds", [3, 0, 3], "agent.seeds names 3 twice; list it once."),
         (
             "collect.policies",
             [{}, {"kind": "checkpoint"}],

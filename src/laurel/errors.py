@@ -1,4 +1,4 @@
-"""The failures a user can mend: each carries one sentence saying what, where, what is allowed, how.
+"""The failures a user can fix: each carries one sentence saying what, where, what is allowed, how.
 
 Anything else that escapes is a defect of Laurel's and keeps its traceback.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class LaurelError(Exception):
-    """A failure the user can mend. The command line prints its sentence and exits with code 2."""
+    """A failure the user can fix. The command line prints its sentence and exits with code 2."""
 
 
 class ParamsError(LaurelError):

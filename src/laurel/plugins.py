@@ -113,7 +113,7 @@ class Plugins(Generic[T_co]):
             plugin = entry.load()
         except Exception as error:  # whatever importing it raises: the code is not ours
             raise MissingPackageError(
-                f"{begin}: {type(error).__name__}: {error}. Mend or uninstall that package; --debug shows where."
+                f"{begin}: {type(error).__name__}: {error}. Fix or uninstall that package; --debug shows where."
             ) from error
         if entry.attr:
             return plugin

@@ -52,7 +52,7 @@ def test_damage(tmp_path: Path, network: ActorCritic) -> None:
         load_policy(tmp_path)
     for text in ("{}", "[]", '{"network": 3}', '{"network": {"hidden": [4]}}', '{"network": {"hidden": 4}}'):
         config.write_text(text)
-        with pytest.raises(DataError, match=r"config\.json: describes no policy"):
+        with pytest.raises(DataError, match=r"config\.json: does not describe a policy"):
             load_policy(tmp_path)
     config.unlink()
     with pytest.raises(DataError, match=r"config\.json: no such file"):

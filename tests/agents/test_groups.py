@@ -19,11 +19,12 @@ from laurel.agents.learner import Rollout
 from laurel.envs import adapter_for
 from laurel.envs.builtin.completions import Completions, packed_text, text_of
 from laurel.envs.vector import VectorEnv, make_vector
-from laurel.errors import EnvError
-from laurel.params import EnvParams, load_params
+from laurel.errors import EnvError, ParamsError
+from laurel.params import EnvParams, load_params, parse_params
 from laurel.params.algorithms import GroupParams, GRPOParams, RLOOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
+from laurel.stages.preflight import check_run
 from laurel.training.loop import Task
 from tiny_project import REPOSITORY
 
@@ -161,3 +162,12 @@ def test_the_example_writes_alike_in_all_arms() -> None:
     settings = params.agent.settings.model_dump()
     assert policy.options == params.resolved_arms["base"].actor_options
     assert policy.options == {name: settings[name] for name in policy.options}
+
+
+def test_evaluation_elsewhere_must_fit_the_agents(model: Path) -> None:
+    writer = {"reward": None, "agent": {"actor": "writer", "options": {"model": str(model)}}}
+    content = {"env": ENV.model_dump(), "collect": {"steps": 8}, "agent": {"seeds": [0], "steps": 8}}
+    content |= {"arms": {"base": writer}}
+    check_run(parse_params({**content, "evaluate": {"kwargs": {"goal": "It was short."}}}, "p"), "evaluate")
+    with pytest.raises(ParamsError, match=r"evaluate\.kwargs is .* other observations or actions"):
+        check_run(parse_params({**content, "evaluate": {"kwargs": {"length": 8}}}, "p"), "evaluate")

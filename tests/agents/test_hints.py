@@ -202,7 +202,7 @@ def test_hints_stay_on_the_host() -> None:
 
 
 def test_hints_that_nobody_takes_are_refused() -> None:
-    with pytest.raises(ValueError, match="plain layers alone"):
+    with pytest.raises(ValueError, match="plain layers only"):
         PPOParams(recurrent=True, hints=HintsParams())
     assert "hints" not in PPOParams().model_dump(), "digests of runs without them stay"
 

@@ -142,7 +142,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "usage: laurel" in capsys.readouterr().err
 
 
-# -- what a user can mend -------------------------------------------------------------------------
+# -- what a user can fix -------------------------------------------------------------------------
 def test_missing_params(refused: Refused) -> None:
     assert refused("collect", "--params", "nope.yaml").startswith("nope.yaml: no such file.")
     assert refused("collect", "--params", ".").startswith(".: cannot be read")

@@ -81,7 +81,7 @@ def test_damage(written: Path) -> None:
     with pytest.raises(DataError, match='column "captions" is missing; there are id'):
         read_segments(written)
     (written / "captions-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"captions-00001\.parquet: not a whole Parquet file"):
+    with pytest.raises(DataError, match=r"captions-00001\.parquet: not a complete Parquet file"):
         list(read_captions(written))
 
 

@@ -99,7 +99,7 @@ def test_marks_that_windows_puts_before_a_file_are_no_part_of_it(tmp_path: Path)
             "line 2, column rejected: is 3, ",
         ),
         ("r.jsonl", '{"chosen": "a", "rejected": "b", "margin": 2}', "line 1, column margin: is 2, which"),
-        ("r.jsonl", '{"chosen": "a", "rejected": "\\ud800"}', "line 1, column rejected: holds half of"),
+        ("r.jsonl", '{"chosen": "a", "rejected": "\\ud800"}', "line 1, column rejected: holds an unpaired surrogate"),
         ("r.jsonl", '\n{"chosen"', "line 2 is not JSON"),
         ("r.jsonl", "[1]", "line 1 is not a JSON object"),
         ("r.jsonl", "", "holds no row."),

@@ -251,7 +251,7 @@ def test_rows_that_are_not_whole_episodes(written: Path, rows: list[int]) -> Non
 
 def test_foreign_files(written: Path) -> None:
     shard(written).write_text("episode_id,t\n0,0\n")
-    with pytest.raises(DataError, match="not a whole Parquet file"):
+    with pytest.raises(DataError, match="not a complete Parquet file"):
         list(read_trajectories(written))
     pq.write_table(pa.table({"x": [1]}), shard(written))
     with pytest.raises(DataError, match="no column of observations"):

@@ -90,7 +90,7 @@ def test_a_container_that_is_killed(ran: Ran) -> None:
     log = ran.project.path / "out" / "pipeline.log"
     assert stderr.splitlines()[-1] == (
         "laurel: step train-reward failed without saying why: it was killed, or has a defect. "
-        f"What it said is in {log}. With --resume, what is done is not done again."
+        f"What it said is in {log}. With --resume, finished steps are not repeated."
     )
     assert ran.left == ["pipeline.log", "steps"]
     assert "finish: done (" in stderr

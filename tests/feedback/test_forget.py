@@ -20,11 +20,11 @@ HELD = {
     "no": Reply("I cannot answer that.", None, 100, 10),
     "cut": Reply('{"analysis": "The', None, 100, 512, "length"),
     "empty": Reply("", None, 100, 0),
-    "mended": Reply("Hm.", None, 100, 10),
+    "fixed": Reply("Hm.", None, 100, 10),
     "scored": Reply("", {"1": -0.1, "2": -2.4}, 100, 0),
     "odd": Reply("", {"1": -0.1, "2": -2.4}, 100, 0),
 }
-FOLLOW_UP = QuestionKeys.follow_up("mended", "Hm.")
+FOLLOW_UP = QuestionKeys.follow_up("fixed", "Hm.")
 
 
 def fill(path: Path, model: str = "m", prompt: str = "motif") -> None:
@@ -49,7 +49,7 @@ def keys(path: Path) -> set[str]:
         ("unreadable", {"cut", "empty"}),
         ("damaged", {"odd"}),
         ("abstain", {"no"}),
-        ("readable", {"yes", "mended", "scored", FOLLOW_UP}),
+        ("readable", {"yes", "fixed", "scored", FOLLOW_UP}),
     ],
 )
 def test_what_is_meant_is_dropped_and_nothing_else(tmp_path: Path, status: Status, dropped: set[str]) -> None:

@@ -136,7 +136,7 @@ def test_what_does_not_apply_is_noted() -> None:
 
 def test_nothing_to_agree_with_is_no_agreement() -> None:
     (refusal,) = checked(GateParams(min_agreement=0.6), {}).refusals
-    assert re.search(r"nothing that labels could agree with, .*laurel annotate review", refusal)
+    assert re.search(r"nothing to compare labels with, .*laurel annotate review", refusal)
 
 
 def test_too_little_gold() -> None:

@@ -105,9 +105,7 @@ def test_a_plateau_ends_the_asking(sampler: str, rule: str) -> None:
     rounds = make(sampler=sampler, stop={"rule": rule, "tolerance": 0.02, "held_out": 0.3})
     asked = len(pairs(judged(rounds)))
     assert 400 <= asked <= 1500
-    said = (
-        f"Asking ended after {asked:,} of at most 2,000 pairs, for more would buy nothing by annotate.stop.rule: {rule}"
-    )
+    said = f"Asking ended after {asked:,} of at most 2,000 pairs, for more would not help by annotate.stop.rule: {rule}"
     assert re.match(said + r"; (agreement with the labels|rank correlation) (0\.9|1\.0)", rounds.notes[-1]), (
         rounds.notes
     )

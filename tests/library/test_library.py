@@ -128,7 +128,7 @@ def test_outputs_are_tables(finished: Project, tmp_path: Path) -> None:
     assert labels.to_arrow().num_rows == len(labels)
     assert set(laurel.read(finished.path / "reports")["arm"]) == {"extrinsic", "preference", "random_policy"}
     alone = finished.copy(tmp_path / "copy", without=["caption"])
-    with pytest.raises(DataError, match="has the texts"):
+    with pytest.raises(DataError, match="Restore what was there"):
         laurel.read(alone.path / "data/preferences")
 
 

@@ -59,7 +59,7 @@ def test_a_prompt_that_is_too_long(chat: LocalChat, choices: tuple[str, ...]) ->
 def test_a_prompt_that_is_no_text(chat: LocalChat) -> None:
     failure, fine = answers(chat, [request("half a \ud83d character"), SHARED[0]])
     assert isinstance(failure, Failure)
-    assert failure.reason.startswith("the prompt is no text: surrogates not allowed at character ")
+    assert failure.reason.startswith("the prompt is not valid text: surrogates not allowed at character ")
     assert isinstance(fine, Reply)
 
 
@@ -84,7 +84,7 @@ def test_a_template_that_takes_no_system_message(fresh: Callable[..., LocalChat]
         chat._local.tokenizer.chat_template = before
     assert str(caught.value) == (
         f'The chat template of "{chat.identity.model}" does not take this conversation: System role not supported. '
-        "Change the prompt, or take another model."
+        "Change the prompt, or use another model."
     )
 
 

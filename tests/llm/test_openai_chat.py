@@ -151,7 +151,7 @@ def test_what_no_request_survives_stops_the_run_with_how_to_mend_it(
 
 def test_a_run_does_not_wait_for_hours(server: ChatServer) -> None:
     behave(server, problem(429, "daily limit", {"Retry-After": "7200"}))
-    with pytest.raises(RefusedError, match=r"left alone for 7200 s .*daily limit.* kept"):
+    with pytest.raises(RefusedError, match=r"a pause of 7200 s .*daily limit.* kept"):
         list(chat(server).ask([question("q")]))
 
 
@@ -166,7 +166,7 @@ def test_a_run_stops_when_the_first_requests_are_all_refused_alike(server: ChatS
     refusals = itertools.count(1000)
     server.behave = lambda request, body: problem(400, f"tiny cannot chat (request {next(refusals)})")
     seen = []
-    with pytest.raises(RefusedError, match=r"takes none of the requests.*tiny cannot chat"):
+    with pytest.raises(RefusedError, match=r"rejects all requests.*tiny cannot chat"):
         seen.extend(chat(server).ask(question(str(i)) for i in range(1000)))
     assert len(server.times) < 100
 
@@ -325,7 +325,7 @@ def test_a_server_of_this_machine_that_wants_a_key_is_told_how_it_gets_one(
     monkeypatch.delenv("LAUREL_ALLOW_KEYS")
     server.behave = lambda *_: problem(401, "no key")
     with pytest.raises(
-        RefusedError, match=r"wants a key \(status 401\), and got none.*--allow-key '?OPENAI_API_KEY@127"
+        RefusedError, match=r"requires a key \(status 401\), and none was sent.*--allow-key '?OPENAI_API_KEY@127"
     ):
         list(chat(server).ask([question("q")]))
     assert KEY not in str(server.headers)

@@ -61,7 +61,7 @@ def test_a_refusal_while_following_does_not_end_the_run(laurel: Laurel, google: 
     code, _, err = submit(laurel, "--wait", "--poll", "0.05")
     assert code == 2
     assert "laurel: not allowed: no longer." in err
-    assert "The run goes on without you. Follow it: laurel pipeline status laurel-" in err
+    assert "The run continues. Follow it: laurel pipeline status laurel-" in err
 
 
 def test_the_failed_steps_of_a_sweep_are_named(laurel: Laurel, google: VertexServer) -> None:
@@ -173,7 +173,7 @@ def test_ctrl_c_leaves_the_run_alone(google: VertexServer, project: Project) -> 
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=120)
     assert following.returncode == 130
-    assert "laurel: the run goes on without you. Follow it: laurel pipeline status laurel-" in err
+    assert "laurel: the run continues. Follow it: laurel pipeline status laurel-" in err
     assert "Cancel it: laurel pipeline cancel laurel-" in err
     assert "Traceback" not in err
     assert len(out.splitlines()) == 4

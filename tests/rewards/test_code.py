@@ -162,7 +162,7 @@ def test_steps_for_which_it_fails_are_unpaid_and_too_many_end_the_training() -> 
     reward = code.CodeReward(source, NUMBERS, Normalizer(0.0, 1.0, (0.0,) * 101), 0.5)
     assert reward.pay(steps([0.0, 0.5]))[:, 0].tolist() == [UNPAID, 2.0]
     forever = f"{HEAD}    while True:\n        pass\n"
-    with pytest.raises(SandboxError, match=r"was stopped: TimeoutError.*Have another one written"):
+    with pytest.raises(SandboxError, match=r"was stopped: TimeoutError.*Generate another function"):
         _pay_quickly(forever)
     failing = code.CodeReward(f"{HEAD}    return None\n", NUMBERS, Normalizer(0.0, 1.0, (0.0,) * 101), 0.5)
     with pytest.raises(SandboxError, match=r"failed for 200 of 200 transitions, .* it returned nothing"):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from laurel.cli.app import main
+from laurel.data.captions import read_vocabulary
 from laurel.data.preference_rows import PreferenceRows, Row
 from laurel.errors import DataError
 from laurel.llm import embedding_cache
@@ -22,9 +23,11 @@ from laurel.params.rewards import method_of
 from laurel.rewards.logistic import logistic
 from laurel.rewards.method import RewardContext
 from laurel.rewards.reward_function import reward_function
+from laurel.rewards.stored import StoredRewards
 from laurel.rewards.text import TextReward, fit_head
 from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
 from laurel.rewards.text_server import MOST_BYTES, ScoreServer
+from laurel.stages.pipeline import STAGE
 from minimal_params import MINIMAL
 from tiny_project import Project, read_json
 
@@ -187,13 +190,13 @@ def test_a_server_scores_as_the_model_does(server: ScoreServer, fitted: Path) ->
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        ("/other", b"{}", 404, "There are GET /health and POST /score."),
+        ("/other", b"{}", 404, "Use GET /health or POST /score."),
         ("/score", b"{", 400, "The body is not JSON"),
         ("/score", b"\xff", 400, "The body is not JSON"),
         ("/score", b"[]", 400, "must be an object"),
         ("/score", b'{"text": ["a"]}', 400, "must have texts, or prompts and completions"),
         ("/score", b'{"texts": "a"}', 400, "texts must be a list of texts."),
-        ("/score", b'{"texts": ["\\ud800"]}', 400, "half of a surrogate pair"),
+        ("/score", b'{"texts": ["\\ud800"]}', 400, "an unpaired surrogate"),
         ("/score", b'{"prompts": ["a"], "completions": []}', 400, "1 prompts and 0 completions"),
         ("/score", json.dumps({"texts": ["a"] * 1025}).encode(), 400, "at most 1,024"),
         ("/score", b" " * (MOST_BYTES + 1), 413, "larger than 1,000,000 bytes"),
@@ -238,6 +241,25 @@ def test_a_model_that_is_brought_along_needs_no_labels(fitted: Path, tmp_path: P
     assert method_of(params.rewards["brought"]).check(context, context.adapter) is None
     with pytest.raises(DataError, match="holds no reward model of texts"):
         method_of(read(tmp_path).rewards["brought"]).check(context, context.adapter)
+
+
+def test_controls_of_texts_are_made_and_paid(rewarded: Project, tmp_path: Path) -> None:
+    """Labels of the same reward, shuffled anew for each seed; and a reward for length."""
+    arms = {"text": {"reward": "text"}, "wrong": {"reward": "wrong"}, "length": {"reward": "length"}}
+    rewards = {"wrong": {"kind": "shuffled_labels", "of": "text"}}
+    given = rewarded.params.dump("seed", "env", "collect", "agent", "annotate")
+    params = parse_params({**given, "arms": arms, "rewards": rewards}, "p")
+    STAGE["train-reward"].run(params, **rewarded.inputs("train-reward"), output=tmp_path / "reward")
+    stored = StoredRewards.read(tmp_path / "reward")
+    adapter = RewardContext.of(params).adapter
+    texts = list(read_vocabulary(rewarded.output("caption")).texts)
+    paid = {(name, seed): stored.load(name, seed, adapter, 0.0).scored(texts) for name in arms for seed in (0, 1)}
+    assert (paid["text", 0] == paid["text", 1]).all()
+    for seed in (0, 1):
+        assert paid["wrong", seed].tolist() != paid["text", seed].tolist()
+    assert paid["wrong", 0].tolist() != paid["wrong", 1].tolist()
+    words = np.array([len(text.split()) for text in texts])
+    assert np.corrcoef(paid["length", 0], words)[0, 1] == pytest.approx(1.0)
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_too_many_failures_are_said_with_their_reasons(
             output=project.output("annotate"),
         )
     reason = "refused with status 400: no more than 8 tokens"
-    assert f"teacher gave no answer, and may again for the same reason: {reason}\n" in capsys.readouterr().err
+    assert f"teacher gave no answer, for a reason that may recur: {reason}\n" in capsys.readouterr().err
 
 
 def test_a_key_that_is_not_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_the_manifest_says_after_how_many_pairs_it_ended_and_why(project: Projec
     assert manifest["counts"]["pairs"] == 40 == 20 * manifest["counts"]["rounds"]
     (note,) = manifest["notes"]
     assert note.startswith("Asking ended after 40 of at most ")
-    assert "for more would buy nothing by annotate.stop.rule: rank; rank correlation " in note
+    assert "for more would not help by annotate.stop.rule: rank; rank correlation " in note
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Proje
     assert "annotate.s" not in estimate_annotate.run(project.params, captions)
     project.change({"annotate.sampler": "information", "annotate.stop": {"rule": "rank"}})
     said = estimate_annotate.run(project.params, captions)
-    assert "The sampler information goes by the labels" in said
+    assert "The sampler information chooses by labels" in said
     assert "annotate.stop may leave some unasked" in said

@@ -102,7 +102,7 @@ def test_they_are_counted_before_they_are_asked(project: Project, monkeypatch: p
     chat = {"annotate.annotator": "openai", "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:9/v1"}}
     project.change({**chat, "annotate.n_pairs": 10, "annotate.language_model.responses": "r.db"})
     said = estimate_annotate.run(project.params, project.output("caption"))
-    n = int(re.findall(r"Of the pairs (\d+) ask first whether success at the task is better", said)[0])
+    n = int(re.findall(r"(\d+) of the pairs ask first whether success at the task is better", said)[0])
     assert n > 2
     assert re.search(rf"pairs +{10 + n}\b", said)
 
@@ -111,5 +111,5 @@ def test_an_environment_without_a_caption_of_success_says_so(tmp_path: Path) -> 
     project = Project.create(tmp_path / "p", {**ASKED, "env.id": "CartPole-v1"})
     project.run("collect", "caption", "annotate")
     notes = read_manifest(project.output("annotate"))["notes"]
-    assert any(note.endswith("no caption of CartPole-v1 tells of success.") for note in notes)
+    assert any(note.endswith("no caption of CartPole-v1 says that the task is solved.") for note in notes)
     assert "success_preferred" not in read_json(project.output("annotate") / "quality.json")

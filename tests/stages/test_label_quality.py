@@ -375,4 +375,4 @@ def test_gold_for_another_goal_does_not_count(project: Project) -> None:
     project.run("annotate")
     assert "gold" not in quality(project)
     (note,) = read_manifest(project.output("annotate"))["notes"]
-    assert note == f"{path}: lines for another environment or goal, which do not count: 1."
+    assert note == f"{path}: ignored 1 lines, for another environment or goal."

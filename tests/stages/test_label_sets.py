@@ -86,7 +86,7 @@ def test_one_label_set_is_what_it_was(rewarded: Project, tmp_path: Path) -> None
         ({}, {"preference": {"judge": "teacher"}}, r"rewards\.preference\.judge teacher, which is not a judge"),
         ({"judges": {"main": {}}}, {}, "has a judge .main., but names are"),
         ({"judges": {"a": {"budget": {"max_calls": 1}}}}, {}, r"judges\.a\.budget, which all judges share"),
-        ({"judges": {"a": {"annotator": "openai"}}}, {}, "has a judge that cannot be: .*needs `openai.model`"),
+        ({"judges": {"a": {"annotator": "openai"}}}, {}, "has an invalid judge: .*needs `openai.model`"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(annotate: object, rewards: object, why: str) -> None:

@@ -134,7 +134,7 @@ def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Pr
         ({"arms": {"x": {"reward": "preference", "shaping": {"bta": 1}}}}, "arms[0].shaping.bta is unknown."),
         (
             {"arms": {"x": {"reward": None, "agent": {"steps": 3}}}},
-            'names "steps", but an arm may have of its own:',
+            'names "steps", but an arm may only set',
         ),
         ({"arms": {"a/b": {"reward": None}}}, 'is "a/b", but must be made of letters, digits, _ and -.'),
         (

@@ -38,7 +38,7 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys
     assert run() == everything, "it is not known what the outputs were made from"
     said = capsys.readouterr().err
     assert said.startswith(f"report: {(project.output('evaluate') / 'report.html').as_uri()} once")
-    assert re.findall(r"stage (\d) of 6: (\S+); this and what follows took", said) == [
+    assert re.findall(r"stage (\d) of 6: (\S+); this and the following stages took", said) == [
         (str(number), name) for number, name in enumerate(everything, start=1)
     ]
     assert run() == []

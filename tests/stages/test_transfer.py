@@ -46,7 +46,7 @@ def test_a_stored_reward_pays_as_where_it_was_made(rewarded: Project, tmp_path: 
     ("content", "sentence"),
     [
         ({"name": "preferenc"}, r'holds no reward preferenc. Did you mean "preference"'),
-        ({"digest": "0" * 64}, r"its digest is .*, but rewards want 0{64} to be there"),
+        ({"digest": "0" * 64}, r"its digest is .*, but the params want 0{64} to be there"),
         ({"name": "random_reward"}, r"its reward random_reward is made anew for each agent's seed"),
         ({"path": "gone"}, r"gone"),
     ],

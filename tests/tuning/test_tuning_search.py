@@ -99,7 +99,7 @@ def fail_above(weight: float, hidden: int, agent: Path, advance: Callable[[int],
 
 
 def break_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
-    if agent.parent.name.startswith("trial-2-") and not (agent.parents[1] / "mended").exists():
+    if agent.parent.name.startswith("trial-2-") and not (agent.parents[1] / "fixed").exists():
         raise LaurelError("no disk")
     earn(weight, hidden, agent, advance)
 
@@ -146,7 +146,7 @@ def test_what_a_failure_stopped_is_tried_again(params: Params, space: Space, tmp
     for _ in range(2):
         with pytest.raises(LaurelError, match="no disk"):
             run(opened(tmp_path / "b", space, params), 12, folder, break_at_third)
-    (folder / "mended").touch()
+    (folder / "fixed").touch()
     assert run(opened(tmp_path / "b", space, params), 12, folder, break_at_third) == whole
 
 

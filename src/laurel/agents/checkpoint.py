@@ -70,7 +70,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
         settings = {key: tuple(value) if isinstance(value, list) else value for key, value in network.items()}  # type: ignore[union-attr]
         policy = _network_of(config["kind"], path)(**settings)
     except (AttributeError, TypeError, KeyError, ValueError, RuntimeError):
-        raise DataError(f"{path / CONFIG}: describes no policy. Train this agent again.") from None
+        raise DataError(f"{path / CONFIG}: does not describe a policy. Train this agent again.") from None
     try:
         policy.load_state_dict(load((path / MODEL).read_bytes()))
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
         reason = str(error).strip().splitlines()[0]
         raise DataError(f"{path / MODEL}: cannot be read as this policy ({reason}). Train this agent again.") from None
     if not is_as_written(path, config):
-        raise DataError(f"{path / MODEL}: holds other weights than were saved there. Train this agent again.")
+        raise DataError(f"{path / MODEL}: holds other weights than were saved. Train this agent again.")
     return policy
 
 
@@ -97,7 +97,7 @@ def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
             found = ALGORITHMS.load(kind, str(path / CONFIG)).Network
         except ParamsError:
             raise DataError(
-                f'{path / CONFIG}: describes no policy that is known here, but one of kind "{kind}". Install the '
+                f'{path / CONFIG}: describes a policy of an unknown kind, "{kind}". Install the '
                 "package that has this algorithm, or train this agent again."
             ) from None
     if found is None:

@@ -157,9 +157,9 @@ def _check_arms(envs: gym.vector.VectorEnv[Any, Any, Any], agent: Agent) -> None
     space = envs.single_action_space
     if not isinstance(agent, BanditAgent):
         return
-    mend = "Bandit agents need Discrete actions from 0 on."
+    fix = "Bandit agents need Discrete actions from 0 on."
     if isinstance(space, gym.spaces.Discrete) and space.start == 0:
         if space.n == agent.n_arms:
             return
-        mend = f"Make the agent with n_arms {space.n}."
-    raise EnvError(f"The agent has {agent.n_arms} arms, but the environment's actions are {space}. {mend}")
+        fix = f"Make the agent with n_arms {space.n}."
+    raise EnvError(f"The agent has {agent.n_arms} arms, but the environment's actions are {space}. {fix}")

@@ -1,4 +1,4 @@
-"""The actions of `laurel annotate` besides the stage itself. Heavy imports wait until an action runs."""
+"""The actions of `laurel annotate` besides the stage itself."""
 
 from __future__ import annotations
 

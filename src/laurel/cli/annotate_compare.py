@@ -1,4 +1,4 @@
-"""`laurel annotate compare`: which model, prompt and temperature judges best. Imports nothing heavy before it runs."""
+"""`laurel annotate compare`: which model, prompt and temperature judges best."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def add(actions: Commands) -> None:
     comparing = add_command(
         actions,
         "compare",
-        "Have a grid of models, prompts and temperatures judge the same pairs, and see who is right.",
+        "Have a grid of models, prompts and temperatures judge the same pairs, and see which is right most often.",
         "laurel annotate compare --grid grid.yaml",
     )
     comparing.add_argument(
@@ -32,11 +32,11 @@ def add(actions: Commands) -> None:
 
 def _compare(options: argparse.Namespace) -> str:
     from laurel.params import load_params
-    from laurel.stages import compare, estimate_compare
+    from laurel.stages import compare
     from laurel.tracking.runs import configure
 
     if options.dry_run:
-        return estimate_compare.run(load_params(options.params), options.captions, options.grid, gold=options.gold)
+        return compare.estimated(load_params(options.params), options.captions, options.grid, gold=options.gold)
     log_warnings()
     params = load_params(options.params)
     configure(options.params.parent)

@@ -1,4 +1,4 @@
-"""`laurel annotate probe`: questions with known answers. Imports nothing heavy before it is to run."""
+"""`laurel annotate probe`: questions with known answers."""
 
 from __future__ import annotations
 

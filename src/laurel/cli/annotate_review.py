@@ -1,4 +1,4 @@
-"""The command `laurel annotate review`: a person labels pairs in the terminal. Imports nothing heavy before it runs."""
+"""The command `laurel annotate review`: a person labels pairs in the terminal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command, add_input, add_params
+from laurel.cli.command import Commands, add_command, add_input, add_params, whole
 from laurel.console import say
 from laurel.errors import AnnotationError
 
@@ -48,14 +47,14 @@ def add(actions: Commands) -> None:
         "--sample",
         choices=["uniform", "uncertain"],
         default="uniform",
-        help="which pairs: any, which tells how good all labels are, or those first whose label is in doubt",
+        help="uniform: any pairs, to measure all labels; uncertain: those first whose label is in doubt",
     )
     reviewing.add_argument("-n", type=whole(), default=50, metavar="N", help="pairs at most; default: 50")
     reviewing.add_argument(
         "--labels",
         choices=["before", "after", "never"],
         default="after",
-        help="when to show what the annotator said; before may sway you; default: after",
+        help="when to show what the annotator said; before may bias you; default: after",
     )
     reviewing.set_defaults(run=lambda options: say(_review(options)), again="Every answer so far is kept.")
 
@@ -91,7 +90,7 @@ def _review(options: argparse.Namespace) -> str:
 
 
 def _pairs(params: Params, options: argparse.Namespace) -> tuple[Pairs, Preferences | None]:
-    """Return the pairs that were labelled, or those that would be.
+    """Return the labelled pairs, or without labels those that would be drawn.
 
     Raises:
         AnnotationError: those in doubt are wanted, but nothing was labelled yet.

@@ -1,17 +1,12 @@
-"""`laurel annotate tune`: a small chat model becomes a judge of one's own. Imports nothing heavy before it runs."""
+"""`laurel annotate tune`: a small chat model becomes a judge of one's own."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import add_command, add_output, add_params
+from laurel.cli.command import Commands, add_command, add_output, add_params, whole
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 OUTPUT = "judges/tuned"
 

@@ -62,7 +62,7 @@ AGAIN = "Run the same command again to go on."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0, 2 for what the user can mend, 130 for Ctrl-C."""
+    """Run the command line; return its exit code: 0, 2 for what the user can fix, 130 for Ctrl-C."""
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""`laurel check`: whether a run fits together, and what it will do. Imports nothing heavy before it is to run."""
+"""`laurel check`: whether a run fits together, and what it will do."""
 
 from __future__ import annotations
 

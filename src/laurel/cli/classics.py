@@ -1,12 +1,11 @@
-"""`laurel classics`: draw how agents learn well-known tasks. Imports nothing heavy before it is to run."""
+"""`laurel classics`: draw how agents learn well-known tasks."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command, add_group
+from laurel.cli.command import Commands, add_command, add_group, whole
 from laurel.console import say
 
 KINDS = {

@@ -1,13 +1,18 @@
-"""What commands are made of: their parsers, and the options that several share."""
+"""What commands are made of: their parsers, the options that several share, numbers, and modules of the extra cloud."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from laurel.extras import missing
 from laurel.permissions import add_permissions
 from laurel.stages.pipeline import PLACES
+
+MOST = 2**31 - 1
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What commands are added to."""
@@ -32,24 +37,24 @@ def _parser(commands: Commands, name: str, summary: str, epilog: str) -> argpars
 
 
 def add_params(command: argparse.ArgumentParser, *, of_parent: bool = False) -> None:
-    """Let a command be told where the parameters are; `of_parent` leaves the default to the command above it."""
+    """Add the option --params; `of_parent` leaves the default to the command above it."""
     default = argparse.SUPPRESS if of_parent else Path("params.yaml")
     command.add_argument("--params", type=Path, default=default, metavar="FILE", help="the parameters")
 
 
 def add_input(command: argparse.ArgumentParser, name: str, *, of_parent: bool = False) -> None:
-    """Let a command be told where one of PLACES is; `of_parent` as in `add_params`."""
+    """Add the option that names one of PLACES; `of_parent` as in `add_params`."""
     default = argparse.SUPPRESS if of_parent else Path(PLACES[name])
     command.add_argument(f"--{name}", type=Path, default=default, metavar="DIR", help=f"default: {PLACES[name]}")
 
 
 def add_output(command: argparse.ArgumentParser, default: str | Path) -> None:
-    """Let a command be told where to write."""
+    """Add the option --output."""
     command.add_argument("--output", type=Path, default=Path(default), metavar="DIR", help=f"default: {default}")
 
 
 def add_dry_run(action: argparse.ArgumentParser) -> None:
-    """Let an action of a command be tried, whether it or the command was told so."""
+    """Add --dry-run to an action; it may also stand before the action."""
     add_permissions(action)
     action.add_argument(
         "--dry-run",
@@ -60,8 +65,55 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
 
 
 def log_warnings() -> None:
-    """Write what libraries warn of to standard error, a line each."""
+    """Log the warnings of libraries to standard error, a line each."""
     import logging
     import sys
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+
+
+def whole(least: int = 1, most: int = MOST) -> Callable[[str], int]:
+    """Return a parser of whole numbers, for argparse's `type`.
+
+    >>> whole(0)("12")
+    12
+    """
+    allowed = f"from {least} on" if most == MOST else f"from {least} to {most}"
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f'"{text}" is not a complete number {allowed}')
+        return int(text)
+
+    return read
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """Return a parser of numbers, for argparse's `type`.
+
+    >>> number(0.05, 3600)("15")
+    15.0
+    """
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f'"{text}" is not a number from {least:g} to {most:g}')
+        return value
+
+    return read
+
+
+def pipelines_module(module: str) -> Any:
+    """Import a module of the pipeline.
+
+    Raises:
+        LaurelError: it needs a package of the extra `cloud`, which is not installed.
+    """
+    try:
+        return importlib.import_module(f"laurel.pipelines.{module}")
+    except ModuleNotFoundError as error:
+        raise missing(error) or error from None

@@ -1,4 +1,4 @@
-"""`laurel compare`: two reports side by side. Imports nothing heavy before it is to run."""
+"""`laurel compare`: two reports side by side."""
 
 from __future__ import annotations
 

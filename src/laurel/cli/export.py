@@ -1,4 +1,4 @@
-"""`laurel export` and `laurel import`: data in other libraries' formats. Imports nothing heavy before it is to run."""
+"""`laurel export` and `laurel import`: data in other libraries' formats."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def add(commands: Commands) -> None:
     taken = add_command(
         commands,
         "import",
-        "Take preferences of other formats in (as laurel export writes them: trl, choice, gemini, datasets, motif).",
+        "Import preferences from other formats (as laurel export writes them: trl, choice, gemini, datasets, motif).",
         example,
     )
     taken.add_argument("rows", type=Path, metavar="PATH", help="a .jsonl, .csv or .parquet file, or a directory")

@@ -1,16 +1,12 @@
-"""`laurel judges`: whose preferences the arms need. Imports nothing heavy before it is to run."""
+"""`laurel judges`: the judges that arms need."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params
 from laurel.stages.pipeline import JUDGES
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 
 def add(commands: Commands) -> None:

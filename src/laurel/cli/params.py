@@ -1,4 +1,4 @@
-"""`laurel params`: every parameter with what is allowed, its default and a sentence. Imports nothing heavy itself."""
+"""`laurel params`: every parameter with what is allowed, its default and a sentence."""
 
 from __future__ import annotations
 

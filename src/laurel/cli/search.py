@@ -1,4 +1,4 @@
-"""The options that define a search, of `laurel tune` and of a sweep. Imports nothing heavy."""
+"""The options that define a search, of `laurel tune` and of a sweep."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.cli.arguments import whole
-from laurel.cli.cloud import pipelines_module
+from laurel.cli.command import pipelines_module, whole
 from laurel.errors import ParamsError
 
 if TYPE_CHECKING:

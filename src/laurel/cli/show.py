@@ -1,4 +1,4 @@
-"""`laurel show`: what a stage's output holds. Imports nothing heavy before it is to run."""
+"""`laurel show`: what a stage's output holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages' commands, which `dvc repro` calls. Imports nothing heavy before one is to run."""
+"""The stages' commands, which `dvc repro` calls."""
 
 from __future__ import annotations
 

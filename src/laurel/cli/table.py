@@ -1,4 +1,4 @@
-"""`laurel table`: the arms of a report as a table. Imports nothing heavy before it is to run."""
+"""`laurel table`: the arms of a report as a table."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""`laurel tune`: search the parameters of the agents' training. Imports nothing heavy before it is to run."""
+"""`laurel tune`: search the parameters of the agents' training."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings
+from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings, whole
 from laurel.cli.search import STORAGE, add_search, search_of
 from laurel.console import say
 
@@ -29,7 +28,7 @@ def add(commands: Commands) -> None:
     add_search(tune)
     tune.add_argument("--no-prune", action="store_true", help="train every candidate to the end")
     tune.add_argument("--workers", type=whole(), metavar="N", help="candidates at a time; default: agent.workers")
-    tune.add_argument("--study", metavar="NAME", help="the same name goes on where it was; default: the arm's")
+    tune.add_argument("--study", metavar="NAME", help="an existing name resumes that study; default: the arm's")
     tune.add_argument("--storage", type=Path, default=STORAGE, metavar="FILE", help=f"SQLite; default: {STORAGE}")
     add_output(tune, OUTPUT)
     tune.set_defaults(run=lambda options: say(_run(options)))

@@ -1,4 +1,4 @@
-"""`laurel ui`: MLflow's pages, opened on the comparison of arms. Imports nothing heavy before it is to run."""
+"""`laurel ui`: MLflow's pages, opened on the comparison of arms."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command
+from laurel.cli.command import Commands, add_command, whole
 from laurel.console import say
 from laurel.errors import LaurelError
 
@@ -46,7 +45,7 @@ def _ui(options: argparse.Namespace) -> int:
     else:
         _check_port(options.port)
         say(
-            "MLflow starts, which takes some seconds; Ctrl-C ends it. Compare the arms at\n"
+            "MLflow starts within seconds; Ctrl-C stops it. Compare the arms at\n"
             f"http://{HOST}:{options.port}/{_route(experiment)}\n"
         )
         command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)]

@@ -404,6 +404,8 @@ def _explained(output: Path, error: OSError) -> DataError:
         case errno.ENOSPC | errno.EDQUOT:
             return DataError(f"{place}: the disk is full. Free some space and run again; what was there is kept.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return DataError(f"{place}: not writable ({error.strerror}). Choose another --output or mend its rights.")
+            return DataError(
+                f"{place}: not writable ({error.strerror}). Choose another --output or fix its permissions."
+            )
         case _:
             return DataError(f"{place}: cannot be written ({error.strerror or error}).")

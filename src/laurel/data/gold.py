@@ -136,7 +136,7 @@ def _gold(path: Path, number: int, line: bytes) -> Gold:
         raise DataError(
             f"{path}: line {number} is not a gold label, such as "
             '{"env": "...", "goal": "...", "first": "...", "second": "...", "answer": "first", "chosen": "uniform"}. '
-            "Mend or remove it."
+            "Fix or remove it."
         )
     return gold
 

@@ -39,9 +39,6 @@ GROUP_ROWS = 65_536
 AT_ONCE = 4096
 """Labels that are collected before they become rows."""
 
-_SWAP = {None: -1, False: 0, True: 1}
-"""How swap_consistent is held in arrays."""
-
 
 class Answer(Protocol):
     """A single answer about a pair."""
@@ -101,13 +98,7 @@ class LabelWriter:
             self._sampler,
             self._seed,
         )
-        preferences = Preferences(
-            p_first=np.array([one.p_first for one in judgements], dtype=np.float64),  # None is NaN
-            status=np.array([one.status for one in judgements], dtype=np.str_),
-            votes=np.array([one.votes for one in judgements], dtype=np.int32),
-            swap_consistent=np.array([_SWAP[one.swap_consistent] for one in judgements], dtype=np.int8),
-            annotator=self._annotator,
-        )
+        preferences = Preferences.of(judgements, self._annotator)
         for status, count in preferences.status_counts().items():
             self.statuses[status] += count
         answers, members = self._answers_of(judgements), _members_of(judgements)

@@ -89,7 +89,7 @@ def write_motif(rows: PreferenceRows, path: Path, name: str = "laurel") -> None:
             messages[number, side, 0, : len(said)] = list(said)
         codes[number] = 3 if row.p_first is None else 2 if row.p_first == 0.5 else 0 if row.p_first > 0.5 else 1
     if path.exists() and not is_motif(path) and (not path.is_dir() or any(path.iterdir())):
-        raise DataError(f"{path}: is there already, and holds no arrays of Motif's that could be replaced.")
+        raise DataError(f"{path}: exists, and holds no arrays of Motif's that could be replaced.")
     partial = path.with_name(f".{path.name}.partial")
     try:
         (partial / MESSAGES).parent.mkdir(parents=True, exist_ok=True)

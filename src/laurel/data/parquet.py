@@ -132,7 +132,7 @@ def readable(path: Path, stage: str) -> Iterator[None]:
         raise DataError(f"{path}: no such file. Run laurel {stage} again.") from None
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise DataError(f"{path}: not a whole Parquet file ({reason}). Run laurel {stage} again.") from None
+        raise DataError(f"{path}: not a complete Parquet file ({reason}). Run laurel {stage} again.") from None
 
 
 def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema, stage: str) -> None:

@@ -1,4 +1,4 @@
-"""Preferences between texts as rows, whoever made them, and the layouts in which other libraries keep such rows.
+"""Preferences between texts as rows, from any source, and the layouts in which other libraries keep such rows.
 
     trl     prompt, chosen, rejected (TRL's; prompt may be missing)
     choice  input_text, candidate_0, candidate_1, choice (Vertex AI's RLHF pipeline)
@@ -11,6 +11,7 @@ Knows single rows; `laurel.data.row_files` knows files.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -96,15 +97,8 @@ class PreferenceRows:
                 "each. Divide the file."
             )
         ((annotator, sampler, seed),) = who
-        labels = Preferences(
-            p_first=np.array([np.nan if row.p_first is None else row.p_first for row in rows], dtype=np.float64),
-            status=np.array([row.status or ("tie" if row.p_first == 0.5 else "ok") for row in rows], dtype=np.str_),
-            votes=np.array([row.votes for row in rows], dtype=np.int32),
-            swap_consistent=np.array(
-                [-1 if row.swap_consistent is None else int(row.swap_consistent) for row in rows], dtype=np.int8
-            ),
-            annotator=annotator,
-        )
+        rows = [replace(row, status=row.status or ("tie" if row.p_first == 0.5 else "ok")) for row in rows]
+        labels = Preferences.of(rows, annotator)
         prompts, first, second = ([getattr(row, name) for row in rows] for name in ("prompt", "first", "second"))
         return cls(prompts, first, second, labels, sampler, seed, left_out)
 
@@ -132,21 +126,10 @@ class PreferenceRows:
 
     def where(self, kept: Any) -> PreferenceRows:
         """Return the rows where a mask (N,) is true."""
-        numbers, labels = np.flatnonzero(kept).tolist(), self.labels
-        prompts, first, second = ([column[i] for i in numbers] for column in (self.prompts, self.first, self.second))
-        return replace(
-            self,
-            prompts=prompts,
-            first=first,
-            second=second,
-            labels=Preferences(
-                labels.p_first[numbers],
-                labels.status[numbers],
-                labels.votes[numbers],
-                labels.swap_consistent[numbers],
-                labels.annotator,
-            ),
-        )
+        rows = [row for row, keep in zip(self.rows(), kept, strict=True) if keep]
+        prompts, first, second = ([getattr(row, name) for row in rows] for name in ("prompt", "first", "second"))
+        labels = Preferences.of(rows, self.labels.annotator)
+        return replace(self, prompts=prompts, first=first, second=second, labels=labels)
 
     def prompted(self, prompt: str) -> PreferenceRows:
         """Return them with a prompt where there is none."""
@@ -197,7 +180,7 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
     return found
 
 
-class Layout:
+class Layout(ABC):
     """How a row is laid out."""
 
     name: ClassVar[str]
@@ -205,19 +188,19 @@ class Layout:
     """Those that must be there."""
     optional: ClassVar[tuple[str, ...]] = ()
     takes_extras: ClassVar[bool] = True
-    """Whether whoever reads such rows lets further columns pass."""
+    """Whether programs that read such rows accept further columns."""
 
+    @abstractmethod
     def read(self, columns: Mapping[str, Any]) -> Row:
         """Read a row.
 
         Raises:
             RowError: a column is missing or of another type.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, row: Row) -> dict[str, Any]:
         """Lay a decided row out."""
-        raise NotImplementedError
 
 
 class TRL(Layout):
@@ -351,7 +334,7 @@ def _clean(value: Any, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise RowError(name, "holds half of a surrogate pair, which is not text") from None
+        raise RowError(name, "holds an unpaired surrogate, which is not valid text") from None
     return value
 
 

@@ -176,7 +176,7 @@ def _safetensors_lines(path: Path, stage: str) -> list[str]:
             parts = [(name, file.get_slice(name)) for name in file.keys()]  # noqa: SIM118  not a mapping
             rows = [[name, part.get_dtype(), part.get_shape()] for name, part in parts]
     except (SafetensorError, OSError):
-        raise DataError(f"{path}: not a whole safetensors file. Run laurel {stage} again.") from None
+        raise DataError(f"{path}: not a complete safetensors file. Run laurel {stage} again.") from None
     numbers = sum(math.prod(shape) for _, _, shape in rows)
     return [*_table(["tensor", "dtype", "shape"], rows), f"  {numbers:,} numbers in all"]
 

@@ -179,7 +179,7 @@ def _load_adapters() -> None:
         except (ImportError, AttributeError) as error:
             raise EnvError(
                 f'The adapters "{entry.name}" ({entry.value}) of another package cannot be loaded: {error}. '
-                "Mend or uninstall that package."
+                "Fix or uninstall that package."
             ) from error
 
 

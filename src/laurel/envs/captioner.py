@@ -86,7 +86,7 @@ class Captioner:
         except UnicodeEncodeError as error:
             raise EnvError(
                 f"{self.adapter.env_id}: a caption is not text, {caption[:60]!a}: {error.reason} at character "
-                f"{error.start}. Mend what its adapter says."
+                f"{error.start}. Fix what its adapter says."
             ) from None
 
 

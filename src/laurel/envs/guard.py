@@ -68,7 +68,7 @@ def _named(env_id: str, what: str) -> Iterator[None]:
         raise
     except _MisfitError as error:
         raise EnvError(
-            f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Mend it."
+            f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Fix it."
         ) from None
     except Exception as error:  # the code is not ours
         raise EnvError(f"{env_id}: the environment's {what} raised {in_a_line(error)}. --debug shows where.") from error
@@ -104,7 +104,7 @@ def check_finite(observation: Array, env_id: str, step: int) -> None:
     if observation.dtype.kind == "f" and not (finite := np.isfinite(observation).all(axis=1)).all():
         raise EnvError(
             f"{env_id}: the observation in step {step:,} of environment {int(finite.argmin())} is NaN or infinite "
-            "somewhere. Observations must be finite: mend the environment."
+            "somewhere. Observations must be finite: fix the environment."
         )
 
 
@@ -118,7 +118,7 @@ def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
     if not finite.all():
         i = int(finite.argmin())
         raise EnvError(
-            f"{env_id}: the reward in step {step:,} of environment {i} is {reward[i]}. Rewards must be finite: mend "
+            f"{env_id}: the reward in step {step:,} of environment {i} is {reward[i]}. Rewards must be finite: fix "
             "the environment."
         )
 

@@ -77,7 +77,9 @@ class MiniGridAdapter(EnvAdapter):
         self.goals = {**GOALS, **self._task.goals}
         self.example = SEEN if "goal" in self._task.ends else MOVED
         if self._task.varies:
-            logger.warning("%s: its mission may vary, and neither captions nor observations hold its text.", env_id)
+            logger.warning(
+                "%s: its mission may vary, but neither captions nor observations hold the mission's text.", env_id
+            )
 
     # -- observations: image (147) and direction (1) as one row of bytes --------------------------
     @property

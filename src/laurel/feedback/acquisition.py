@@ -23,15 +23,19 @@ MEMBERS = 5
 Chosen = tuple[IntArray, IntArray]
 
 
-class Information:
+class _OnEmbeddings:
+    """Goes by a posterior over utilities that are linear in the captions' embeddings (N, E)."""
+
+    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
+        self._posterior = EmbeddingPosterior(embeddings)
+
+
+class Information(_OnEmbeddings):
     """Pairs with the most expected information about the weights of a linear utility of the embedding (BALD).
 
     A round is chosen greedily, after each pair as if it had been answered, by chance as the posterior has it: so no two
     pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
     """
-
-    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
-        self._posterior = EmbeddingPosterior(embeddings)
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
         """Return up to n unasked pairs, none twice."""
@@ -68,11 +72,8 @@ class Information:
         return first[chosen], second[chosen]
 
 
-class Disagreement:
+class Disagreement(_OnEmbeddings):
     """Pairs on which the members of an ensemble, each fitted to a resample of the labels, differ most (PEBBLE)."""
-
-    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
-        self._posterior = EmbeddingPosterior(embeddings)
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
         if not len(labels):  # the members have nothing to differ on
@@ -117,11 +118,8 @@ class Ranking:
         return firsts, seconds
 
 
-class Nearby:
+class Nearby(_OnEmbeddings):
     """Pairs of captions near each other: in the embedding while there are no labels, then in the estimated rank."""
-
-    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
-        self._posterior = EmbeddingPosterior(embeddings)
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
         posterior = self._posterior

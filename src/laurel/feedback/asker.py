@@ -316,7 +316,7 @@ class Asker(Generic[Item, Value]):
         kind = kind_of(reason)
         if kind not in self._reported and len(self._reported) < REPORTED:
             self._reported.add(kind)
-            tell(f"{self._model.identity.model} gave no answer, and may again for the same reason: {reason}")
+            tell(f"{self._model.identity.model} gave no answer, for a reason that may recur: {reason}")
 
     def _answer(self, ask: _Ask[Item], reply: Reply | Failure) -> Answer[Value]:
         if isinstance(reply, Failure):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Answer
+from laurel.feedback.annotator import Answer, Pair
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.estimate import Estimate
@@ -31,7 +31,6 @@ from laurel.llm.responses import ResponseStore, Usual
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator import Pair
     from laurel.params.annotation import AnnotateParams
 
 SAMPLE = 1000

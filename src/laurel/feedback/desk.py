@@ -13,7 +13,7 @@ from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Answer, Pair, Usage, added
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import Faults
-from laurel.feedback.asker import FAILED, UNASKED, UNREAD
+from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.mailbox import Item, Shown, Verdict
 from laurel.feedback.questions.helpful import HelpfulQuestion
@@ -23,7 +23,6 @@ from laurel.seeding import derive_seed, generator
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.feedback.asker import Asker
     from laurel.llm.budget import Budget
 
 BLOCK = 64

@@ -237,7 +237,7 @@ def _missing(gates: GateParams, quality: Mapping[str, Any]) -> list[str]:
         )
     if gates.min_agreement is not None and "agreement" not in quality.get(_source(quality)[0], {}):
         sentences.append(
-            "There is nothing that labels could agree with, but annotate.gates.min_agreement is set. Label pairs with "
+            "There is nothing to compare labels with, but annotate.gates.min_agreement is set. Label pairs with "
             f"{REVIEW} and name the file as annotate.gold, or set the gate to null."
         )
     return sentences

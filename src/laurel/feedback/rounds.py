@@ -118,7 +118,7 @@ class Rounds:
         if self._stopping is None or (self._judged < self.at_most and not self._converged):  # cut short from outside
             return notes
         why = (
-            f"more would buy nothing by annotate.stop.rule: {self._params.stop.rule}"
+            f"more would not help by annotate.stop.rule: {self._params.stop.rule}"
             if self._converged
             else "no more were allowed (annotate.n_pairs)"
             if self._judged >= self._params.n_pairs
@@ -158,12 +158,7 @@ def make_rounds(
 def _strategy(params: AnnotateParams, size: int, embed: Callable[[], npt.NDArray[np.floating]]) -> Strategy:
     from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
 
-    match params.sampler:
-        case "ranking":
-            return Ranking(size)
-        case "disagreement":
-            return Disagreement(embed())
-        case "nearby":
-            return Nearby(embed())
-        case _:
-            return Information(embed())
+    if params.sampler == "ranking":
+        return Ranking(size)
+    strategies: dict[str, Callable[..., Strategy]] = {"disagreement": Disagreement, "nearby": Nearby}
+    return strategies.get(params.sampler, Information)(embed())

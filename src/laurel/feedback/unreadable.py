@@ -28,7 +28,7 @@ def why_unreadable(text: str, finish_reason: str) -> str:
         case replies.REASONING_CUT:
             return "it was cut off while the model was still reasoning (max_tokens, or a lower reasoning_effort)"
         case replies.REASONING:
-            return "it holds reasoning alone, and no answer after it"
+            return "it holds reasoning but no answer"
         case "length":
             return "it was cut off after as many tokens as it may have (max_tokens)"
         case "content_filter":
@@ -97,14 +97,14 @@ class Readable:
         why = "; ".join(f"{reason}, {times} times" for reason, times in Counter(reasons).most_common(3))
         example = f" The first begins with {self._example!a}." if self._example else ""
         cut = any("cut off" in reason for reason in reasons)
-        mend = (
+        fix = (
             f"raise max_tokens ({self._max_tokens:,} now), or set a lower annotate.openai.reasoning_effort"
             if cut
             else "try another model or prompt, and look at the answers with `laurel export responses`"
         )
         return (
             f"{self._who}: none of the first {len(reasons)} questions got an answer that can be read, follow-up "
-            f"included, so the rest was not asked. Reasons: {why}.{example} To mend it, {mend}. "
+            f"included, so the rest was not asked. Reasons: {why}.{example} To fix it, {fix}. "
             "The answers are kept; annotate.max_failure_rate: 1 goes on in spite of them."
         )
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 INFO = "laurel"
 """Key in `info` of what a step was paid, and for what."""
+WRAP_SINGLE = (
+    "Where wrappers of the single environments change them, wrap each environment in laurel.RewardWrapper before they "
+    "become a {}."
+)
 
 _OF_MAKING = ("render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """What a spec's kwargs may hold that is not of the environment."""
@@ -77,23 +81,41 @@ class Payer:
         )
         self._nothing = np.zeros((n_envs, self.adapter.observation_size), self.adapter.observation_dtype)
 
-    def innermost(
-        self, layers: Sequence[_Layer], spaces: Callable[[_Layer], tuple[gym.Space[Any], gym.Space[Any]]], advice: str
-    ) -> int:
-        """Return which layer, counted from outside, shows what captions are made of: the innermost that fits.
+    def watched(
+        self, env: Any, below: str, watch: Callable[[Any, EnvAdapter], _Layer], advice: str
+    ) -> tuple[Any, _Layer]:
+        """Wrap the innermost layer that shows what captions are made of.
+
+        Args:
+            env: the outermost layer.
+            below: attribute that leads inwards.
+            watch: the wrapper.
+            advice: what to do where no layer fits.
+
+        Returns:
+            The outermost layer now, and the wrapper.
 
         Raises:
-            EnvError: none does.
+            EnvError: no layer fits.
         """
-        wanted = _numbers(self._shown), _numbers(self._acted)
-        found = [i for i, layer in enumerate(layers) if tuple(map(_numbers, spaces(layer))) == wanted]
+        layers, wanted = list(_chain(env, below)), (_numbers(self._shown), _numbers(self._acted))
+        single = "single_" if isinstance(env, gym.vector.VectorEnv) else ""
+        shown = [
+            tuple(_numbers(getattr(layer, f"{single}{kind}_space")) for kind in ("observation", "action"))
+            for layer in layers
+        ]
+        found = [i for i, spaces in enumerate(shown) if spaces == wanted]
         if not found:
             raise EnvError(
                 f"{self.adapter.env_id}: captions are made from observations of {_short(self._shown)} and actions of "
                 f"{_short(self._acted)}, but none of these layers shows them: "
                 f"{', '.join(type(layer).__name__ for layer in layers)}. {advice}"
             )
-        return found[-1]
+        watching = watch(layers[found[-1]], self.adapter)
+        if found[-1] == 0:
+            return watching, watching
+        setattr(layers[found[-1] - 1], below, watching)
+        return env, watching
 
     def pay(
         self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray, extrinsic: Any
@@ -120,22 +142,22 @@ class Payer:
         return " ".join(self._captioner.texts[one] for one in ids if one != NOTHING)
 
 
-def chain(env: Any, below: str) -> Iterator[Any]:
+def _chain(env: Any, below: str) -> Iterator[Any]:
     """Yield an environment and those that it wraps, outermost first; `below` is the attribute that leads inwards."""
     yield env
     while (env := getattr(env, below, None)) is not None:
         yield env
 
 
-def check_unpaid(layers: Sequence[Any], wrapper: type) -> None:
-    """Refuse an environment that pays a reward already.
+def check_unpaid(env: Any, below: str, wrapper: type) -> None:
+    """Refuse an environment that pays a reward already; `below` is the attribute that leads inwards.
 
     Raises:
         EnvError: it does.
     """
-    if any(isinstance(layer, wrapper) for layer in layers):
+    if any(isinstance(layer, wrapper) for layer in _chain(env, below)):
         raise EnvError(
-            f"The environment is in a {wrapper.__name__} already, and what pays in info is of one reward. Wrap it "
+            f"The environment is in a {wrapper.__name__} already. Wrap it "
             "once; a weighted sum of rewards is an arm of params.yaml."
         )
 

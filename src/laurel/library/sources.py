@@ -54,7 +54,7 @@ def _from_hub(uri: str) -> Path:
     name, _, folder = rest.partition("/")
     name, _, revision = name.partition("@")
     if not owner or not name:
-        raise DataError(f"{uri}: must be hf://OWNER/NAME, with /FOLDER behind it if need be.")
+        raise DataError(f"{uri}: must be hf://OWNER/NAME or hf://OWNER/NAME/FOLDER.")
     try:
         place = snapshot_download(
             f"{owner}/{name}", revision=revision or None, allow_patterns=f"{folder}/*" if folder else None

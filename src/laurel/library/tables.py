@@ -77,7 +77,7 @@ def _preferences(place: Path) -> pd.DataFrame:
     captions = place.resolve().parent / "captions"
     made_from = read_manifest(place)["inputs"]["captions"]
     if not captions.is_dir() or read_manifest(captions)["digest"] != made_from:
-        raise DataError(f"{captions}: is not what {place} was made from, and has the texts. Put back what was there.")
+        raise DataError(f"{captions}: is not what {place} was made from. Restore what was there.")
     texts = pd.Series(read_segments(captions).texts, dtype="object")
     columns = {name: getattr(labels, name) for name in PREFERENCES_SCHEMA.names if name != "pair"}
     found = pd.DataFrame({"first": texts[pairs.first].to_numpy(), "second": texts[pairs.second].to_numpy(), **columns})

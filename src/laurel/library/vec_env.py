@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.envs.info import named_info
-from laurel.library.payer import INFO, Payer, chain, check_unpaid
+from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping
 
 
@@ -28,19 +28,10 @@ class RewardVecEnv(VecEnvWrapper):
     """
 
     def __init__(self, venv: VecEnv, reward: LoadedReward | str | Path, shaping: Shaping = None) -> None:
-        layers = list(chain(venv, "venv"))
-        check_unpaid(layers, RewardVecEnv)
+        check_unpaid(venv, "venv", RewardVecEnv)
         self._payer = Payer(reward, shaping, venv.get_attr("spec")[0], venv.num_envs)
-        place = self._payer.innermost(
-            layers,
-            lambda layer: (layer.observation_space, layer.action_space),
-            "Where wrappers of the single environments change them, wrap each environment in laurel.RewardWrapper "
-            "before they become a VecEnv.",
-        )
-        self._watch = _VecWatch(layers[place], self._payer.adapter)
-        if place:
-            layers[place - 1].venv = self._watch
-        super().__init__(venv if place else self._watch)
+        outermost, self._watch = self._payer.watched(venv, "venv", _VecWatch, WRAP_SINGLE.format("VecEnv"))
+        super().__init__(outermost)
         self._running = np.zeros(venv.num_envs, np.bool_)
 
     def reset(self) -> Any:

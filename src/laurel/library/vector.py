@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
 from laurel.envs.info import named_info
-from laurel.library.payer import INFO, Payer, chain, check_unpaid
+from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping
 
 FINAL = "final_obs", "final_info"
@@ -39,20 +39,11 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     def __init__(
         self, env: VectorEnv[Any, Any, Any], reward: LoadedReward | str | Path, shaping: Shaping = None
     ) -> None:
-        layers = list(chain(env, "env"))
-        check_unpaid(layers, RewardVectorWrapper)
+        check_unpaid(env, "env", RewardVectorWrapper)
         n = env.num_envs
         self._payer = Payer(reward, shaping, env.spec, n)
-        place = self._payer.innermost(
-            layers,
-            lambda layer: (layer.single_observation_space, layer.single_action_space),
-            "Where wrappers of the single environments change them, wrap each environment in laurel.RewardWrapper "
-            "before they become a vector.",
-        )
-        self._watch = _VectorWatch(layers[place], self._payer.adapter)
-        if place:
-            layers[place - 1].env = self._watch
-        super().__init__(env if place else self._watch)
+        outermost, self._watch = self._payer.watched(env, "env", _VectorWatch, WRAP_SINGLE.format("vector"))
+        super().__init__(outermost)
         self._resets_later = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)) == (
             AutoresetMode.NEXT_STEP
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.envs.info import named_info_of_one
-from laurel.library.payer import INFO, Payer, chain, check_unpaid
+from laurel.library.payer import INFO, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping
 
 if TYPE_CHECKING:
@@ -38,18 +38,11 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any], reward: LoadedReward | str | Path, shaping: Shaping = None) -> None:
-        layers = list(chain(env, "env"))
-        check_unpaid(layers, RewardWrapper)
+        check_unpaid(env, "env", RewardWrapper)
         self._payer = Payer(reward, shaping, env.spec, 1)
-        place = self._payer.innermost(
-            layers,
-            lambda layer: (layer.observation_space, layer.action_space),
-            "Was the reward made for this environment, with these arguments?",
-        )
-        self._watch = _Watch(layers[place], self._payer.adapter)
-        if place:
-            layers[place - 1].env = self._watch
-        super().__init__(env if place else self._watch)
+        advice = "Was the reward made for this environment, with these arguments?"
+        outermost, self._watch = self._payer.watched(env, "env", _Watch, advice)
+        super().__init__(outermost)
         self._running = False
 
     @property

@@ -74,7 +74,7 @@ class LocalChat:
                 except torch.OutOfMemoryError:
                     raise RefusedError(
                         f'The memory of the GPU is too small for the prompts of "{self.identity.model}". '
-                        "Shorten them, or take a smaller model."
+                        "Shorten them, or use a smaller model."
                     ) from None
                 yield from self._in_batches(scorer, scored)
             yield from self._in_batches(Writer(self._local), written)

@@ -73,7 +73,7 @@ class LocalModel:
             if logits.isnan().any():
                 raise RefusedError(
                     f'What language model "{self.identity.model}" computes in {self.model.dtype} is not a number: '
-                    f"set {KEY}.dtype to bfloat16 or float32, or mend its weights."
+                    f"set {KEY}.dtype to bfloat16 or float32, or fix its weights."
                 )
         return logits
 
@@ -190,7 +190,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     except torch.OutOfMemoryError:
         raise RefusedError(
             f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
-            f"or 4bit, {KEY}.device to cpu, or take a smaller model."
+            f"or 4bit, {KEY}.device to cpu, or use a smaller model."
         ) from None
     # a damaged file may raise any of these, and a tokenizer that needs another package an ImportError
     except (

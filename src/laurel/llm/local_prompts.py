@@ -45,7 +45,7 @@ class PromptReader:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            return Failure(f"the prompt is no text: {error.reason} at character {error.start}")
+            return Failure(f"the prompt is not valid text: {error.reason} at character {error.start}")
         tokens = self._tokens(*marked.split(CUT))
         answers = self._tokens_of_answers(tokens[-1], request.choices)
         room = max((len(answer) - 1 for answer in answers.values()), default=1)
@@ -71,7 +71,7 @@ class PromptReader:
         except TemplateError as error:
             raise RefusedError(
                 f'The chat template of "{self._local.identity.model}" does not take this conversation: '
-                f"{str(error).rstrip('.')}. Change the prompt, or take another model."
+                f"{str(error).rstrip('.')}. Change the prompt, or use another model."
             ) from None
 
     def _plain(self, content: str) -> str:

@@ -243,7 +243,7 @@ class _Run:
             if wait and status in (429, 503):
                 if wait > LONGEST_PAUSE:
                     raise RefusedError(
-                        f"{self._identity.endpoint} asks to be left alone for {wait:.0f} s ({status}: {message}). "
+                        f"{self._identity.endpoint} asks for a pause of {wait:.0f} s ({status}: {message}). "
                         "What is answered so far is kept; run the same command again then."
                     )
                 self._limits.pause(wait)

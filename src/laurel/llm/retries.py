@@ -156,13 +156,13 @@ def of_network(error: BaseException) -> TransientError:
 
 
 def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedError | None:
-    """Return the error of a refusal after which no request can succeed, with how to mend it; None for any other."""
+    """Return the error of a refusal after which no request can succeed, with how to fix it; None for any other."""
     message = refusal.message
     match refusal.status:
         case 401:
             says = f"does not accept the key (status 401): set {key} to a valid one for this server"
             if withheld := os.environ.get(key) and why_key_is_withheld(key, endpoint):
-                says = f"wants a key (status 401), and got none. {withheld}"
+                says = f"requires a key (status 401), and none was sent. {withheld}"
         case 403:
             says = f'denies access to model "{model}" (status 403: {message}): set {key} to a key that may use it'
         case 404:
@@ -227,7 +227,7 @@ class Breaker:
         if self._in_a_row >= self.EXHAUSTED:
             raise RefusedError(
                 f"{self._endpoint} does not answer: {self._in_a_row} requests in a row were given up, the last "
-                f"{failure.reason}. What is answered so far is kept; run the same command again when it is well."
+                f"{failure.reason}. What is answered so far is kept; run the same command again when it is back."
             )
 
     def refused(self, failure: Failure) -> None:
@@ -242,6 +242,6 @@ class Breaker:
         self._refusals.append(re.sub(r"\d+", "0", failure.reason))
         if len(self._refusals) == self.REFUSALS and len(set(self._refusals)) == 1:
             raise RefusedError(
-                f"{self._endpoint} takes none of the requests: {failure.reason.rstrip('.')}. "
+                f"{self._endpoint} rejects all requests: {failure.reason.rstrip('.')}. "
                 "See annotate.openai: its model and its other keys."
             )

@@ -55,12 +55,12 @@ class PPOParams(AlgorithmParams):
     """Remember what was seen before in the episode, by a gated recurrent unit of the last width of `hidden`."""
     hidden: Widths = (64, 64)
     hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
-    """Who helps the agent to explore, such as a language model; null: nobody. Discrete actions, plain layers only."""
+    """An actor that helps to explore, such as a language model; null: none. Discrete actions, plain layers only."""
 
     @model_validator(mode="after")
     def _hints_go_to_plain_layers(self) -> PPOParams:
         if self.hints is not None and (self.recurrent or self.network == "cnn"):
-            raise ValueError("has hints, which plain layers alone take: leave recurrent and network: cnn out.")
+            raise ValueError("has hints, which work with plain layers only: leave recurrent and network: cnn out.")
         return self
 
     @model_validator(mode="after")
@@ -197,7 +197,7 @@ class BanditParams(AlgorithmParams):
     @model_validator(mode="after")
     def _preferences_move(self) -> BanditParams:
         if self.method == "gradient" and not self.step_size:
-            raise ValueError("has method gradient, whose preferences are no averages: set step_size above 0, e.g. 0.1.")
+            raise ValueError("has method gradient, which keeps no averages: set step_size above 0, e.g. 0.1.")
         return self
 
 

@@ -28,7 +28,7 @@ from laurel.params.judges import (
     ScriptedParams,
 )
 from laurel.params.kinds import ANNOTATORS
-from laurel.params.plugged import PluggedSection, one_of
+from laurel.params.plugged import PluggedSection, listed, one_of
 
 Overrides = dict[str, JsonValue]
 SHARED = frozenset({"budget", "gold", "feedback_seeds", "judges"})
@@ -40,10 +40,6 @@ MAIN = "main"
 
 def _annotator(value: object) -> object:
     return one_of(value, ANNOTATORS.kinds())
-
-
-def _listed(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(ANNOTATORS.kinds())
 
 
 def _member(value: object) -> object:
@@ -171,7 +167,7 @@ class AnnotateParams(PluggedSection):
     chooser = "annotator"
     key = "annotate"
 
-    annotator: Annotated[str, BeforeValidator(_annotator), Field(json_schema_extra=_listed)] = "embedding"
+    annotator: Annotated[str, BeforeValidator(_annotator), listed(ANNOTATORS)] = "embedding"
     """Who judges: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this process),
     scripted (a simulated teacher), ensemble (several vote), or one of another package; its section has its name."""
     n_pairs: Count = 2000
@@ -289,14 +285,14 @@ class AnnotateParams(PluggedSection):
             try:
                 self.of_judge(name)
             except ParamsError as error:
-                raise ValueError(f"has a judge that cannot be: {' '.join(str(error).splitlines())}") from None
+                raise ValueError(f"has an invalid judge: {' '.join(str(error).splitlines())}") from None
         return self
 
     @model_validator(mode="after")
     def _members_are_annotators(self) -> AnnotateParams:
         if self.ensemble is None:
             if self.annotator == ENSEMBLE:
-                raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
+                raise ValueError("has annotator ensemble and so needs `ensemble.members`, the annotators that vote.")
             return self
         try:
             for number, member in enumerate(self.ensemble.members):
@@ -304,7 +300,7 @@ class AnnotateParams(PluggedSection):
                 if "responses" in member.language_model:
                     raise ParamsError(f"ensemble.members[{number}]: responses is what all members share; set it once.")
         except ParamsError as error:
-            raise ValueError(f"has a member that cannot be: {' '.join(str(error).splitlines())}") from None
+            raise ValueError(f"has an invalid member: {' '.join(str(error).splitlines())}") from None
         return self
 
     def of_member(self, number: int) -> AnnotateParams:

@@ -69,7 +69,9 @@ class ArmParams(Section):
     def _may_differ(cls, agent: Any) -> Any:
         if isinstance(agent, str):
             if known_actor(agent) in ("checkpoint", "epsilon_random"):
-                raise ValueError(f"is {agent}, but an arm's actor that is not trained must need no trained agent.")
+                raise ValueError(
+                    f"is {agent}, which replays a trained agent: an arm without training needs another actor."
+                )
             return agent
         own = ("algorithm", "engine", *ALGORITHMS.kinds(), "sb3")  # seeds and steps are the same for all arms
         if "actor" in agent:
@@ -81,7 +83,7 @@ class ArmParams(Section):
             own = ("actor", "options")
         for name in agent:
             if name not in own:
-                raise ValueError(f"names {shown(name)}, but an arm may have of its own: {', '.join(own)}.")
+                raise ValueError(f"names {shown(name)}, but an arm may only set {', '.join(own)}.")
         return agent
 
     @property

@@ -20,7 +20,7 @@ def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Refuse an empty list, and one that names something twice."""
     twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
     if twice is not None:
-        raise ValueError(f"names {twice} twice; each may stand there once.")
+        raise ValueError(f"names {twice} twice; list it once.")
     return filled(values)
 
 

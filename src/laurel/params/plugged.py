@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from pydantic import (
+    Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
     SerializationInfo,
@@ -65,6 +66,11 @@ class PluggedSection(Section):
     def section_of(self, kind: str) -> Any:
         """Return the section of a plug-in."""
         return self._sections.get(kind) or getattr(self, kind)
+
+
+def listed(plugins: Plugins[Any]) -> Any:
+    """Return the field of a name of a plug-in, whose JSON schema lists all names."""
+    return Field(json_schema_extra=lambda schema: schema.update(enum=list(plugins.kinds())))
 
 
 def one_of(value: object, kinds: tuple[str, ...]) -> object:

@@ -18,7 +18,7 @@ from laurel.params.algorithms import (
 from laurel.params.fields import Count, Device, NonNegative, Probability, Section, Seeds
 from laurel.params.file import shown
 from laurel.params.kinds import ALGORITHMS
-from laurel.params.plugged import PluggedSection, one_of
+from laurel.params.plugged import PluggedSection, listed, one_of
 from laurel.params.sb3 import SB3Algorithm, SB3Params
 
 
@@ -56,10 +56,6 @@ def _algorithm(value: object) -> object:
     return one_of(value, ALGORITHMS.kinds())
 
 
-def _listed(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(ALGORITHMS.kinds())
-
-
 class AgentParams(PluggedSection):
     plugins = ALGORITHMS
     chooser = "algorithm"
@@ -69,7 +65,7 @@ class AgentParams(PluggedSection):
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
-    algorithm: Annotated[str, BeforeValidator(_algorithm), Field(json_schema_extra=_listed)] = "ppo"
+    algorithm: Annotated[str, BeforeValidator(_algorithm), listed(ALGORITHMS)] = "ppo"
     """What all arms are trained with, or one of another package; the section of its name has its settings."""
     engine: Literal["laurel", "sb3"] = "laurel"
     """Who trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""

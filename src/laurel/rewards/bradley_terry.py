@@ -4,7 +4,7 @@
 
 with L the items of the longest segment (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741, who add up
 segments of one length): a shorter segment counts as if it went on like this, and length alone is worth nothing.
-Knows items as rows of features; knows nothing about captions, observations or files. All members train at
+Items are rows of features, whatever they stand for. All members train at
 once as one batched network.
 
 Computes in the precision of the features. In double precision training gives the same weights, to single precision, on

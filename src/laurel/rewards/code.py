@@ -96,7 +96,9 @@ class CodeReward:
         self._known.update(zip(keys, scores.tolist(), strict=True))
 
 
-_ADVICE = "Have another one written: change the reward's rounds, samples or prompt, or collect more steps to try it on."
+_ADVICE = (
+    "Generate another function: change the reward's rounds, samples or prompt, or collect more steps to try it on."
+)
 
 
 def rows_of(transitions: Transitions, numbers: Numbers) -> Rows:

@@ -185,7 +185,7 @@ class Search:
         if best is None:
             raise AnnotationError(
                 f"rewards of kind code: none of the {len(every)} functions that {self.writer.name} wrote could be "
-                f"used. {_counted(every)} Take another model (annotate) or prompt, or raise rounds or samples."
+                f"used. {_counted(every)} Use another model (annotate) or prompt, or raise rounds or samples."
             )
         return best, every
 

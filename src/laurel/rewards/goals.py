@@ -135,7 +135,7 @@ class GoalTable:
         """
         goals = list(dict.fromkeys(goal for suggested in found.values() for goal in suggested))
         if not goals:
-            raise AnnotationError("rewards.goals: no goal was suggested. Take another annotator or prompt.")
+            raise AnnotationError("rewards.goals: no goal was suggested. Use another annotator or prompt.")
         places = {goal: place for place, goal in enumerate(goals)}
         contexts = {context: [places[goal] for goal in suggested] for context, suggested in found.items()}
         return cls(goals, contexts, captions, cosines(captions, goals, encoder), encoder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from laurel.data.preferences import labels_of, set_of
-from laurel.params.annotation import MAIN
+from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import Role
 from laurel.params.rewards import RewardParams, TrialParams, method_of
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
     from laurel.feedback.mailbox import Office
     from laurel.params import CaptionParams, EnvParams, Params
-    from laurel.params.annotation import AnnotateParams
     from laurel.rewards.base import LearningReward, Reward
 
 Own = TypeVar("Own", bound=RewardParams)
@@ -192,7 +191,7 @@ class Method(Generic[Own]):
         """Return why there can be no such reward here, as a sentence; its arms are left out then.
 
         Raises:
-            LaurelError: something is missing that the user is to mend, so that no run can begin.
+            LaurelError: something is missing that the user is to fix, so that no run can begin.
         """
         return None
 

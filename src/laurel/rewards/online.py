@@ -24,7 +24,7 @@ from laurel.data.directory import write_json
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.envs.captioner import NOTHING
 from laurel.errors import DataError
-from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox
+from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox, Office
 from laurel.params.rewards import OnlineParams, PreferenceParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.bradley_terry import Comparisons, fit
@@ -36,7 +36,6 @@ from laurel.rewards.stored import CARD, Described
 from laurel.seeding import derive_seed, generator
 
 if TYPE_CHECKING:
-    from laurel.feedback.mailbox import Office
     from laurel.llm.encoder import SentenceEncoder
     from laurel.rewards.method import RewardContext
 

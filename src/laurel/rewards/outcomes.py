@@ -154,7 +154,7 @@ class OutcomeReward:
 
 
 class OutcomeJudge(ABC):
-    """Whoever says of outcomes whether they are the goal."""
+    """A judge of whether outcomes are the goal."""
 
     name: str
     simulated = False

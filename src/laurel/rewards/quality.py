@@ -1,7 +1,7 @@
 """How good a reward model is, beside predictors that did not learn to read.
 
 Every figure is on pairs with a caption that the judging member was not trained on. Knows predictions and
-labels; knows nothing about training.
+labels.
 """
 
 from __future__ import annotations

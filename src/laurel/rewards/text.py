@@ -129,7 +129,7 @@ class TextReward:
                 config["max_length"],
             )
         except (OSError, SafetensorError, KeyError, TypeError) as error:
-            raise DataError(f"{place}: is not a whole reward model of texts ({error}). Fit it again.") from None
+            raise DataError(f"{place}: is not a complete reward model of texts ({error}). Fit it again.") from None
 
 
 def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple[TextReward, dict[str, Any]]:

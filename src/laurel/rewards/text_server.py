@@ -79,14 +79,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path != "/health":
-            return self._answer(HTTPStatus.NOT_FOUND, {"error": "There are GET /health and POST /score."})
+            return self._answer(HTTPStatus.NOT_FOUND, {"error": "Use GET /health or POST /score."})
         reward = self.server.reward
         return self._answer(HTTPStatus.OK, {"model": reward.model, "train": reward.train})
 
     def do_POST(self) -> None:
         try:
             if self.path != "/score":
-                raise RefusedRequestError(HTTPStatus.NOT_FOUND, "There are GET /health and POST /score.")
+                raise RefusedRequestError(HTTPStatus.NOT_FOUND, "Use GET /health or POST /score.")
             self._answer(HTTPStatus.OK, {"scores": self.server.scores(self._content())})
         except RefusedRequestError as refused:
             self.close_connection = True  # a body that was not read must not be taken for the next request
@@ -156,6 +156,6 @@ def _strings(content: dict[str, Any], name: str) -> list[str]:
             value.encode()
         except UnicodeEncodeError:
             raise RefusedRequestError(
-                HTTPStatus.BAD_REQUEST, f"{name} holds half of a surrogate pair, which is not text."
+                HTTPStatus.BAD_REQUEST, f"{name} holds an unpaired surrogate, which is not valid text."
             ) from None
     return values

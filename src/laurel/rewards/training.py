@@ -1,7 +1,7 @@
 """From preferences to a reward model and an honest account of its quality.
 
 Gathers items and comparisons from the stages' files, cross-validates by caption, fits on everything and
-normalises. Knows nothing about who gave the preferences.
+normalises.
 """
 
 from __future__ import annotations

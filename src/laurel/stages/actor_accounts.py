@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.evaluation.play import Played
+from laurel.data.directory import Output, read_json
+from laurel.evaluation.play import Played, account_of
 
 
 def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict[str, Any]]:
     """Return for each arm whose actor asks a language model what that took, and note it."""
-    from laurel.data.directory import read_json
-    from laurel.evaluation.play import account_of
-
     found: dict[str, dict[str, Any]] = {}
     for arm, seed, _ in agents:
         file = account_of(tables / f"{arm.name}-{seed}.parquet")

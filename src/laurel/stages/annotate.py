@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.data.directory import Output, output_directory, read_json, write_json
+from laurel.data.labels import LabelWriter
+from laurel.data.lineage import read_inputs
+from laurel.data.missing import MOST, in_a_line, read_missing
+from laurel.data.quality import QUALITY, metrics
+from laurel.data.sample import SAMPLE, read_sample
+from laurel.envs import adapter_for
 from laurel.errors import DataError, ParamsError, PromptError, RefusedLabelsError
+from laurel.feedback.annotator import added
+from laurel.feedback.annotator_kind import kind_of
+from laurel.llm.budget import Budget
+from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.fields import dumped
-
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.tracking.runs import Run
+from laurel.stages.label_quality import gold_of, keep_sample, setting_aside
+from laurel.stages.label_sets import LabelSet, label_sets, title, titled
+from laurel.stages.pair_labelling import PairLabelling
+from laurel.tracking.judgements import log_prompt, log_traces
+from laurel.tracking.runs import Run, Tracker
 
 STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000
@@ -36,12 +48,7 @@ def run(
     """Have pairs of segments judged, by each judge that is needed and for each of `annotate.feedback_seeds`.
 
     Args:
-        seed: all random numbers derive from it.
-        env: what was stepped.
-        caption: what was said of a step.
-        annotate: who judges how many pairs.
         judges: names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing.
-        tracking: whether and where the run is logged.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
             judges and label sets go where `laurel.data.preferences.labels_of` says.
@@ -55,16 +62,6 @@ def run(
         DataError: the captions are missing, damaged or of another environment.
         ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
-    from laurel.data.directory import output_directory
-    from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
-    from laurel.feedback.annotator import added
-    from laurel.llm.budget import Budget
-    from laurel.llm.mirror import mirrored
-    from laurel.stages.label_quality import gold_of, setting_aside
-    from laurel.stages.label_sets import LabelSet, label_sets, title, titled
-    from laurel.stages.pair_labelling import PairLabelling
-
     if shard and annotate.in_rounds:
         raise ParamsError(
             "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop goes by all labels so "
@@ -113,11 +110,6 @@ def run(
 
 def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: bool = False) -> None:
     """Write no pairs and no labels where no arm needs the main judge; `others` says whether any needs another."""
-    from laurel.data.directory import write_json
-    from laurel.data.labels import LabelWriter
-    from laurel.data.quality import QUALITY
-    from laurel.stages.label_quality import keep_sample
-
     with LabelWriter(out.path, annotate.sampler, seed, annotate.annotator):
         pass
     keep_sample(seed, annotate, (), out, share=False)
@@ -135,8 +127,6 @@ def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, re
     Raises:
         RefusedLabelsError: there are refusals.
     """
-    from laurel.tracking.runs import Tracker
-
     with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, sections, {**out.counts, **out.usage}, out.path)
@@ -148,11 +138,6 @@ def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, re
 
 def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | None], path: Path) -> None:
     """Log labels: how many of which kind, what they cost, how far they can be trusted, and who was asked what."""
-    from laurel.data.directory import read_json
-    from laurel.data.missing import MOST, in_a_line, read_missing
-    from laurel.data.quality import QUALITY, metrics
-    from laurel.data.sample import SAMPLE, read_sample
-
     known = {key: float(value) for key, value in counts.items() if value is not None}
     for file in sorted(path.rglob(QUALITY)):  # of other judges and label sets in folders below
         begin = "".join(f"{part}." for part in file.relative_to(path).parent.parts)
@@ -170,11 +155,6 @@ def _track_questions(
     run: Run, sections: Mapping[str, Any], annotate: AnnotateParams, sample: list[dict[str, Any]]
 ) -> None:
     """Log the prompts that a judge was asked with, and its answers about a sample of pairs."""
-    from laurel.envs import adapter_for
-    from laurel.feedback.annotator_kind import kind_of
-    from laurel.stages.label_quality import gold_of
-    from laurel.tracking.judgements import log_prompt, log_traces
-
     try:
         adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
         asked = [question for voter in annotate.voters if (question := kind_of(voter).pair_question(adapter))]

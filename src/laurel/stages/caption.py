@@ -16,9 +16,6 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
     """Caption every step, one shard at a time.
 
     Args:
-        env: what was stepped.
-        caption: what is said of a step.
-        tracking: whether and where the run is logged.
         trajectories: output of the collect stage.
         output: directory to write the files of `laurel.data.captions` into.
 

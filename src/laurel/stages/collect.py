@@ -32,10 +32,6 @@ def run(
     running then are kept: neither flag is set on their last step.
 
     Args:
-        seed: all random numbers derive from it.
-        env: what is stepped.
-        collect: by which policies, and how often.
-        tracking: whether and where the run is logged.
         output: directory to write shards of `laurel.data.trajectories` into.
         part: collect this one alone, from 0 on; `merge_trajectories` joins them. None collects all.
 

@@ -8,19 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.data.captions import read_segments, read_vocabulary
+from laurel.data.directory import Output, output_directory, write_json
+from laurel.data.gold import GoldFile, Task
+from laurel.data.lineage import read_inputs
+from laurel.data.parquet import write_table
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError, LaurelError
+from laurel.feedback.annotator import Judgement, judge
+from laurel.feedback.estimate_grid import forecast, in_table
+from laurel.feedback.goals import goal_in_words
+from laurel.feedback.known_pairs import KnownPairs, known_by_gold, known_by_oracle
+from laurel.feedback.leaderboard import Entry, Row, leaderboard, markdown, title
+from laurel.llm.budget import Budget
 from laurel.params import Params
-
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator import Judgement
-    from laurel.feedback.known_pairs import KnownPairs
-    from laurel.feedback.leaderboard import Entry, Row
-    from laurel.llm.budget import Budget
-    from laurel.params.grid import Cell
+from laurel.params.grid import Cell, load_grid
+from laurel.progress import progress
+from laurel.seeding import derive_seed
+from laurel.stages.estimate_annotate import NOTHING
+from laurel.tracking.runs import Tracker
 
 STAGE = "annotate-compare"
 
@@ -40,17 +49,6 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         AnnotationError: it is not known of any pair which is the better, or every judge failed.
         DataError: the captions or the gold labels are missing, damaged or of another environment.
     """
-    from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import output_directory, write_json
-    from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
-    from laurel.feedback.leaderboard import leaderboard, markdown, title
-    from laurel.llm.budget import Budget
-    from laurel.params.grid import load_grid
-    from laurel.progress import progress
-    from laurel.seeding import derive_seed
-    from laurel.tracking.runs import Tracker
-
     wanted, cells = load_grid(grid, params.annotate)
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
@@ -91,14 +89,24 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     return text
 
 
+def estimated(params: Params, captions: Path, grid: Path, gold: Path | None = None) -> str:
+    """Return the estimated cost of `run`, which has the same arguments, as text; asks and writes nothing.
+
+    Raises:
+        ParamsError: the grid is missing or not allowed.
+        AnnotationError: it is not known of any pair which is the better.
+        DataError: the captions, the gold labels or a store of answers cannot be read.
+    """
+    wanted, cells = load_grid(grid, params.annotate)
+    read_inputs(params.dump("env", "caption"), {"captions": captions})
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    known = known_pairs(params, captions, adapter, wanted.pairs, gold)
+    found = forecast(cells, adapter, known.questions, params.annotate.budget)
+    return "\n".join([f"{about(adapter, known)}\n", in_table(found), NOTHING]) + "\n"
+
+
 def known_pairs(params: Params, captions: Path, adapter: EnvAdapter, n: int, gold: Path | None) -> KnownPairs:
     """Return the pairs that all judges are asked about; arguments and errors as `run`."""
-    from laurel.data.captions import read_segments, read_vocabulary
-    from laurel.data.gold import GoldFile, Task
-    from laurel.feedback.goals import goal_in_words
-    from laurel.feedback.known_pairs import known_by_gold, known_by_oracle
-    from laurel.seeding import derive_seed
-
     seed = derive_seed(params.seed, "compare")
     if gold is None:
         return known_by_oracle(read_segments(captions), read_vocabulary(captions).texts, adapter, n, seed)
@@ -117,10 +125,7 @@ def _judged(
     cell: Cell, params: Params, adapter: EnvAdapter, captions: Sequence[str], known: KnownPairs, budget: Budget
 ) -> Entry:
     """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
-    from laurel.feedback.annotator import judge
     from laurel.feedback.annotators import make_annotator
-    from laurel.feedback.leaderboard import Entry
-    from laurel.seeding import derive_seed
 
     started = monotonic()
     try:
@@ -139,11 +144,10 @@ def _judged(
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    from laurel.feedback.leaderboard import title
 
     notes = []
     if any(row["simulated"] for row in rows):
-        notes.append("Judges marked as simulated are no language models.")
+        notes.append("Judges marked as simulated are not language models.")
     failed = [row for row in rows if row["failure"] is not None]
     if failed:
         notes.append("Judges that failed are left out of the comparison, not counted as wrong.")
@@ -152,8 +156,6 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 def _write_tables(out: Output, rows: Sequence[Row], entries: Sequence[Entry], known: KnownPairs) -> None:
     import pyarrow as pa
-
-    from laurel.data.parquet import write_table
 
     keys = list(dict.fromkeys(key for row in rows for key in row))
     write_table(out.path / "leaderboard.parquet", pa.table({key: [row.get(key) for row in rows] for key in keys}))

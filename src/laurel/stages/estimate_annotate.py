@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.captions import read_segments, read_vocabulary
+from laurel.data.lineage import read_inputs
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.feedback.annotator import Pair
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.estimate import in_lines
+from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.probe import has_probe, load_probe
 from laurel.params import Params
+from laurel.params.annotation import AnnotateParams
+from laurel.seeding import derive_seed
+from laurel.stages.label_quality import questions_about_success
 
 NOTHING = "Nothing was asked, and nothing was written."
 
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator import Pair
-    from laurel.params.annotation import AnnotateParams
-
 
 def run(params: Params, captions: Path) -> str:
-    """Say in lines of text what `annotate.run` would take.
+    """Return the estimated cost of `annotate.run` as text.
 
     Args:
         params: sections seed, env, caption and annotate are used.
@@ -28,15 +34,6 @@ def run(params: Params, captions: Path) -> str:
         DataError: the captions or the store of answers cannot be read.
     """
     import numpy as np
-
-    from laurel.data.captions import read_segments, read_vocabulary
-    from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
-    from laurel.feedback.annotator import Pair
-    from laurel.feedback.pairs import sample_pairs
-    from laurel.feedback.probe import has_probe, load_probe
-    from laurel.seeding import derive_seed
-    from laurel.stages.label_quality import questions_about_success
 
     asking = params.annotate
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
@@ -49,7 +46,7 @@ def run(params: Params, captions: Path) -> str:
     questions = [Pair(segments.texts[a], segments.texts[b]) for a, b in pairs]
     notes = []
     if asking.adaptive:
-        notes.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
+        notes.append(f"The sampler {asking.sampler} chooses by labels: this is for as many pairs drawn uniformly.")
     if asking.feedback_seeds > 1 or asking.judges:
         notes.append(
             f"This is for the first of {asking.feedback_seeds} label sets of annotate.annotator alone; further sets "
@@ -60,43 +57,37 @@ def run(params: Params, captions: Path) -> str:
     if asking.probe.min_score is not None and has_probe(adapter.env_id):
         known = load_probe(adapter.env_id).asked
         questions += known
-        notes.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
+        notes.append(f"{len(known)} of the pairs are the probe's, asked first and in both orders.")
     success, why_not = questions_about_success(params.seed, asking, adapter, read_vocabulary(captions).texts)
     if success:
         questions += [one.question for one in success]
         notes.append(
-            f"Of the pairs {len(success)} ask first whether success at the task is better than something else."
+            f"{len(success)} of the pairs ask first whether success at the task is better than something else."
         )
     notes += [why_not] if why_not else []
     return "\n".join([*notes, *_of_all(asking, adapter, questions), NOTHING]) + "\n"
 
 
 def of_probe(params: Params) -> str:
-    """Say in lines of text what `laurel annotate probe` would take; errors as of `run`.
+    """Return the estimated cost of `laurel annotate probe` as text; errors as of `run`.
 
     Raises:
         AnnotationError: no probe is for the environment.
     """
-    from laurel.envs import adapter_for
-    from laurel.feedback.probe import load_probe
-
     questions = load_probe(params.env.id).asked
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     return "\n".join([*_of_all(params.annotate, adapter, questions), NOTHING]) + "\n"
 
 
 def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> Iterator[str]:
-    """Say what each annotator would take that is asked."""
+    """Yield the estimated cost of each annotator that is asked."""
     for number, voter in enumerate(asking.voters):
         heading = f"member {number + 1} of {len(asking.voters)}\n" if asking.annotator == "ensemble" else ""
         yield heading + _of_one(voter, adapter, questions)
 
 
 def _of_one(asking: AnnotateParams, adapter: EnvAdapter, pairs: Sequence[Pair]) -> str:
-    """Say what one annotator would take."""
-    from laurel.feedback.annotator_kind import kind_of
-    from laurel.feedback.estimate import in_lines
-
+    """Return the estimated cost of one annotator as text."""
     found = kind_of(asking).estimate(adapter, pairs)
     if found is None:
         return (

@@ -6,22 +6,46 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.captions import read_vocabulary
+from laurel.data.directory import LIVE_PAGE, RUN_PAGE, output_directory, read_json, read_manifest, write_json
+from laurel.data.lineage import read_inputs
+from laurel.data.quality import QUALITY
+from laurel.data.sample import read_sample
+from laurel.envs import reference_id
+from laurel.errors import DataError
+from laurel.evaluation.live_page import MOVED
+from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
+from laurel.evaluation.run_page import RunFacts
+from laurel.evaluation.statistics import rank_agreement, seed_scores, summarise
+from laurel.evaluation.summary import SCHEMA
+from laurel.evaluation.verdict import headline
+from laurel.evaluation.win_rates import win_rates
+from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmParams, arm_infos, judges_of, resolve_arms, used
-from laurel.params.rewards import RewardParams, judge_of
+from laurel.params.rewards import RewardParams, judge_of, method_of
 from laurel.params.training import AgentParams, ShapingParams
+from laurel.progress import progress
+from laurel.rewards.arms import trainers
+from laurel.rewards.method import Inputs, PayTable, RewardContext
+from laurel.rewards.stored import StoredRewards, own_reward
+from laurel.stages.actor_accounts import asked
+from laurel.stages.films import before_and_after, portraits
+from laurel.stages.label_sets import label_sets, measured
+from laurel.stages.online_accounts import annotated, note_annotated
+from laurel.stages.report_files import rendered, with_references, write_run_page
+from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
+from laurel.stages.track_late import track_late
+from laurel.tracking.agents import log_evaluation, name_of
+from laurel.tracking.runs import BEST, Run, Tracker, flatten
+from laurel.training.loop import CURVE_SCHEMA, read_curve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
-    from laurel.evaluation.play import Played
-    from laurel.evaluation.run_page import RunFacts
-    from laurel.rewards.method import PayTable
-    from laurel.rewards.stored import StoredRewards
-    from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
 EPISODES = "episodes"
@@ -51,17 +75,6 @@ def run(
     """Evaluate all agents on the reference environment.
 
     Args:
-        seed: all random numbers derive from it.
-        env: where agents act.
-        collect: shown in the report.
-        caption: what is said of a step.
-        annotate: who judged.
-        arms: which are compared.
-        rewards: how what they are paid was made.
-        shaping: from a reward to what is paid, unless an arm has its own.
-        agent: seeds and the training, unless an arm has its own.
-        evaluate: how many episodes, and what is shown.
-        tracking: whether and where runs are logged.
         trajectories: output of the collect stage.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
@@ -75,31 +88,6 @@ def run(
     """
     import shutil
     from dataclasses import asdict
-
-    from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import LIVE_PAGE, output_directory, read_json, read_manifest, write_json
-    from laurel.data.lineage import read_inputs
-    from laurel.data.quality import QUALITY
-    from laurel.data.sample import read_sample
-    from laurel.evaluation.live_page import MOVED
-    from laurel.evaluation.play import Evaluation, play_agents, watched_arm
-    from laurel.evaluation.statistics import rank_agreement, summarise
-    from laurel.evaluation.summary import SCHEMA
-    from laurel.evaluation.verdict import headline
-    from laurel.evaluation.win_rates import win_rates
-    from laurel.llm.mirror import mirrored
-    from laurel.progress import progress
-    from laurel.rewards.arms import trainers
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.rewards.stored import StoredRewards
-    from laurel.stages.actor_accounts import asked
-    from laurel.stages.films import before_and_after, portraits
-    from laurel.stages.label_sets import label_sets, measured
-    from laurel.stages.online_accounts import annotated, note_annotated
-    from laurel.stages.report_files import rendered, with_references, write_run_page
-    from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
-    from laurel.stages.track_late import track_late
-    from laurel.tracking.runs import Tracker
 
     inputs = {
         "trajectories": trajectories,
@@ -206,8 +194,6 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
     Raises:
         DataError: an agent was not trained, or there is nothing to play.
     """
-    from laurel.errors import DataError
-
     asked = manifest["params"]["arms"]
     played: list[Played] = []
     for arm in arms:
@@ -221,15 +207,13 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
                 )
             played.append((arm, seed, place if arm.trained else None))
     if not played:
-        raise DataError(f"{agents}: holds no agent of any arm of arms, so there is nothing to evaluate.")
+        raise DataError(f"{agents}: holds no agent of the arms in params.yaml, so there is nothing to evaluate.")
     return played
 
 
 def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
     import pandas as pd
-
-    from laurel.training.loop import CURVE_SCHEMA, read_curve
 
     tables = []
     for arm, seed, agent in agents:
@@ -245,9 +229,6 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
 
 def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTable | None, dict[str, Any]]:
     """Return what the reward pays that agents are watched by, and how good it is, beside all other learned ones."""
-    from laurel.params.rewards import method_of
-    from laurel.rewards.stored import own_reward
-
     name, seed = next(iter(watched.reward)), watched.agent.seeds[0]
     qualities = stored.qualities()
     own = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}
@@ -269,8 +250,6 @@ def _reward_threshold(env: EnvParams) -> float | None:
     """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
     import gymnasium as gym
 
-    from laurel.envs import reference_id
-
     return gym.spec(reference_id(env)).reward_threshold
 
 
@@ -289,11 +268,6 @@ def _track(
 
     The best trained agent of a method is registered under an alias.
     """
-    from laurel.data.directory import RUN_PAGE
-    from laurel.evaluation.statistics import seed_scores
-    from laurel.tracking.agents import log_evaluation, name_of
-    from laurel.tracking.runs import BEST, flatten
-
     of_run = {"seconds": facts.stage_seconds, "annotation": {"usage": facts.usage}}
     numbers = {k: v for k, v in {**flatten(metrics), **flatten(of_run)}.items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})

@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.data.directory import Output
+from laurel.envs.base import EnvAdapter
+from laurel.envs.captioner import Captioner
+from laurel.evaluation.arms import ordered
+from laurel.evaluation.play import Evaluation, Played, load_actor, watching
+from laurel.evaluation.rendering import NotRenderedError
+from laurel.evaluation.report import Portrait
+from laurel.evaluation.statistics import seed_scores
 from laurel.params.arms import ArmInfo
+from laurel.seeding import derive_seed
+from laurel.training.untrained import untrained
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from laurel.data.directory import Output
-    from laurel.envs.base import EnvAdapter
-    from laurel.evaluation.play import Evaluation, Played
-    from laurel.evaluation.report import Portrait
 
 ANIMATION = "episodes.webp"
 PORTRAITS = "arms"
@@ -25,12 +31,7 @@ def before_and_after(
     evaluation: Evaluation, adapter: EnvAdapter, agents: Sequence[Played], out: Output
 ) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
-    from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import record, side_by_side
-    from laurel.evaluation.play import load_actor, watching
-    from laurel.evaluation.rendering import NotRenderedError
-    from laurel.seeding import derive_seed
-    from laurel.training.untrained import untrained
 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
     evaluate, env = evaluation.evaluate, evaluation.context.env
@@ -62,13 +63,7 @@ def portraits(
     out: Output,
 ) -> list[Portrait]:
     """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
-    from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import portrait, record
-    from laurel.evaluation.arms import ordered
-    from laurel.evaluation.play import load_actor
-    from laurel.evaluation.report import Portrait
-    from laurel.evaluation.statistics import seed_scores
-    from laurel.seeding import derive_seed
 
     evaluate, env = evaluation.evaluate, evaluation.context.env
     episode = derive_seed(evaluation.run_seed, "animation")

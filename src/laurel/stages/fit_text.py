@@ -5,6 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from laurel.console import aligned
+from laurel.data.directory import check_output, output_directory, write_json
+from laurel.data.own_preferences import read_any
+from laurel.llm.embedding_cache import encode_cached
+from laurel.progress import progress
+from laurel.rewards.method import QUALITY
+from laurel.rewards.text import fit_rows
+from laurel.rewards.text_tuning import require_trl
+
 STAGE = "reward fit"
 
 
@@ -35,14 +44,6 @@ def run(
         AnnotationError: there is no such model.
         MissingPackageError: TRL or `datasets` is needed and not installed.
     """
-    from laurel.data.directory import check_output, output_directory, write_json
-    from laurel.data.own_preferences import read_any
-    from laurel.llm.embedding_cache import encode_cached
-    from laurel.progress import progress
-    from laurel.rewards.method import QUALITY
-    from laurel.rewards.text import fit_rows
-    from laurel.rewards.text_tuning import require_trl
-
     check_output(output)
     if train == "all":
         require_trl()
@@ -70,8 +71,6 @@ def run(
 
 def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str], output: Path) -> str:
     """Say in a few lines what was learned from, and how often predictions agree with labels that were held out."""
-    from laurel.console import aligned
-
     lines = [("rows", f"{counts['rows']:,}")]
     for key, means in (("unlabelled", "without a label, left out"), ("identical", "of identical texts, left out")):
         lines += [("", f"{counts[key]:,} {means}")] if counts[key] else []

@@ -6,29 +6,40 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from laurel.console import tell
+from laurel.data.captions import read_vocabulary
+from laurel.data.directory import Output, output_directory, read_json, read_manifest, write_json
+from laurel.data.gold import GoldFile, require_gold
+from laurel.data.members import read_votes
+from laurel.data.missing import FAILED, Missing, gather, read_missing, unread_keys, write_missing
+from laurel.data.preferences import read_annotator, read_labels
+from laurel.data.quality import QUALITY
+from laurel.data.sample import answers_of, join_samples, write_sample
+from laurel.data.verdicts import read_verdicts
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, RefusedLabelsError
+from laurel.feedback.annotator import Annotator
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.gates import Checked, check_gates, check_success
+from laurel.feedback.quality import measure
+from laurel.feedback.references import references, task_of
+from laurel.feedback.sample import candidates, draw
+from laurel.feedback.success import SUCCESS, SuccessQuestion, aims_elsewhere, ask_success, success_questions
+from laurel.feedback.unreadable import unreadable
+from laurel.llm.responses import ResponseStore
 from laurel.params.annotation import AnnotateParams
-
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.data.gold import GoldFile
-    from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator import Annotator
-    from laurel.feedback.gates import Checked
-    from laurel.feedback.success import SuccessQuestion
-
+from laurel.seeding import derive_seed
 
 SUCCESS_FILE = "success.json"
 REFUSED = "annotate-refused"
-"""The stage that labels belong to which nothing is to be trained on."""
+"""Stage name of refused labels, on which nothing is trained."""
 
 
 @contextmanager
 def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: Mapping[str, Path]) -> Iterator[None]:
-    """Keep labels that are refused, with their quality, beside where they were to go; remove such ones of before.
+    """Keep refused labels, with their quality, beside the output; remove those of an earlier run.
 
     Args:
         output: where labels were to go.
@@ -39,8 +50,6 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
     Raises:
         RefusedLabelsError: as the block raised it, with the place.
     """
-    from laurel.data.directory import output_directory, read_manifest
-
     place = output.with_name(f"{output.name}-refused")
     try:
         yield
@@ -65,9 +74,6 @@ def gold_of(annotate: AnnotateParams, adapter: EnvAdapter) -> GoldFile | None:
     Raises:
         DataError: there is no such file, or it holds something else.
     """
-    from laurel.data.gold import GoldFile, require_gold
-    from laurel.feedback.references import task_of
-
     if annotate.gold is None:
         return None
     require_gold(annotate.gold)
@@ -78,10 +84,6 @@ def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: 
     """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
     import numpy as np
 
-    from laurel.data.preferences import read_labels
-    from laurel.data.sample import answers_of, write_sample
-    from laurel.feedback.sample import candidates, draw
-
     seed = _seed(seed)
     pairs, preferences = read_labels(out.path)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
@@ -91,17 +93,13 @@ def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: 
 
 
 def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, int]], out: Output) -> None:
-    """Write why answers are missing: what was told when they were asked for, and how those ended that cannot be read.
+    """Write why answers are missing: the failures reported, and how unreadable answers ended.
 
     Args:
         annotate: where answers are kept.
         failures: who was asked -> reason -> how often there was no answer.
         out: where the answers are.
     """
-    from laurel.data.missing import FAILED, Missing, unread_keys, write_missing
-    from laurel.feedback.unreadable import unreadable
-    from laurel.llm.responses import ResponseStore
-
     told = [Missing(name, FAILED, reason, n) for name, reasons in failures.items() for reason, n in reasons.items()]
     if annotate.keeps_responses:
         with ResponseStore(annotate.language_model.store) as store:
@@ -111,8 +109,6 @@ def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, i
 
 def join_missing(shards: Sequence[Path], out: Output) -> None:
     """Write why answers are missing of all shares together."""
-    from laurel.data.missing import gather, read_missing, write_missing
-
     write_missing(out.path, gather(one for shard in shards for one in read_missing(shard)))
 
 
@@ -124,10 +120,6 @@ def join_success(shards: Sequence[Path], out: Output) -> None:
 
 def join_sample(seed: int, shards: Sequence[tuple[Path, int]], out: Output) -> None:
     """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
-    from laurel.data.preferences import read_labels
-    from laurel.data.sample import join_samples
-    from laurel.feedback.sample import draw
-
     drawn = draw(*read_labels(out.path), _seed(seed))
     join_samples(shards, drawn, out.path)
 
@@ -146,9 +138,6 @@ def questions_about_success(
     Returns:
         The questions, and where there are none but might have been, why.
     """
-    from laurel.feedback.success import aims_elsewhere, success_questions
-    from laurel.seeding import derive_seed
-
     n = annotate.probe.success_questions
     if n == 0:
         return [], ""
@@ -156,7 +145,7 @@ def questions_about_success(
     if aims_elsewhere(annotate, adapter):
         return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
-    return questions, "" if questions else f"{not_asked}no caption of {adapter.env_id} tells of success."
+    return questions, "" if questions else f"{not_asked}no caption of {adapter.env_id} says that the task is solved."
 
 
 def ask_about_success(
@@ -172,12 +161,6 @@ def ask_about_success(
     Returns:
         A sentence if it prefers other captions, so that it is not to be asked about pairs; quality.json then says so.
     """
-    from laurel.data.directory import write_json
-    from laurel.data.quality import QUALITY
-    from laurel.feedback.annotator_kind import kind_of
-    from laurel.feedback.gates import check_success
-    from laurel.feedback.success import SUCCESS, ask_success
-
     questions, why_not = questions_about_success(seed, annotate, adapter, captions)
     if not questions:
         out.notes += [why_not] if why_not else []
@@ -210,19 +193,6 @@ def assess(
     """
     from dataclasses import asdict
 
-    from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import read_json, write_json
-    from laurel.data.members import read_votes
-    from laurel.data.missing import read_missing
-    from laurel.data.preferences import read_annotator, read_labels
-    from laurel.data.quality import QUALITY
-    from laurel.data.verdicts import read_verdicts
-    from laurel.feedback.annotator_kind import kind_of
-    from laurel.feedback.gates import check_gates, check_success
-    from laurel.feedback.quality import measure
-    from laurel.feedback.references import references
-    from laurel.feedback.success import SUCCESS
-
     gold = gold_of(annotate, adapter)
     pairs, preferences = read_labels(out.path)
     known = references(pairs, texts, adapter, gold, read_vocabulary(captions).texts)
@@ -234,7 +204,7 @@ def assess(
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
-            out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
+            out.notes.append(f"{gold.path}: ignored {gold.others} lines, for another environment or goal.")
     gates, advice = annotate.gates, kind_of(annotate).advice
     checked = check_gates(gates, quality, advice)
     limits = checked.limits
@@ -250,8 +220,6 @@ def assess(
 
 def _replies(annotate: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
     """Return what models wrote, by key of the store."""
-    from laurel.llm.responses import ResponseStore
-
     if not keys:
         return {}
     with ResponseStore(annotate.language_model.store) as store:
@@ -259,6 +227,5 @@ def _replies(annotate: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _seed(run_seed: int) -> int:
-    from laurel.seeding import derive_seed
 
     return derive_seed(run_seed, "quality")

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from laurel.data.directory import read_json
+from laurel.data.preferences import labels_of
+from laurel.data.quality import QUALITY
 from laurel.params.annotation import MAIN, AnnotateParams
 
 
@@ -21,8 +24,6 @@ class LabelSet:
 
     def place(self, preferences: Path) -> Path:
         """Return where it is in the output of annotate."""
-        from laurel.data.preferences import labels_of
-
         return labels_of(preferences, self.judge, self.number)
 
 
@@ -45,7 +46,7 @@ def title(judge: str, numbers: Sequence[int], annotate: AnnotateParams) -> str:
 
 
 def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) -> Iterator[str]:
-    """Yield the notes on label sets, each once for a judge, with whom it is about.
+    """Yield the notes on label sets, each once for a judge, with the sets that it is about.
 
     Those on the main judge's first label set are left out, since they stand untitled among the notes of the stage.
     """
@@ -64,9 +65,6 @@ def measured(preferences: Path, sets: Sequence[LabelSet]) -> list[dict[str, Any]
     Raises:
         DataError: one is missing or damaged.
     """
-    from laurel.data.directory import read_json
-    from laurel.data.quality import QUALITY
-
     return [
         {"judge": one.judge, "label_set": one.number, **read_json(one.place(preferences) / QUALITY)} for one in sets
     ]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.data.directory import Output, write_json
+from laurel.data.members import tally_members
+from laurel.data.missing import in_a_line, read_missing
+from laurel.data.preferences import FAILURES
+from laurel.data.sample import read_sample
+from laurel.envs.base import EnvAdapter
+from laurel.feedback.agreement import agreement, table
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.gates import MOST_BIAS, interval
 from laurel.params.annotation import AnnotateParams
-
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.envs.base import EnvAdapter
+from laurel.seeding import derive_seed
+from laurel.stages.label_quality import assess
 
 
 def conclude(
@@ -36,8 +43,6 @@ def conclude(
         texts: what the segments say that pairs were drawn from.
         out: where the labels are; has the counts of a probe.
     """
-    from laurel.stages.label_quality import assess
-
     out.counts = {"pairs": sum(statuses.values()), "distinct_segments": len(texts), **statuses, **out.counts}
     out.counts |= _agreement(seed, annotate, out)
     quality, refusals = assess(seed, annotate, adapter, captions, texts, out)
@@ -49,8 +54,6 @@ def _failures(
     annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
 ) -> list[str]:
     """Say whether the annotator failed too often, counted by pairs and by single answers."""
-    from laurel.data.preferences import FAILURES
-
     pairs, most = sum(statuses.values()), annotate.max_failure_rate
     failed = sum(statuses[status] for status in FAILURES)
     unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
@@ -75,9 +78,6 @@ def _nothing_to_learn(
     annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
 ) -> list[str]:
     """Say whether no pair has a preference, why that may be, and what to try with the annotator in use."""
-    from laurel.feedback.annotator_kind import kind_of
-    from laurel.feedback.gates import MOST_BIAS, interval
-
     pairs = sum(statuses.values())
     if pairs == 0:
         return [f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget)."]
@@ -92,24 +92,20 @@ def _nothing_to_learn(
     why = f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
     if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
         why = (
-            f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): it is the "
-            f"order that decides, not the texts. Try {advice.asking}."
+            f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): the "
+            f"order decides, not the texts. Try {advice.asking}."
         )
     return [f"None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
 
 
 def _why(out: Output) -> str:
     """Say why answers are missing, where that is known."""
-    from laurel.data.missing import in_a_line, read_missing
-
     said = in_a_line(read_missing(out.path))
     return f" Reasons: {said}." if said else ""
 
 
 def _unread(out: Output) -> str:
     """Quote an answer that could not be read, if there was one."""
-    from laurel.data.sample import read_sample
-
     answers = (answer for pair in read_sample(out.path) for answer in pair["answers"])
     unread = next((answer["answer"] for answer in answers if answer["verdict"] == "unread" and answer["answer"]), "")
     return f", such as {' '.join(unread.split())[:200]!a}" if unread else ""
@@ -117,12 +113,6 @@ def _unread(out: Output) -> str:
 
 def _agreement(seed: int, annotate: AnnotateParams, out: Output) -> dict[str, float]:
     """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
-    from laurel.data.directory import write_json
-    from laurel.data.members import tally_members
-    from laurel.data.preferences import FAILURES
-    from laurel.feedback.agreement import agreement, table
-    from laurel.seeding import derive_seed
-
     tally = tally_members(out.path)
     if tally is None:
         return {}

@@ -88,15 +88,6 @@ def run(
     """Join agents that were trained branch by branch.
 
     Args:
-        seed: of the whole run; so are all sections, which are those of `train_agents.run`.
-        env: where agents act.
-        caption: what is said of a step.
-        annotate: defaults of rewards that are made like an annotator.
-        arms: which were trained.
-        rewards: how what they are paid was made.
-        shaping: from a reward to what is paid.
-        agent: seeds and the training.
-        tracking: whether and where runs are logged.
         captions: output of the caption stage, as the shards had it.
         preferences: output of the annotate stage, as the shards had it.
         reward: output of the train-reward stage, as the shards had it.
@@ -167,7 +158,7 @@ def _check_complete(wanted: Sequence[str], seeds: Sequence[int], held: Mapping[P
         for seed in branch.seeds:
             if (branch.arm, seed) in found:
                 raise DataError(
-                    f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does. Name one of the two."
+                    f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does: give only one."
                 )
             found[branch.arm, seed] = path
     missing = {arm: [seed for seed in seeds if (arm, seed) not in found] for arm in wanted}

@@ -9,11 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from laurel.data.captions import read_segments
+from laurel.data.directory import checked_manifest, output_directory
+from laurel.data.labels import join_labels
+from laurel.data.lineage import read_inputs
+from laurel.envs import adapter_for
 from laurel.errors import DataError
+from laurel.feedback.annotator import added
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import dumped
 from laurel.stages.annotate import SHARD, STAGE, log, write_nothing
+from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
+from laurel.stages.label_verdict import conclude
 
 
 def run(
@@ -30,12 +38,7 @@ def run(
     """Join shares of the pairs.
 
     Args:
-        seed: as the shares had it; so are env, caption, annotate and judges.
-        env: what was stepped.
-        caption: what was said of a step.
-        annotate: who judged.
         judges: that arms need: the main one, or none.
-        tracking: whether and where the run is logged.
         captions: output of the caption stage, as the shards had it.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.
@@ -44,15 +47,6 @@ def run(
         RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
         DataError: a share is missing, damaged, there twice, or of other parameters or captions.
     """
-    from laurel.data.captions import read_segments
-    from laurel.data.directory import checked_manifest, output_directory
-    from laurel.data.labels import join_labels
-    from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
-    from laurel.feedback.annotator import added
-    from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
-    from laurel.stages.label_verdict import conclude
-
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     used, inputs = dumped(sections), {"captions": captions}
     adapter = adapter_for(env, with_action=caption.with_action)
@@ -65,7 +59,7 @@ def run(
         if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
             raise DataError(f"{path}: is share {number} of {count}, or was judged with other captions or parameters.")
         if number in found:
-            raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
+            raise DataError(f"{path}: holds share {number}, as {found[number][0]} does: give only one of the two.")
         found[number] = path, manifest
     tracked_as = {**sections, "tracking": tracking}
     if not judges:

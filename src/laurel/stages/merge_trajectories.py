@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from laurel.data.directory import checked_manifest, output_directory
+from laurel.data.trajectories import join_trajectories
 from laurel.errors import DataError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 from laurel.stages.collect import PART, STAGE, track
+from laurel.tracking.runs import Tracker
 
 
 def run(
@@ -21,20 +24,12 @@ def run(
     """Join parts of a collection.
 
     Args:
-        seed: as the parts had it; so are env and collect.
-        env: what was stepped.
-        collect: by which policies, and how often.
-        tracking: whether and where the run is logged.
         parts: outputs of `collect.run` for each part of `collect.parts`, in any order.
         output: directory to write shards of `laurel.data.trajectories` into.
 
     Raises:
         DataError: a part is missing, damaged, there twice, or of other parameters.
     """
-    from laurel.data.directory import checked_manifest, output_directory
-    from laurel.data.trajectories import join_trajectories
-    from laurel.tracking.runs import Tracker
-
     sections = {"seed": seed, "env": env, "collect": collect}
     used = dumped(sections)
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
@@ -44,7 +39,7 @@ def run(
         if manifest["params"] != {**used, "part": number}:
             raise DataError(f"{path}: was collected with other parameters. Collect it again.")
         if number in found:
-            raise DataError(f"{path}: holds part {number}, as {found[number][0]} does. Name one of the two.")
+            raise DataError(f"{path}: holds part {number}, as {found[number][0]} does: give only one of the two.")
         found[number] = path, manifest
     if missing := [str(number) for number in range(collect.parts) if number not in found]:
         raise DataError(f"Part {', '.join(missing)} of {collect.parts} is missing. Collect it first.")

@@ -9,19 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from laurel.console import tell
+from laurel.data.captions import read_segments, read_vocabulary
+from laurel.data.directory import Output
+from laurel.data.labels import LabelWriter
+from laurel.device import torch_device
+from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Annotator, failures_of, judge, pairs_of
+from laurel.feedback.probe import ask, has_probe, load_probe
+from laurel.feedback.rounds import OneRound, Rounds, make_rounds
+from laurel.heap import heap_frozen
+from laurel.llm.budget import Budget
+from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import AnnotateParams
+from laurel.seeding import derive_seed
+from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sample
+from laurel.stages.label_verdict import conclude
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from laurel.data.directory import Output
-    from laurel.data.labels import LabelWriter
-    from laurel.envs.base import EnvAdapter, FloatArray, IntArray
-    from laurel.feedback.annotator import Annotator
-    from laurel.feedback.rounds import OneRound, Rounds
-    from laurel.llm.budget import Budget
     from laurel.progress import Advance
 
 Pairs = TypeVar("Pairs", "IntArray", range)
@@ -43,16 +51,8 @@ class PairLabelling:
 
     def run(self, budget: Budget, out: Output) -> list[str]:
         """Have the pairs judged and write the labels; return why nothing can be learned from them."""
-        from laurel.data.captions import read_segments, read_vocabulary
-        from laurel.data.labels import LabelWriter
-        from laurel.feedback.annotator import failures_of
         from laurel.feedback.annotators import make_annotator
-        from laurel.feedback.rounds import make_rounds
-        from laurel.heap import heap_frozen
         from laurel.progress import progress
-        from laurel.seeding import derive_seed
-        from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sample
-        from laurel.stages.label_verdict import conclude
 
         annotate, shard = self.annotate, self.shard
         segments = read_segments(self.captions)
@@ -108,8 +108,6 @@ def _label(
     advance: Advance,
 ) -> bool:
     """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
-    from laurel.feedback.annotator import pairs_of
-
     for first, second in rounds:
         annotator.prepare(pairs_of(texts, _numbers(first), _numbers(second)))
         first, second = _share(first, shard), _share(second, shard)
@@ -130,8 +128,6 @@ def _label_round(
 ) -> npt.NDArray[np.float64] | None:
     """Write what is said about each pair; return probabilities, NaN for no label, or None if some were not asked."""
     import numpy as np
-
-    from laurel.feedback.annotator import judge, pairs_of
 
     def count(number: int, *, stored: bool) -> None:
         advance(number, free=stored)
@@ -155,8 +151,6 @@ def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, 
     Raises:
         AnnotationError: it knows too little.
     """
-    from laurel.feedback.probe import ask, has_probe, load_probe
-
     least = annotate.probe.min_score
     if least is None:
         return {}
@@ -177,9 +171,6 @@ def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, 
 
 def _embeddings(annotate: AnnotateParams, texts: Sequence[str]) -> FloatArray:
     """Encode what the segments say, with the encoder of the embedding annotator."""
-    from laurel.device import torch_device
-    from laurel.llm.encoder import load_encoder
-
     device = torch_device(annotate.embedding.device, "annotate.embedding.device")
     return load_encoder(annotate.embedding.model, device).encode(list(texts))
 

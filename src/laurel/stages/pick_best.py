@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.directory import checked_manifest
+from laurel.data.lineage import read_inputs
+from laurel.errors import DataError
 from laurel.params import Params
-
-if TYPE_CHECKING:
-    from laurel.params.search import Sweep
+from laurel.params.search import Sweep
+from laurel.stages.try_candidate import STAGE
+from laurel.stages.tune import publish, used_by
+from laurel.tuning.trials import TRIALS, read_trials
 
 
 def run(
@@ -39,13 +42,6 @@ def run(
     Raises:
         DataError: a shard is missing, damaged, there twice, or of another sweep; or no trial has a score.
     """
-    from laurel.data.directory import checked_manifest
-    from laurel.data.lineage import read_inputs
-    from laurel.errors import DataError
-    from laurel.stages.try_candidate import STAGE
-    from laurel.stages.tune import publish, used_by
-    from laurel.tuning.trials import TRIALS, read_trials
-
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     digests = {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()}
@@ -60,7 +56,7 @@ def run(
     numbers = [trial.number for trial in trials]
     if sorted(numbers) != list(range(len(numbers))):
         raise DataError(
-            f"The trials {sorted(numbers)} are not each candidate once. Try the ones that lack, or are twice."
+            f"The trials {sorted(numbers)} must be one of each candidate. Run the missing ones, and give each once."
         )
     trials.sort(key=lambda trial: trial.number)
     return publish(params, sweep, trials, used, inputs, output)

@@ -20,9 +20,9 @@ PLACES = {
     "reward": "data/reward",
     "agents": "data/agents",
 }
-"""What is handed from stage to stage -> where it lies unless told otherwise."""
+"""Output of a stage -> its default directory."""
 JUDGES = "data/judges.json"
-"""Where `laurel judges` writes whom the arms need asked, so that DVC annotates anew where that changes alone."""
+"""Where `laurel judges` writes the judges that arms need, so that DVC annotates again only where these change."""
 TRAINING = ("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "tracking")
 """Sections of params that training agents depends on."""
 

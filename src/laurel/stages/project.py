@@ -1,6 +1,6 @@
 """All stages of a project, one after another: those run whose parameters or inputs changed since they last ran.
 
-Knows nothing about DVC. Each stage is a process of its own, so that it starts as `laurel collect` and the like do.
+Does not use DVC. Each stage is a process of its own, so that it starts as `laurel collect` and the like do.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
             continue
         ahead = [took[one.name] for one in STAGES[number - 1 :]]
         known = [seconds for seconds in ahead if seconds is not None]
-        before = f"; this and what follows took {in_words(sum(known))} before" if len(known) == len(ahead) else ""
+        before = (
+            f"; this and the following stages took {in_words(sum(known))} before" if len(known) == len(ahead) else ""
+        )
         tell(f"stage {number} of {len(STAGES)}: {stage.name}{before}")
         _run(stage, params_file, folder)
         write_json(folder / DONE, {**_recorded(folder), stage.name: _state(stage, params, folder)})
@@ -98,7 +100,7 @@ def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
 
 
 def _recorded(folder: Path) -> Mapping[str, Any]:
-    """Return what DONE says; nothing where it is missing or damaged, so that stages run again."""
+    """Return the content of DONE; empty where it is missing or damaged, so that stages run again."""
     try:
         found = read_json(folder / DONE) if (folder / DONE).exists() else {}
     except DataError:
@@ -176,4 +178,4 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
         raise KeyboardInterrupt
     if code:
         how = f"was killed by signal {-code}" if code < 0 else "failed"
-        raise StageError(f"{stage.name} {how}. What is finished is kept: mend it, and run the same command to go on.")
+        raise StageError(f"{stage.name} {how}. What is finished is kept: fix it, and run the same command to go on.")

@@ -7,21 +7,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
+from laurel.data.directory import RUN_PAGE, Output
+from laurel.data.lineage import PRODUCERS
+from laurel.data.preferences import Pairs
+from laurel.envs.base import EnvAdapter
+from laurel.evaluation import plots
+from laurel.evaluation.hacking import Hacked
+from laurel.evaluation.report import Portrait, ReportContent, render
+from laurel.evaluation.run_page import RunFacts, render_run
+from laurel.evaluation.win_rates import examples
+from laurel.feedback.references import references
+from laurel.machine import machine
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import judges_of
 from laurel.params.fields import dumped
+from laurel.rewards.method import PayTable
+from laurel.rewards.stored import StoredRewards
+from laurel.stages.label_quality import gold_of
+from laurel.tracking.runs import commit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from laurel.data.directory import Output
-    from laurel.envs.base import EnvAdapter
-    from laurel.evaluation.hacking import Hacked
-    from laurel.evaluation.report import Portrait
-    from laurel.evaluation.run_page import RunFacts
-    from laurel.rewards.method import PayTable
-    from laurel.rewards.stored import StoredRewards
 
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
@@ -34,10 +42,6 @@ def with_references(
 ) -> list[dict[str, Any]]:
     """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
     import numpy as np
-
-    from laurel.data.preferences import Pairs
-    from laurel.feedback.references import references
-    from laurel.stages.label_quality import gold_of
 
     if not sample:
         return []
@@ -53,9 +57,6 @@ def with_references(
 
 def _made_by() -> list[str]:
     """Return by what version, from which commit and on what machine this is made: the same for equal runs."""
-    from laurel.machine import machine
-    from laurel.tracking.runs import commit
-
     found, of = machine(), commit()
     where = ", ".join(found[key] for key in ("cpu", "architecture", "torch_isa") if key in found)
     return [f"Laurel {__version__}", *([of] if of else []), where, f"Python {found['python']}"]
@@ -86,10 +87,6 @@ def rendered(
 ) -> str:
     """Draw the figures into the output's folder; return the report that shows them."""
     import pandas as pd
-
-    from laurel.evaluation import plots
-    from laurel.evaluation.report import ReportContent, render
-    from laurel.evaluation.win_rates import examples
 
     vocabulary, animation = None, films[0]
     if table:
@@ -138,11 +135,7 @@ def rendered(
 def write_run_page(
     env: EnvParams, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
 ) -> RunFacts:
-    """Write what is true of this run alone beside the report."""
-    from laurel.data.directory import RUN_PAGE
-    from laurel.data.lineage import PRODUCERS
-    from laurel.evaluation.run_page import RunFacts, render_run
-
+    """Write what holds for this run alone (seconds, costs, MLflow runs) beside the report."""
     took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
     facts = RunFacts(
         title=env.id,

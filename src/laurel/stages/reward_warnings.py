@@ -6,17 +6,21 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.envs.base import EnvAdapter
+from laurel.evaluation.distances import Matrix, distances
+from laurel.evaluation.hacking import Episode, Hacked, hacked
+from laurel.evaluation.performance import Performance
+from laurel.evaluation.play import Evaluation, load_actor, watching
+from laurel.evaluation.statistics import return_range, seed_scores
 from laurel.params.arms import Arm
+from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
+from laurel.rewards.stored import StoredRewards
+from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from laurel.envs.base import EnvAdapter
-    from laurel.evaluation.distances import Matrix
-    from laurel.evaluation.hacking import Episode, Hacked
-    from laurel.evaluation.play import Evaluation
-    from laurel.rewards.stored import StoredRewards
 
 LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
 """Episodes of a flagged arm that are played, steps of each at most (as laurel play has it), and how many are shown."""
@@ -27,9 +31,6 @@ def hacked_arms(
 ) -> list[Hacked]:
     """Find arms whose agents earn more and do worse, with episodes to look at."""
     from dataclasses import replace
-
-    from laurel.evaluation.hacking import hacked
-    from laurel.evaluation.statistics import return_range, seed_scores
 
     bounds = return_range(curves, seed_scores(results)["return"].to_numpy())
     found = hacked(curves, [arm.name for arm in arms.values() if arm.reward], agents, bounds)
@@ -105,11 +106,6 @@ def _highest_return(trajectories: Path) -> float | None:
 
 def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -> list[Episode]:
     """Play some episodes of the agent that fell most, as laurel play does, and return those that pay most for least."""
-    from laurel.evaluation.hacking import Episode
-    from laurel.evaluation.performance import Performance
-    from laurel.evaluation.play import load_actor, watching
-    from laurel.seeding import derive_seed
-
     context, env = evaluation.context, evaluation.context.env
     worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
     adapter, place = context.adapter, agents / arm.name / f"seed-{worst.seed}"
@@ -129,9 +125,6 @@ def reward_distances(
     stored: StoredRewards, trajectories: Path, adapter: EnvAdapter, agent: AgentParams, seed: int
 ) -> tuple[dict[str, Matrix], list[str]]:
     """Compare all rewards but those that change while they pay; of one drawn anew for each seed, its first."""
-    from laurel.evaluation.distances import distances
-    from laurel.params.rewards import method_of
-
     names = [name for name, settings in stored.settings.items() if method_of(settings).stationary]
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
     return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])

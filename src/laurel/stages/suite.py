@@ -160,7 +160,7 @@ def _part(name: str, run: Mapping[str, Any]) -> str:
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:
-    """Say who judged, and how often as hand-written progress has it; of each judge its first label set."""
+    """Name the judges, and say how often they agree with hand-written progress, by the first label set of each."""
     annotation = metrics.get("annotation") or {}
     judges = [one for one in annotation.get("label_sets_by", ()) if one["label_set"] == 0] or [annotation]
     return "; ".join(map(_judge, judges))

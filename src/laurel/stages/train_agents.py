@@ -7,18 +7,30 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from laurel.agents.learner import METRICS
+from laurel.data.directory import output_directory, read_json
+from laurel.data.lineage import read_inputs
+from laurel.device import torch_device
+from laurel.envs.base import EnvAdapter
+from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, resolve_arms, used
 from laurel.params.rewards import RewardParams
 from laurel.params.training import AgentParams, ShapingParams
+from laurel.progress import progress
+from laurel.rewards.arms import skipped_arms
+from laurel.rewards.judging import Judging
+from laurel.rewards.method import Inputs, RewardContext
+from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
+from laurel.tracking.runs import Run, Tracker
+from laurel.training.checks import check_agents
+from laurel.training.lockstep import on_device
+from laurel.training.loop import CURVE, STATE, is_finished, read_run
 
 if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
     from laurel.pool import Job
-    from laurel.rewards.method import Inputs, RewardContext
     from laurel.stages.live import LivePage
-    from laurel.tracking.runs import Run, Tracker
 
 Agents = Sequence[tuple[Arm, int, Path]]
 """Arm, seed and directory of each."""
@@ -49,15 +61,6 @@ def run(
     """Train the agents of all arms and seeds.
 
     Args:
-        seed: all random numbers derive from it.
-        env: where agents act.
-        caption: what is said of a step.
-        annotate: defaults of rewards that are made like an annotator.
-        arms: which are trained.
-        rewards: how what they are paid was made.
-        shaping: from a reward to what is paid, unless an arm has its own.
-        agent: seeds and the training, unless an arm has its own.
-        tracking: whether and where runs are logged.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
@@ -72,19 +75,8 @@ def run(
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.data.directory import output_directory
-    from laurel.data.lineage import read_inputs
-    from laurel.llm.mirror import mirrored
     from laurel.pool import run_jobs
-    from laurel.progress import progress
-    from laurel.rewards.arms import skipped_arms
-    from laurel.rewards.judging import Judging
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
-    from laurel.tracking.runs import Tracker
     from laurel.training.arms import offices, steps_of
-    from laurel.training.checks import check_agents
-    from laurel.training.loop import is_finished
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
@@ -179,8 +171,6 @@ def groups(agents: Agents) -> list[Agents]:
 
 def on_gpu(agent: AgentParams) -> bool:
     """Whether Laurel's own algorithms train on a GPU."""
-    from laurel.device import torch_device
-
     return agent.engine == "laurel" and torch_device(agent.device, "agent.device").type != "cpu"
 
 
@@ -209,7 +199,7 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
         notes.append(f"{who} trained by {name} of {package} {version(package)}, not by Laurel's own.")
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
-            "Random numbers of a GPU, or of exploration that depends on the state, are in no checkpoint: agents whose "
+            "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
             "training was stopped and resumed may differ from those that were trained at one go."
         )
     return notes
@@ -217,8 +207,6 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
 
 def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
     """Say what was on the GPU: the environments, too, or the networks alone."""
-    from laurel.training.lockstep import on_device
-
     notes = []
     for agent in (arm.agent for arm in arms):
         if not on_gpu(agent):
@@ -226,7 +214,7 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
         if on_device(env, adapter, agent.settings, agent.device):
             notes.append(
                 f"The agents were trained with all on the GPU: {adapter.env_id} ran there as tensors. Its random "
-                "streams are others than those of the CPU, so agents of the same seed differ."
+                "numbers differ from those on the CPU, so agents of the same seed differ."
             )
         else:
             notes.append(
@@ -264,8 +252,6 @@ def notes_on_training(places: Agents) -> list[str]:
 
 def _notes_on_hints(places: Agents) -> list[str]:
     """Say what hints asked of a language model; agents of one process share the answers."""
-    from laurel.training.loop import read_run
-
     notes = []
     for arm, seed, place in places:
         if asked := read_run(place).get("asked"):
@@ -279,9 +265,6 @@ def _notes_on_hints(places: Agents) -> list[str]:
 
 def _notes_on_unseen(places: Agents) -> list[str]:
     """Say which arms met captions that no table held; they were scored when they were met."""
-    from laurel.data.directory import read_json
-    from laurel.training.loop import STATE
-
     notes = []
     for arm in dict.fromkeys(arm.name for arm, _, _ in places):
         unseen = max(read_json(place / STATE)["unseen"] for found, _, place in places if found.name == arm)
@@ -291,11 +274,8 @@ def _notes_on_unseen(places: Agents) -> list[str]:
 
 
 def _notes_on_idleness(places: Agents) -> list[str]:
-    """Say which agents are what they were at first, e.g. because no episode ended, or a memory never held enough."""
+    """Say which agents never learned, e.g. because no episode ended, or a memory never held enough."""
     import pyarrow.parquet as pq
-
-    from laurel.agents.learner import METRICS
-    from laurel.training.loop import CURVE
 
     logged = [name for name in METRICS if name != "epsilon"]
     idle: dict[str, list[str]] = {}
@@ -311,10 +291,7 @@ def _notes_on_idleness(places: Agents) -> list[str]:
 
 
 def _notes_on_steps(places: Agents) -> list[str]:
-    """Say where Stable-Baselines3 took many more steps than it was to: its rollouts are long, and the last is whole."""
-    from laurel.data.directory import read_json
-    from laurel.training.loop import STATE
-
+    """Say where Stable-Baselines3 took many more steps than requested: it finishes its last, long rollout."""
     taken: dict[tuple[str, int], int] = {}
     for arm, _, place in places:
         if arm.agent.engine == "sb3":
@@ -329,7 +306,5 @@ def _notes_on_steps(places: Agents) -> list[str]:
 
 
 def track_agents(tracker: Tracker, run: Run, places: Agents) -> None:
-    """Log whole agents as runs of their own below the stage's, which begin and end when their training did."""
-    from laurel.tracking.agents import NOTE, AgentRuns
-
+    """Log finished agents as child runs of the stage's, with the times at which their training began and ended."""
     AgentRuns(tracker, run, tracker.output.path / NOTE).finish(places)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.directory import Output, output_directory
+from laurel.data.lineage import read_inputs
+from laurel.data.preferences import set_of
+from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import ArmParams, used
 from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams
-
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.tracking.runs import Run
+from laurel.pool import Job, run_jobs
+from laurel.progress import progress
+from laurel.rewards.arms import trained_arms
+from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
+from laurel.seeding import derive_seed
+from laurel.tracking.runs import Run, Tracker, flatten
+from laurel.training.trial import ShortTraining
 
 
 def run(
@@ -36,14 +42,6 @@ def run(
     """Make the rewards that arms are paid, and those that these are made from.
 
     Args:
-        seed: all random numbers derive from it.
-        env: what is stepped.
-        caption: what is said of a step.
-        annotate: defaults of rewards that are made like an annotator.
-        arms: whose rewards are made.
-        rewards: how they are made.
-        agent: the seeds that some rewards are drawn anew for, and how many processes draw them.
-        tracking: whether and where the run is logged.
         trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
@@ -56,13 +54,6 @@ def run(
         WorkerError: a process that made a reward died.
     """
     import torch
-
-    from laurel.data.directory import output_directory
-    from laurel.data.lineage import read_inputs
-    from laurel.llm.mirror import mirrored
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.tracking.runs import Tracker
-    from laurel.training.trial import ShortTraining
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "rewards": rewards}
@@ -87,13 +78,6 @@ def _make(
 ) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
     import numpy as np
-
-    from laurel.data.preferences import set_of
-    from laurel.pool import Job, run_jobs
-    from laurel.progress import progress
-    from laurel.rewards.arms import trained_arms
-    from laurel.rewards.stored import StoredRewards, make_reward
-    from laurel.seeding import derive_seed
 
     adapter = context.adapter
     trained = trained_arms(arms, context, adapter)
@@ -145,9 +129,6 @@ def track(
     run: Run, env: EnvParams, caption: CaptionParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path
 ) -> None:
     """Log how good each learned reward is, of each label set, and register those that were learned."""
-    from laurel.rewards.stored import CARD, Described, StoredRewards
-    from laurel.tracking.runs import flatten
-
     stored = StoredRewards.read(path)
     qualities = stored.qualities()
     for name, sets in qualities.items():

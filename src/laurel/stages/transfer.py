@@ -18,10 +18,17 @@ import yaml
 from laurel import __version__
 from laurel.data.directory import digest_json, read_json, read_manifest, write_json
 from laurel.errors import DataError, ParamsError
+from laurel.evaluation.play import load_actor
+from laurel.evaluation.rollout import roll_out
+from laurel.evaluation.statistics import estimate, seed_scores, solved
 from laurel.evaluation.summary import NONE, checked, estimated, markdown
 from laurel.params import Params, load_params
 from laurel.params.arms import Arm, ArmParams
 from laurel.params.file import read_mapping
+from laurel.pool import Job, run_jobs
+from laurel.progress import progress
+from laurel.rewards.method import RewardContext
+from laurel.seeding import derive_seed
 from laurel.stages.pipeline import PLACES, STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
 
@@ -211,9 +218,6 @@ def _arm(own: ArmParams) -> dict[str, Any]:
 # -- agents ---------------------------------------------------------------------------------------
 def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
     """Play all agents everywhere; tables that are there already are those of the same agents and episodes."""
-    from laurel.pool import Job, run_jobs
-    from laurel.progress import progress
-
     work.mkdir(parents=True, exist_ok=True)
     places: dict[tuple[str, str], Path] = {}
     jobs = []
@@ -242,11 +246,6 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
     import pandas as pd
     import torch
 
-    from laurel.evaluation.play import load_actor
-    from laurel.evaluation.rollout import roll_out
-    from laurel.rewards.method import RewardContext
-    from laurel.seeding import derive_seed
-
     torch.set_num_threads(1)
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)
     params, adapter = target.params, RewardContext.of(target.params).adapter
@@ -273,8 +272,6 @@ def _summary(table: Path, target: Source) -> dict[str, Any]:
     """Return success and return over seeds, with intervals, and how many seeds solved the target's task."""
     import numpy as np
     import pandas as pd
-
-    from laurel.evaluation.statistics import estimate, seed_scores, solved
 
     scores = seed_scores(pd.read_parquet(table))
     returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))

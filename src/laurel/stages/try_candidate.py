@@ -9,12 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.data.directory import output_directory
+from laurel.data.lineage import read_inputs
+from laurel.errors import ParamsError
 from laurel.params import Params
+from laurel.params.search import Sweep
+from laurel.pool import run_jobs
+from laurel.progress import progress
+from laurel.stages.train_agents import preload
+from laurel.stages.tune import candidate_of, counts, jobs_of, used_by
+from laurel.training.arms import steps_of
+from laurel.tuning.objective import result_of
+from laurel.tuning.trials import TRIALS, Trial, write_trials
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from laurel.params.search import Sweep
 
 STAGE = "try-candidate"
 
@@ -47,17 +57,6 @@ def run(
         WorkerError: a training process died; what is finished is kept.
     """
     import shutil
-
-    from laurel.data.directory import output_directory
-    from laurel.data.lineage import read_inputs
-    from laurel.errors import ParamsError
-    from laurel.pool import run_jobs
-    from laurel.progress import progress
-    from laurel.stages.train_agents import preload
-    from laurel.stages.tune import candidate_of, counts, jobs_of, used_by
-    from laurel.training.arms import steps_of
-    from laurel.tuning.objective import result_of
-    from laurel.tuning.trials import TRIALS, Trial, write_trials
 
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}

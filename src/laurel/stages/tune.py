@@ -10,19 +10,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.errors import ParamsError
+from laurel.agents.sb3.catalog import check_algorithm
+from laurel.data.directory import check_output, output_directory, write_json
+from laurel.data.lineage import read_inputs
+from laurel.errors import DataError, ParamsError, TrainingError
 from laurel.params import Params
+from laurel.params.arms import Arm
+from laurel.params.search import Sweep, with_values
+from laurel.pool import Job
+from laurel.progress import progress
+from laurel.rewards.method import Inputs, RewardContext
+from laurel.stages.train_agents import groups, preload
+from laurel.tracking.runs import Run, Tracker
+from laurel.training.arms import steps_of, train_arms
+from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
+from laurel.tuning.results import summary, write_results
+from laurel.tuning.search import search as go_on
+from laurel.tuning.study import Study
+from laurel.tuning.trials import Trial, best
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from laurel.params.arms import Arm
-    from laurel.params.search import Sweep
-    from laurel.pool import Job
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.tracking.runs import Run, Tracker
-    from laurel.tuning.trials import Trial
 
 STAGE = "tune"
 
@@ -59,13 +69,6 @@ def run(
     import shutil
 
     from laurel import __version__
-    from laurel.data.directory import check_output
-    from laurel.data.lineage import read_inputs
-    from laurel.progress import progress
-    from laurel.stages.train_agents import preload
-    from laurel.training.arms import steps_of
-    from laurel.tuning.search import search as go_on
-    from laurel.tuning.study import Study
 
     sweep = sweep_of(params, search)
     used = used_by(params, sweep)
@@ -109,8 +112,6 @@ def _alone(storage: Path, study: str) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    from laurel.errors import DataError
-
     try:
         storage.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(storage.parent / f".{storage.stem}.{study}.lock", blocking=False)
@@ -139,10 +140,6 @@ def publish(
         DataError: no trial has a score, or the place cannot be written.
     """
     import yaml
-
-    from laurel.data.directory import output_directory
-    from laurel.tracking.runs import Tracker
-    from laurel.tuning.results import summary, write_results
 
     described = {**used, "tune": {**sweep.write(), "trials": len(trials)}}
     with output_directory(output, stage=STAGE, params=described, inputs=inputs) as out:
@@ -180,18 +177,12 @@ def jobs_of(
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
-    from laurel.pool import Job
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.stages.train_agents import groups
-
     sources = Inputs(captions, preferences, reward)
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
         candidate = candidate_of(params, sweep, values)
         arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
         if arm.agent.engine == "sb3":  # refuse what it would refuse before a process is started for it
-            from laurel.agents.sb3.catalog import check_algorithm
-
             check_algorithm(arm.agent.sb3, context.adapter.action_space)
         agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
@@ -209,8 +200,6 @@ def candidate_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) 
     Raises:
         ParamsError: values are not allowed.
     """
-    from laurel.params.search import with_values
-
     return narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
 
 
@@ -225,11 +214,6 @@ def train_candidate(
 
     They leave a note.
     """
-    from laurel.data.directory import write_json
-    from laurel.errors import TrainingError
-    from laurel.training.arms import train_arms
-    from laurel.tuning.objective import note_of
-
     try:
         train_arms(run_seed, context, agents, inputs, advance)
     except (ParamsError, TrainingError) as error:
@@ -246,8 +230,6 @@ def counts(trials: Sequence[Trial]) -> dict[str, int]:
 
 def track(tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], place: Path) -> None:
     """Log each trial as a run of its own below the study's, and the files with the study's."""
-    from laurel.tuning.trials import best
-
     chosen = best(trials)
     run.client.set_tag(run.id, "arm", sweep.arm)
     run.log_params({"tune.steps": sweep.steps, "tune.seeds": list(sweep.seeds)})

@@ -9,20 +9,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.data.captions import read_segments
+from laurel.data.directory import Output, output_directory, write_json
+from laurel.data.gold import GoldFile
+from laurel.data.preferences import read_pairs, read_preferences
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, ParamsError
+from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_judge, by_progress, right
+from laurel.feedback.probe import has_probe, load_probe
+from laurel.feedback.prompt import Prompt
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
+from laurel.feedback.references import task_of
+from laurel.llm.chat import ChatRequest, Reply
+from laurel.llm.local_chat import LocalChat
+from laurel.llm.local_model import QUALITY, LocalModel, load_model, weights_digest
+from laurel.llm.local_tuning import CHECKPOINT, Item, Tuning, settings_of, tune
 from laurel.params import EnvParams, Params
-
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.envs.base import EnvAdapter
-    from laurel.feedback.known_answers import Subject
-    from laurel.feedback.prompt import Prompt
-    from laurel.feedback.questions.pair import PairQuestion
-    from laurel.llm.local_model import LocalModel
-    from laurel.llm.local_tuning import Tuning
-    from laurel.params.judges import HuggingFaceParams
+from laurel.params.judges import HuggingFaceParams
+from laurel.progress import progress
+from laurel.seeding import derive_seed
+from laurel.tracking.runs import Tracker, flatten
 
 STAGE = "tune-judge"
 CARD = "README.md"
@@ -64,11 +73,6 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         ParamsError: an environment is both learned from and held out, or the model has an adapter already.
         DataError: a file cannot be read, or the output cannot be written.
     """
-    from laurel.data.directory import output_directory, write_json
-    from laurel.llm.local_model import QUALITY, load_model, weights_digest
-    from laurel.llm.local_tuning import CHECKPOINT
-    from laurel.tracking.runs import Tracker
-
     settings = params.annotate.huggingface
     settings = settings if model is None else settings.model_copy(update={"model": model, "adapter": None})
     _check(settings, labels)
@@ -100,8 +104,6 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         stages = {name: path for name, path in inputs.items() if name != "gold"}
         with Tracker(sections, STAGE, stages, out).stage_run() as tracked:
             if tracked:
-                from laurel.tracking.runs import flatten
-
                 figures = flatten({"held_out": quality["held_out"], "mean_accuracy": quality["mean_accuracy"]})
                 tracked.log_metrics({name: value for name, value in figures.items() if isinstance(value, int | float)})
                 tags = {"base": settings.model, "prompt": question.name, "labels": _source(labels)}
@@ -113,15 +115,14 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
 
 def _check(settings: HuggingFaceParams, labels: Labels) -> None:
     if both := set(labels.environments) & set(labels.held_out):
-        raise ParamsError(f"{sorted(both)[0]} is both learned from and held out. Name it once.")
+        raise ParamsError(f"{sorted(both)[0]} is both trained on and held out: leave it out of one of them.")
     if settings.adapter is not None:
-        raise ParamsError("annotate.huggingface.adapter: an adapter is made for a model alone. Set it to null.")
+        raise ParamsError("annotate.huggingface.adapter: tuning begins from a model without one. Set it to null.")
     if labels.preferences is not None and labels.gold is not None:
-        raise ParamsError("Labels are a person's (--gold) or another judge's (--preferences). Give one of the two.")
+        raise ParamsError("Labels come from --gold (a person) or --preferences (another judge): give one of the two.")
 
 
 def _recorded(model: str, labels: Labels, prompt: Prompt, tuning: Tuning) -> dict[str, Any]:
-    from laurel.llm.local_tuning import settings_of
 
     return {
         "model": model,
@@ -135,23 +136,15 @@ def _recorded(model: str, labels: Labels, prompt: Prompt, tuning: Tuning) -> dic
 
 
 def _prompt(name: str) -> Prompt:
-    from laurel.feedback.questions.pair import load_prompt
 
     prompt = load_prompt(name)
     if not prompt.choices:
-        raise AnnotationError(f"prompt {prompt.name}: it asks for words, but a judge is tuned to choose. Take concise.")
+        raise AnnotationError(f"prompt {prompt.name}: it asks for words, but tuning needs fixed choices. Use concise.")
     return prompt
 
 
 def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subject]]:
-    """Return what is learned from and what is tested with."""
-    from laurel.data.captions import read_segments
-    from laurel.data.gold import GoldFile
-    from laurel.data.preferences import read_pairs, read_preferences
-    from laurel.envs import adapter_for
-    from laurel.feedback.known_answers import by_gold, by_judge, by_progress
-    from laurel.feedback.references import task_of
-    from laurel.seeding import derive_seed
+    """Return the pairs to train on, and those to test with."""
 
     def adapter_of(env_id: str) -> EnvAdapter:
         return adapter_for(EnvParams(id=env_id))
@@ -171,7 +164,7 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
     if not learned:
         raise ParamsError("There is nothing to learn from: name environments (--env), or give --gold or --preferences.")
     if clash := {one.adapter.env_id for one in learned} & {one.adapter.env_id for one in tests}:
-        raise ParamsError(f"{sorted(clash)[0]} is both learned from and held out. Name it once.")
+        raise ParamsError(f"{sorted(clash)[0]} is both trained on and held out: leave it out of one of them.")
     return learned, tests
 
 
@@ -183,7 +176,6 @@ def _source(labels: Labels) -> str:
 
 
 def _question(adapter: EnvAdapter, prompt: Prompt) -> PairQuestion:
-    from laurel.feedback.questions.pair import PairQuestion
 
     return PairQuestion(prompt, adapter)
 
@@ -191,9 +183,6 @@ def _question(adapter: EnvAdapter, prompt: Prompt) -> PairQuestion:
 def _tune(
     local: LocalModel, learned: Sequence[Subject], prompt: Prompt, tuning: Tuning, seed: int, out: Output
 ) -> list[float]:
-    from laurel.llm.chat import ChatRequest
-    from laurel.llm.local_tuning import Item, tune
-    from laurel.progress import progress
 
     items = []
     for subject in learned:
@@ -207,9 +196,6 @@ def _tune(
 
 def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict[str, Any]:
     """Return what the judge makes of environments that were held out, and of the questions with known answers there."""
-    from laurel.feedback.known_answers import KnownPair, Subject, right
-    from laurel.feedback.probe import has_probe, load_probe
-
     found: dict[str, Any] = {}
     for subject in tests:
         env_id = subject.adapter.env_id
@@ -228,9 +214,6 @@ def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict
 
 def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[float, float]]:
     """Return the probability that the text shown first is named, for each pair in both orders."""
-    from laurel.llm.chat import ChatRequest, Reply
-    from laurel.llm.local_chat import LocalChat
-
     question = _question(subject.adapter, prompt)
     requests = [
         ChatRequest(question.messages(pair, order), choices=question.choices)

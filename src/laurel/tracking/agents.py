@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from laurel.data.directory import read_json, write_json
 from laurel.errors import DataError
+from laurel.params import EnvParams
 from laurel.params.arms import Arm
-
-if TYPE_CHECKING:
-    from laurel.params import EnvParams
-    from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.runs import Run, Tracker, failures, flatten, status_of
+from laurel.training.arms import steps_of
+from laurel.training.loop import CURVE, STATE, read_run
 
 LOOK_SECONDS = 30.0
 """Between two looks at the checkpoints: each costs a request for every agent with a new one."""
@@ -85,7 +85,6 @@ class AgentRuns:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        from laurel.tracking.runs import failures, status_of
 
         self._over.set()
         if self._thread is not None:
@@ -103,7 +102,7 @@ class AgentRuns:
                 self._followed[name_of(arm.name, seed)] = _Followed(arm, seed, place, time.time())
 
     def finish(self, agents: Sequence[Agent]) -> None:
-        """Log what is missing of whole agents, and end their runs; note the runs in the stage's output.
+        """Log what is not logged yet of finished agents, end their runs, and note these in the stage's output.
 
         Raises:
             MlflowException: the server refuses it, or any other of `laurel.tracking.runs.failures`.
@@ -121,8 +120,6 @@ class AgentRuns:
 
     def _follow(self) -> None:
         """Look at the checkpoints now and then; the first failure of MLflow ends that, and `finish` tries again."""
-        from laurel.tracking.runs import failures
-
         with suppress(*failures()):
             while not self._over.wait(LOOK_SECONDS):
                 with self._lock:
@@ -181,7 +178,6 @@ class AgentRuns:
         return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role}
 
     def _total(self, agent: _Followed) -> int:
-        from laurel.training.arms import steps_of
 
         return steps_of(agent.arm)
 
@@ -196,8 +192,6 @@ def read_note(note: Path) -> dict[str, str]:
 
 def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, Any]:
     """Return what an agent was trained with: environment, algorithm, and the shaping with its arm's weights."""
-    from laurel.tracking.runs import flatten
-
     agent, section = arm.agent, arm.agent.section
     return {
         "arm": arm.name,
@@ -224,7 +218,7 @@ def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Map
 
 
 def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> list[Mapping[str, Any]]:
-    """Return POINTS rows of a curve, evenly over its steps, and the last one of a whole curve.
+    """Return POINTS rows of a curve, evenly over its steps, and the last one of a finished curve.
 
     Which rows are taken does not depend on how far the training is.
     """
@@ -258,8 +252,6 @@ def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def written(place: Path) -> int | None:
     """Return when an agent's checkpoint was written, in nanoseconds; None where there is none."""
-    from laurel.training.loop import STATE
-
     try:
         return (place / STATE).stat().st_mtime_ns
     except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now
@@ -272,8 +264,6 @@ def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], l
     None where it is being replaced.
     """
     import pyarrow.parquet as pq
-
-    from laurel.training.loop import CURVE, STATE, read_run
 
     try:
         state = json.loads((place / STATE).read_text(encoding="utf-8"))

@@ -218,7 +218,7 @@ class Tracker:
         self.output = output
         self._known = known or {}
         self._shared: dict[str, dict[str, str]] = {}
-        """Of a run: the tags that it shares with those below it."""
+        """Run id -> the tags that it shares with its child runs."""
 
     @contextmanager
     def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:

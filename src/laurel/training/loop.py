@@ -187,7 +187,7 @@ def train_together(
 
 
 def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
-    """Return who hints at actions, one for all agents of a process; None where nobody does."""
+    """Return the advisor that hints at actions, one for all agents of a process; None without hints."""
     hints = getattr(task.settings, "hints", None)
     return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
 
@@ -225,10 +225,10 @@ def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
 
 
 class _Run:
-    """The training of one agent: what it goes on with, and what is kept of it."""
+    """The state of one agent's training."""
 
     def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> None:
-        """Begin anew, or from the checkpoint, whose actions are still to be taken again."""
+        """Start training, or resume from the checkpoint, whose actions are replayed later."""
         self.task, self.directory = agent.task, agent.directory
         task = agent.task
         recover(agent.directory)
@@ -244,7 +244,7 @@ class _Run:
         if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
             raise DataError(
                 f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
-                f"of {self.envs.backend}, which lead elsewhere. Go on where it began, or delete it to train it anew."
+                f"of {self.envs.backend}, whose episodes differ. Go on where it began, or delete it to train it anew."
             )
         self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
         for part in self.signal.learned if self.progress.update else ():
@@ -345,7 +345,7 @@ def _restore(directory: Path, learner: Learner) -> Progress:
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
-            f"{directory}: not a whole checkpoint ({reason}). Delete it to train this agent anew."
+            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
         ) from None
 
 

@@ -200,7 +200,7 @@ class _Keeper(BaseCallback):
             self._spent, self._began = float(run["seconds"]), float(run["wall"][0])
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"{self._directory}: not a whole checkpoint ({str(error).splitlines()[0]}). Delete it to train this "
+                f"{self._directory}: not a complete checkpoint ({str(error).splitlines()[0]}). Delete it to train this "
                 "agent anew."
             ) from None
         points = {point["env_steps"] for point in self._curve}

@@ -28,7 +28,7 @@ class Signal:
 
     @property
     def credit(self) -> pa.Table | None:
-        """What each caption has earned so far; None where nothing is learned."""
+        """What each caption has earned so far; None without a learned reward."""
         return self._credit.table(self._paymaster.texts) if self._paymaster else None
 
     @property
@@ -38,7 +38,7 @@ class Signal:
 
     @property
     def rewarded(self) -> bool:
-        """Whether there is a learned part, for which it must be seen what happened."""
+        """Whether there is a learned reward, which needs captions of the steps."""
         return self._reward is not None
 
     def mix_into(self, rollout: Rollout, done: float = 0.0) -> dict[str, float | None]:

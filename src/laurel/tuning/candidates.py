@@ -57,7 +57,7 @@ def candidates(space: Space, params: Params, n: int, sampler: str, seed: int) ->
         case "random":
             unit = generator(seed, "tune", "random").random((n, len(space)))
         case _:
-            raise ParamsError(f"--sampler is {sampler}, which goes by results and cannot be drawn beforehand.")
+            raise ParamsError(f"--sampler is {sampler}, which needs results, so candidates cannot be drawn beforehand.")
     rest = [_at(space, row) for row in unit.tolist()]
     return [*first, *rest][:n]
 

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.errors import ParamsError
+from laurel.envs import adapter_for
+from laurel.errors import ParamsError, closest
 from laurel.params import Params
+from laurel.params.arms import WELL_KNOWN, arm_of
+from laurel.params.search import Space, Sweep, agent_of, examples, read_space, with_values
+from laurel.rewards.arms import skipped_arms
+from laurel.rewards.method import RewardContext
+from laurel.tuning.objective import REPORTS
+from laurel.tuning.study import check_sampler
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
-    from laurel.params.search import Space, Sweep
 
 FIRST_SEED = 1000
 """Seeds of trials begin here, far from the seeds that agents are evaluated with."""
@@ -47,14 +53,6 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     Raises:
         ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
     """
-    from laurel.envs import adapter_for
-    from laurel.errors import closest
-    from laurel.params.arms import WELL_KNOWN, arm_of
-    from laurel.params.search import Sweep, read_space
-    from laurel.rewards.arms import skipped_arms
-    from laurel.rewards.method import RewardContext
-    from laurel.tuning.study import check_sampler
-
     allowed = [arm.name for arm in (*map(arm_of, WELL_KNOWN), *params.arms) if arm.trained]
     trained = [found for found in params.resolved_arms.values() if found.trained]
     first = next((found for found in trained if found.role == "method"), trained[0] if trained else None)
@@ -87,7 +85,6 @@ def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[A
         ParamsError: it is not to be had, or does not go with an argument or the action space.
     """
     from laurel.agents.sb3.catalog import check_algorithm
-    from laurel.params.search import agent_of, examples, with_values
 
     agent = agent_of(params, arm)
     if agent.engine != "sb3":
@@ -110,7 +107,5 @@ def _own_seeds(taken: Sequence[int]) -> tuple[int, ...]:
 
 def narrowed(params: Params, arm: str, seeds: tuple[int, ...], steps: int) -> Params:
     """Return the parameters of a trial: one arm, its own seeds, a checkpoint at each report."""
-    from laurel.tuning.objective import REPORTS
-
     agent = {"seeds": seeds, "steps": steps, "checkpoint_steps": max(1, steps // REPORTS)}
     return params.narrowed(arm).model_copy(update={"agent": params.agent.model_copy(update=agent)})

@@ -56,7 +56,7 @@ def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, swe
     changed, wanted = edited(text, chosen.values), with_values(params, chosen.values)
     remark = [
         f"the best of {len(trials)} trials (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
-        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}; what it is worth, other seeds say: make run",
+        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}; to evaluate it on other seeds: make run",
     ]
     if parse_params(read_value(changed, BEST), BEST) != wanted:
         if parse_params(read_value(text, BEST), BEST) != params:

@@ -108,9 +108,9 @@ def test_a_policy_that_never_ends_has_no_value_without_a_discount() -> None:
     stay = np.array([[1.0, 0.0], [1.0, 0.0]])
     assert planning.solve_policy(model, stay, 0.9)[0] == pytest.approx(-10.0)
     for evaluate in (planning.solve_policy, planning.evaluate_policy):
-        with pytest.raises(TrainingError, match="do not settle with gamma 1"):
+        with pytest.raises(TrainingError, match="do not converge with gamma 1"):
             evaluate(model, stay, 1.0)
     paid = from_table({0: {0: [(1.0, 0, 1.0, False)]}}, [1.0])
     for iterate in (planning.policy_iteration, planning.value_iteration):
-        with pytest.raises(TrainingError, match="do not settle with gamma 1"):
+        with pytest.raises(TrainingError, match="do not converge with gamma 1"):
             iterate(paid, 1.0)

@@ -75,8 +75,8 @@ def test_a_state_that_ends_an_episode_only_sometimes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("env_id", "options", "message"),
     [
-        ("CartPole-v1", {}, "CartPole-v1 does not tell its model"),
-        ("Blackjack-v1", {}, "does not tell its model"),
+        ("CartPole-v1", {}, "CartPole-v1 does not give its model"),
+        ("Blackjack-v1", {}, "does not give its model"),
         ("Taxi-v4", {"fickle_passenger": True}, "fickle_passenger"),
     ],
 )

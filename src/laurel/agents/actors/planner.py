@@ -238,7 +238,7 @@ def make_planner(
         ParamsError: the judge is no chat model, or an option is not allowed.
     """
     if not isinstance(adapter, grid.MiniGridAdapter):
-        raise EnvError(f"{KEY}: its script finds its way in MiniGrid alone, and {adapter.env_id} is none of its tasks.")
+        raise EnvError(f"{KEY}: its script works in MiniGrid only, and {adapter.env_id} is not one of its tasks.")
     if plan not in get_args(Plan):
         raise ParamsError(f"{KEY}: plan is {plan!r}, but must be one of {', '.join(get_args(Plan))}.")
     if not (isinstance(patience, int) and patience > 0):

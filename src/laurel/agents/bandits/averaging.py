@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from laurel.agents.agent import Experience, Floats, Ints
 from laurel.agents.bandits.agent import OpenBanditAgent
 
 
+@dataclass(eq=False)
 class RewardAveraging(OpenBanditAgent):
     """ε-greedy on averages of rewards (Sutton & Barto 2018, equations 2.1 to 2.5).
 
@@ -26,13 +28,11 @@ class RewardAveraging(OpenBanditAgent):
 
     knowledge: ClassVar[tuple[str, ...]] = ("estimates", "counts")
 
-    def __init__(
-        self, n_arms: int, *, epsilon: float = 0.1, optimism: float = 0.0, step_size: float | None = None
-    ) -> None:
-        self.n_arms = n_arms
-        self.epsilon = epsilon
-        self.optimism = optimism
-        self.step_size = step_size
+    n_arms: int
+    _: KW_ONLY
+    epsilon: float = 0.1
+    optimism: float = 0.0
+    step_size: float | None = None
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from laurel.agents.agent import Agent, Experience, Ints
@@ -10,11 +11,11 @@ from laurel.agents.bandits.agent import BanditAgent
 from laurel.errors import EnvError
 
 
+@dataclass(eq=False)
 class Random(BanditAgent):
     """Pulls any arm, each as likely: the lower bound."""
 
-    def __init__(self, n_arms: int) -> None:
-        self.n_arms = n_arms
+    n_arms: int
 
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
         return self.rng.integers(0, self.n_arms, self.n_envs)
@@ -29,7 +30,7 @@ class Cheater(Agent):
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
         """Return the best arms; raises EnvError where the environment's info has none."""
         if info is None or "best_arm" not in info:
-            raise EnvError('The cheater needs info["best_arm"], which this environment does not tell.')
+            raise EnvError('The cheater needs info["best_arm"], which this environment does not give.')
         best: Ints = info["best_arm"]
         return best
 

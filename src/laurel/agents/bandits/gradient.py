@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from laurel.agents.agent import Experience, Floats, Ints
 from laurel.agents.bandits.agent import OpenBanditAgent
 
 
+@dataclass(eq=False)
 class Gradient(OpenBanditAgent):
     """Stochastic gradient ascent on a softmax over arms (Sutton & Barto 2018, equations 2.11 and 2.12).
 
@@ -29,10 +31,10 @@ class Gradient(OpenBanditAgent):
 
     knowledge: ClassVar[tuple[str, ...]] = ("preferences", "average", "pulls")
 
-    def __init__(self, n_arms: int, *, step_size: float = 0.1, baseline: bool = True) -> None:
-        self.n_arms = n_arms
-        self.step_size = step_size
-        self.baseline = baseline
+    n_arms: int
+    _: KW_ONLY
+    step_size: float = 0.1
+    baseline: bool = True
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)

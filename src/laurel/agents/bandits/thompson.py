@@ -6,6 +6,7 @@ The two agents differ in how rewards are distributed around the mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ REACH = np.arange(-8.0, 9.0, 2.0)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
+@dataclass(eq=False)
 class GaussianThompson(OpenBanditAgent):
     """Normal rewards of known noise, normal prior (Russo et al. 2018, "A Tutorial on Thompson Sampling", section 4).
 
@@ -34,13 +36,11 @@ class GaussianThompson(OpenBanditAgent):
 
     knowledge: ClassVar[tuple[str, ...]] = ("means", "precisions")
 
-    def __init__(
-        self, n_arms: int, *, prior_mean: float = 0.0, prior_deviation: float = 1.0, noise: float = 1.0
-    ) -> None:
-        self.n_arms = n_arms
-        self.prior_mean = prior_mean
-        self.prior_deviation = prior_deviation
-        self.noise = noise
+    n_arms: int
+    _: KW_ONLY
+    prior_mean: float = 0.0
+    prior_deviation: float = 1.0
+    noise: float = 1.0
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
@@ -64,6 +64,7 @@ class GaussianThompson(OpenBanditAgent):
         self.means[at] += self.noise**-2 / self.precisions[at] * (experience.reward[rows] - self.means[at])
 
 
+@dataclass(eq=False)
 class BernoulliThompson(BanditAgent):
     """Rewards of 0 or 1, Beta prior (Russo et al. 2018, algorithm 3.2).
 
@@ -74,9 +75,9 @@ class BernoulliThompson(BanditAgent):
         prior: α and β of every arm to begin with; (1, 1) is uniform.
     """
 
-    def __init__(self, n_arms: int, *, prior: tuple[float, float] = (1.0, 1.0)) -> None:
-        self.n_arms = n_arms
-        self.prior = prior
+    n_arms: int
+    _: KW_ONLY
+    prior: tuple[float, float] = (1.0, 1.0)
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)

@@ -136,6 +136,5 @@ def _ends(model: Model, moves: Floats) -> Bools:
 
 def _endless(function: str, gamma: float) -> str:
     return (
-        f"{function}: values do not settle with gamma {gamma}. Where episodes may go on for ever, take a discount "
-        "below 1."
+        f"{function}: values do not converge with gamma {gamma}. Where episodes may never end, take a discount below 1."
     )

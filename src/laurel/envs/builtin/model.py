@@ -62,7 +62,7 @@ def model_of(env: gym.Env[Any, Any]) -> Model:
     name = bare.spec.id if bare.spec else type(bare).__name__
     table, start = getattr(bare, "P", None), getattr(bare, "initial_state_distrib", None)
     if table is None or start is None:
-        raise EnvError(f"{name} does not tell its model (P and initial_state_distrib). Use an agent that learns.")
+        raise EnvError(f"{name} does not give its model (P and initial_state_distrib). Use an agent that learns.")
     if getattr(bare, "fickle_passenger", False):
         raise EnvError(f"{name}: with fickle_passenger, passengers do what the model does not say. Leave it out.")
     return from_table(table, start, name)

@@ -172,7 +172,7 @@ class EnsembleAnnotator:
                     yield judgement
             except UnreadableError as error:
                 self._unreadable.add(number)
-                tell(f"{self.names[number]} is asked no further. {error}")
+                tell(f"{self.names[number]} is not asked any more. {error}")
         for _ in range(done, total):
             yield Judgement("parse_failed", None, 0)
 

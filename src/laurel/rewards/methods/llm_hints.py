@@ -18,13 +18,12 @@ from pydantic import Field, JsonValue
 
 from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import RewardParams
-from laurel.rewards.base import UNPAID
+from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.method import Inputs, Method, RewardContext
 
 if TYPE_CHECKING:
     from laurel.agents.actor import Advisor
     from laurel.envs.base import EnvAdapter, FloatArray
-    from laurel.rewards.base import Reward, Steps
 
 CONFIG = "config.json"
 

@@ -2,7 +2,7 @@
 
 Each question shows a group of texts and asks for a number for each, so that k texts take one call where pairs take one
 for two. Texts stand in several groups, which puts the scores on one scale. What collection never met is paid as the
-mean caption, since nobody was asked about it.
+mean caption, since no judge was asked about it.
 """
 
 from __future__ import annotations

@@ -69,13 +69,15 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     path = Path(own.path)
     manifest = checked_manifest(path, "train-reward")
     if own.digest not in (None, manifest["digest"]):
-        raise DataError(f"{path}: its digest is {manifest['digest']}, but rewards want {own.digest} to be there.")
+        raise DataError(f"{path}: its digest is {manifest['digest']}, but the params want {own.digest} to be there.")
     rewards = StoredRewards.read(path)
     if own.name not in rewards.settings:
         known = ", ".join(rewards.settings) or "none"
         raise DataError(f"{path}: holds no reward {own.name}.{closest(own.name, rewards.settings)} It has {known}.")
     if rewards.seeds[own.name] is not None:
-        raise DataError(f"{path}: its reward {own.name} is made anew for each agent's seed, so there is none to take.")
+        raise DataError(
+            f"{path}: its reward {own.name} is made anew for each agent's seed, so no single one can be taken."
+        )
     return rewards.settings[own.name], path / own.name
 
 

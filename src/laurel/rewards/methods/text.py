@@ -3,7 +3,7 @@
 It differs from `preference` in what it reads and in how it learns. It reads the whole text of what was compared, where
 `preference` adds up the captions of a segment. Its linear head is the one optimum of a convex loss, without epochs,
 members or a seed; `train: all` tunes the whole encoder or a causal language model instead. And `path` takes a model
-that `laurel reward fit` made from rows of any origin, so that nobody has to label captions.
+that `laurel reward fit` made from rows of any origin, so that no captions need labels.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Text(Method[TextParams]):
     reads = ("captions", "preferences")
 
     def sources(self) -> Sequence[Source]:
-        """Return captions alone where a model is brought along: no annotator is asked then."""
+        """Return captions alone where a trained model is given: no annotator is asked then."""
         return self.reads if self.settings.path is None else ("captions",)
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:

@@ -1,0 +1,116 @@
+"""How well and how fast a tiny language model learns to act: greedy success from all 60 starts of a 4 x 4 grid.
+
+A Llama of two layers with random weights writes lists of up to eight moves; one answer must lead to the goal.
+One training for each loss and seed, on one thread; the time holds the imports of TRL. For SmolLM2, in a quiet hour:
+--model smollm2 --losses simpo --seeds 1 --rounds 20 --settings '{"n_envs": 120, "learning_rate": 2e-4}'.
+Run it with: python benchmarks/language_actor.py
+"""
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from record import ONE_THREAD, about, command_line, load_average, write
+
+from laurel.agents.actor import View
+from laurel.agents.checkpoint import load_policy
+from laurel.agents.language_model.policy import LanguageModelPolicy
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.envs.builtin.grid_world import GridWorld
+from laurel.params import EnvParams
+from laurel.params.language_actor import LanguageActorParams
+from laurel.params.training import ShapingParams
+from laurel.training.loop import Task, train
+
+GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
+TARGET = 0.95
+
+
+def main() -> None:
+    """Measure, print the results and write them."""
+    parser = command_line(__doc__)
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--losses", nargs="+", default=["simpo", "dpo", "kto"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=12, help="the random first one among them")
+    parser.add_argument("--settings", type=json.loads, default={}, help="others of agent.language_model, as JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    load = f"{load_average()} before the run"
+    env = EnvParams(id="laurel/GridWorld-v0", kwargs={**GRID, "max_episode_steps": 4})
+    adapter, runs = adapter_for(env), []
+    for loss in options.losses:
+        for seed in range(options.seeds):
+            settings = LanguageActorParams.model_validate({"model": options.model, "loss": loss, **options.settings})
+            steps = options.rounds * settings.n_envs * settings.n_steps
+            task = Task(loss, seed, 0, env, settings, ShapingParams(), steps, checkpoint_steps=steps)
+            with tempfile.TemporaryDirectory() as scratch:
+                started, worked = time.perf_counter(), time.process_time()
+                train(task, adapter, None, Path(scratch, "agent"), lambda _: None)
+                spent = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - worked}
+                policy = load_policy(Path(scratch, "agent"))
+            assert isinstance(policy, LanguageModelPolicy)
+            found = {"loss": loss, "seed": seed, **from_every_start(policy, adapter), **spent}
+            runs.append({key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()})
+    first = [run for run in runs if run["loss"] == options.losses[0]]
+    value = float(np.mean([run["success"] for run in first]))
+    why = {} if value >= TARGET else {"why": "not all starts are learned in these rounds; why is not known yet"}
+    write(
+        "language_actor" if options.model == "tiny" else f"language_actor_{Path(options.model).name}",
+        {
+            "value": value,
+            "unit": "success",
+            "target": TARGET,
+            "met": value >= TARGET,
+            "peer": None,
+            "peer_value": None,
+            "runs": runs,
+            **why,
+        },
+        about("torch", "transformers", "trl", "laurel-rl", remarks=(ONE_THREAD, load)),
+    )
+
+
+def from_every_start(policy: LanguageModelPolicy, adapter: EnvAdapter) -> dict[str, Any]:
+    """Return the share of starts from which the likeliest answer reaches the goal, and moves over the shortest way."""
+    world = GridWorld(**GRID)  # type: ignore[arg-type]
+    starts = np.flatnonzero(world.initial_state_distrib)
+    states = View(adapter, starts[:, None].astype(adapter.observation_dtype)).text
+    proposals = policy.propose(adapter, states, np.random.default_rng(0), greedy=True)
+    solved, more = [], []
+    for start, one in zip(starts.tolist(), proposals, strict=True):
+        world.reset(seed=0, options={"state": start})
+        taken = 0
+        for taken, move in enumerate(one.moves or (), 1):
+            if world.step(np.int64(move))[2]:
+                solved.append(start)
+                more.append(taken - shortest(world, start))
+                break
+    unread = sum(one.moves is None for one in proposals)
+    return {
+        "success": len(solved) / len(starts),
+        "moves_over_shortest": float(np.mean(more)) if more else None,
+        "tokens": float(np.mean([one.tokens for one in proposals])),
+        "parse_rate": 1 - unread / len(starts),
+    }
+
+
+def shortest(world: GridWorld, start: int) -> int:
+    """Return the moves of the shortest way to the goal."""
+    seen, front, moves = {start}, [start], 0
+    while True:
+        moves += 1
+        outcomes = [world.outcomes[state][move][0] for state in front for move in world.outcomes[state]]
+        if any(terminated for *_, terminated in outcomes):
+            return moves
+        front = [after for _, after, *_ in outcomes if after not in seen]
+        seen.update(front)
+
+
+if __name__ == "__main__":
+    main()
