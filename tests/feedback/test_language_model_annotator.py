@@ -388,5 +388,5 @@ def test_a_failure_is_reported_when_it_first_happens(
     answers = [Failure(reasons[0]), Withheld("no budget"), *map(Failure, reasons[1:])]
     model = PlayedModel(lambda *_: answers.pop(0), in_flight=1, name="m")
     list(annotator(model, adapter, store, both_orders=False).annotate(questions(len(answers))))
-    said = [line.partition("same reason: ")[2] for line in capsys.readouterr().err.splitlines()]
+    said = [line.partition("may recur: ")[2] for line in capsys.readouterr().err.splitlines()]
     assert said == ["the prompt has 0 tokens", "no", "x", "xx", "xxx"], "once each, and not all of them"
