@@ -28,7 +28,7 @@ from laurel.params.training import ShapingParams
 from laurel.training.loop import Task, train
 
 GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
-TARGET = 0.95
+TARGET, TARGET_OF_OTHERS = 0.95, 0.9
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     load = f"{load_average()} before the run"
-    env = EnvParams(id="laurel/GridWorld-v0", kwargs={**GRID, "max_episode_steps": 4})
+    env = EnvParams(id="laurel/GridWorld-v0", kwargs={**GRID, "max_episode_steps": 1})
     adapter, runs = adapter_for(env), []
     for loss in options.losses:
         for seed in range(options.seeds):
@@ -57,18 +57,19 @@ def main() -> None:
             assert isinstance(policy, LanguageModelPolicy)
             found = {"loss": loss, "seed": seed, **from_every_start(policy, adapter), **spent}
             runs.append({key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()})
-    first = [run for run in runs if run["loss"] == options.losses[0]]
-    value = float(np.mean([run["success"] for run in first]))
-    why = {} if value >= TARGET else {"why": "not all starts are learned in these rounds; why is not known yet"}
+    means = {loss: float(np.mean([run["success"] for run in runs if run["loss"] == loss])) for loss in options.losses}
+    value, others = means[options.losses[0]], [means[loss] for loss in options.losses[1:]]
+    met = value >= TARGET and all(mean >= TARGET_OF_OTHERS for mean in others)
+    why = {} if met else {"why": "by loss: " + ", ".join(f"{loss} {mean:.2f}" for loss, mean in means.items())}
     write(
         "language_actor" if options.model == "tiny" else f"language_actor_{Path(options.model).name}",
         {
-            "value": value,
-            "unit": "success",
-            "target": TARGET,
-            "met": value >= TARGET,
-            "peer": None,
-            "peer_value": None,
+            "value": round(value, 3),
+            "unit": f"of 60 starts solved by one answer after training by {options.losses[0]}, mean over seeds",
+            "target": f">= {TARGET}, other losses >= {TARGET_OF_OTHERS}",
+            "met": met,
+            "peer": "the same of " + ", ".join(options.losses[1:]) if others else None,
+            "peer_value": [round(mean, 3) for mean in others] or None,
             "runs": runs,
             **why,
         },

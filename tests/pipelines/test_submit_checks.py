@@ -230,11 +230,11 @@ def test_a_tracking_server_of_this_machine_is_not_passed_on(
 def test_files_of_this_machine_are_refused(
     refused: Refused, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project.path / "corridor.py").write_text(
+    (project.path / "submitted_env.py").write_text(
         "import gymnasium as gym\ngym.register('Corridor-v0', 'gymnasium.envs.classic_control:CartPoleEnv')"
     )
     project.change({
-        "env.id": "corridor:Corridor-v0",
+        "env.id": "submitted_env:Corridor-v0",
         "collect.policies": [{"kind": "checkpoint", "path": "agent"}],
         "rewards.preference.encoder": "./encoder",
         "annotate.gold": "gold.jsonl",

@@ -155,7 +155,7 @@ def test_the_report_opens_from_disk(finished: Project) -> None:
 def test_files_beside_the_report(finished: Project) -> None:
     names = {path.relative_to(finished.path / "reports").as_posix() for path in (finished.path / "reports").rglob("*")}
     assert names == {
-        ".run.json", "run.html", "manifest.json", "metrics.json", "results.parquet", "curves.csv", "report.html",
+        ".run.json", "run.html", "live.html", "manifest.json", "metrics.json", "results.parquet", "curves.csv", "report.html",
         "episodes.webp", "figures",
         "arms", "arms/extrinsic.webp", "arms/preference.webp", "arms/random_policy.webp",
         *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg")),
@@ -223,7 +223,7 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
 
     project.change({"evaluate.animation_steps": 2})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.evaluation.report.render", lambda *_: 1 / 0)
+        patched.setattr("laurel.stages.report_files.render", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             project.run("evaluate")
     (partial,) = project.path.glob(".reports.*.partial")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from laurel.cli import annotate
 from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings
-from laurel.console import tell
 from laurel.stages.pipeline import STAGES, Stage
 
 
@@ -49,6 +48,5 @@ def _run(options: argparse.Namespace) -> int:
         from laurel.stages.live import LivePage
 
         more["live"] = partial(LivePage, options.live)
-        tell(f"learning curves: {options.live.resolve().as_uri()}")
     stage.run(params, **{name: getattr(options, name) for name in stage.inputs}, **more, output=options.output)
     return 0

@@ -11,8 +11,10 @@ from laurel.params.fields import Count, NonNegative, Positive, Probability
 
 TINY = "tiny"
 """The model that is made on the spot."""
-BETAS = {"dpo": 0.5, "kto": 0.5, "simpo": 2.0, "grpo": 0.0, "rloo": 0.0}
+BETAS = {"dpo": 0.5, "kto": 0.1, "simpo": 2.0, "grpo": 0.0, "rloo": 0.0}
 """Loss -> beta where none is given."""
+RATES = {"dpo": 5e-4, "kto": 2e-4, "simpo": 5e-4, "grpo": 5e-4, "rloo": 5e-4}
+"""Loss -> learning rate where none is given."""
 LORA_RANK = 16
 
 
@@ -65,7 +67,7 @@ class LanguageActorParams(AlgorithmParams):
     score: Literal["advantage", "return"] = "advantage"
     """What proposals in a state are compared by: r + gamma V(s') - V(s), or the return of the trajectory that they
     began."""
-    proposals: Annotated[int, Field(ge=2)] = 16
+    proposals: Annotated[int, Field(ge=2)] = 8
     """Proposals for one state that are compared with each other."""
     pairing: Literal["best_worst", "all"] = "best_worst"
     """Pairs of these proposals: the best with the worst, or each with all that are worse (a ranking of the list)."""
@@ -79,16 +81,17 @@ class LanguageActorParams(AlgorithmParams):
     """Share of a round's states with fewer than two proposals, above which training stops."""
     loss: Literal["dpo", "kto", "simpo", "grpo", "rloo"] = "simpo"
     """What is learned from proposals, by TRL's trainers: from pairs, or from groups (grpo, rloo)."""
-    learning_rate: Positive = 2e-3
+    learning_rate: Positive | None = None
+    """Step size of the optimiser (AdamW); null: 2e-4 for kto, 5e-4 for the others."""
     batch_size: Count = 32
     """Pairs, or answers of groups, of a gradient step."""
-    n_epochs: Count = 1
+    n_epochs: Count = 2
     """Passes over a round's pairs or groups."""
     beta: NonNegative | None = None
-    """Of the loss; null: 2 for simpo, 0.5 for dpo and kto, 0 for grpo and rloo, where it weighs the divergence."""
+    """Of the loss; null: 2 for simpo, 0.5 for dpo, 0.1 for kto, 0 for grpo and rloo, where it weighs the divergence."""
     simpo_gamma: NonNegative = 0.5
     """simpo only: margin by which the chosen answer should be likelier."""
-    imitation: NonNegative = 0.1
+    imitation: NonNegative = 0.5
     """simpo only: weight of the chosen answer's negative log-likelihood."""
     max_grad_norm: Positive = 1.0
 

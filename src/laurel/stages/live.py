@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from laurel.console import tell
 from laurel.data.directory import LIVE_PAGE
 from laurel.params.arms import Arm, ArmInfo
 from laurel.progress import Advance, Pace
@@ -43,6 +44,7 @@ class LivePage:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> LivePage:
+        tell(f"learning curves: {self.place.resolve().as_uri()}")
         self._thread = threading.Thread(target=self._follow, name="live", daemon=True)
         self._thread.start()
         return self

@@ -28,7 +28,7 @@ from laurel.envs.vector import VectorEnv
 from laurel.errors import TrainingError
 from laurel.llm.encoder import PACKAGED
 from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, learn_from_pairs
-from laurel.params.language_actor import BETAS, LanguageActorParams
+from laurel.params.language_actor import BETAS, RATES, LanguageActorParams
 
 FIGURES = ("proposals", "unread", "tokens", "alone", "alike", "examples", "loss", "critic_error")
 """What is kept of each round."""
@@ -184,7 +184,7 @@ class LanguageModelLearner(Learner):
     def _tuning(self) -> Tuning:
         params = self.params
         return Tuning(
-            learning_rate=params.learning_rate,
+            learning_rate=RATES[params.loss] if params.learning_rate is None else params.learning_rate,
             batch_size=params.batch_size,
             epochs=params.n_epochs,
             beta=BETAS[params.loss] if params.beta is None else params.beta,

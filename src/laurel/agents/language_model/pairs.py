@@ -108,7 +108,7 @@ def pairs_of(
     """Return pairs of each group whose scores differ by more than the margin; what has none is counted."""
     found = []
     for group in groups:
-        order = sorted(range(len(group.answers)), key=lambda i: -group.scores[i])
+        order = sorted(range(len(group.answers)), key=lambda i: (-group.scores[i], len(group.answers[i])))
         places = [(order[0], order[-1])]
         if pairing == "all":
             places = [(better, worse) for place, better in enumerate(order) for worse in order[place + 1 :]]
