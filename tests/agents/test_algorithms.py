@@ -33,12 +33,12 @@ from laurel.params.algorithms import (
     TabularParams,
 )
 from laurel.params.kinds import ALGORITHMS
-from laurel.params.training import ShapingParams
+from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.training.arms import task_of, train_arms
 from laurel.training.loop import Task, train
-from tiny_project import Project, changed
+from tiny_project import Project
 
 torch.set_num_threads(1)
 
@@ -164,13 +164,16 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
 @pytest.mark.usefixtures("own_process")
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS.builtin() if name not in ("grpo", "rloo")])
 def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algorithm: str, tmp_path: Path) -> None:
-    params = changed(
-        rewarded.params,
-        agent={"algorithm": algorithm, "steps": 512, "dqn": DQNParams(learning_starts=100, hidden=(8,))},
-    )
+    small = {
+        "dqn": {"learning_starts": 100, "hidden": (8,)},
+        "language_model": {"n_envs": 64, "critic": "table", "proposals": 4, "imitation_examples": 100},
+    }
+    agent = {**rewarded.params.agent.model_dump(), "algorithm": algorithm, "steps": 512}
+    agent |= {algorithm: small[algorithm]} if algorithm in small else {}
+    params = rewarded.params.model_copy(update={"agent": AgentParams.model_validate(agent)})
     arms, context = params.resolved_arms, RewardContext.of(params)
     task = task_of(params.seed, params.env, arms["preference"], 0)
-    assert task.settings is getattr(params.agent, algorithm)
+    assert task.settings is params.agent.section_of(algorithm)
     place, other, alone = (tmp_path / name for name in ("seed-0", "seed-1", "alone"))
     inputs = rewarded.inputs("train-agents")
     together = [(arms["preference"], 0, place), (arms["extrinsic"], 1, other)]

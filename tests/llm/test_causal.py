@@ -65,10 +65,12 @@ def test_drawn_answers_have_the_probabilities_that_the_model_gives_them(local: L
 
 def test_a_grammar_allows_nothing_else(local: LocalModel) -> None:
     grammar = Grammar()
-    for text in (GOOD, "left"):
-        grammar.end(grammar.add(tokens_of(local, text)), local.stops)
+    answers = [tokens_of(local, text) for text in (GOOD, "left")]
+    for tokens in answers:
+        grammar.end(grammar.add(tokens), local.stops)
     asked = [tokens_of(local, prompts(local)[0])] * 64
-    drawn = sample(local, asked, np.random.default_rng(0), max_tokens=12, grammar=grammar)
+    longest = max(map(len, answers)) + 1
+    drawn = sample(local, asked, np.random.default_rng(0), max_tokens=longest, grammar=grammar)
     assert all(drawn.ended)
     assert {local.tokenizer.decode(tokens) for tokens in drawn.tokens} == {GOOD, "left"}
     chances = {tuple(tokens): np.exp(log) for tokens, log in zip(drawn.tokens, drawn.log_prob, strict=True)}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from laurel.errors import AnnotationError
 from laurel.extras import need
 from laurel.llm.local_model import LocalModel, load_model
-from laurel.llm.local_tuning import as_anywhere
 from laurel.params.judges import HuggingFaceParams
 
 if TYPE_CHECKING:
@@ -87,6 +86,8 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 def save_causal(local: LocalModel, folder: Path) -> None:
     """Write what was trained: an adapter as peft loads it, or the whole model with its tokenizer."""
     if is_adapted(local):
+        from laurel.llm.local_tuning import as_anywhere  # imports torch
+
         local.model.save_pretrained(folder, save_embedding_layers=False)
         as_anywhere(folder / "adapter_config.json", local.identity.model)
     else:

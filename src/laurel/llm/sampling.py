@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from transformers import DynamicCache
 
 from laurel.envs.base import FloatArray
 from laurel.llm.local_model import LocalModel
+
+if TYPE_CHECKING:
+    import torch
 
 BATCH_TOKENS = 2**16
 """Tokens, prompts and answers together, of a batch."""
@@ -78,6 +79,8 @@ class Grammar:
         Raises:
             ValueError: none may follow one of them.
         """
+        import torch
+
         if not all(self.edges):
             raise ValueError("a state of the grammar has neither a next token nor an end")
         found = torch.zeros(len(self.edges), size, dtype=torch.bool)
@@ -134,6 +137,9 @@ def _batch(
     temperature: float,
     grammar: Grammar | None,
 ) -> Sampled:
+    import torch
+    from transformers import DynamicCache
+
     distinct = list(dict.fromkeys(prompts))
     place = {prompt: number for number, prompt in enumerate(distinct)}
     whose = torch.tensor([place[prompt] for prompt in prompts], device=local.device)
@@ -186,6 +192,8 @@ def _batch(
 
 def _draw(logs: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     """Draw a token (N,) by log-probabilities (N, V); one of probability 0 is never drawn."""
+    import torch
+
     cumulated = logs.double().exp().cumsum(dim=-1)
     levels = torch.from_numpy(rng.random((len(logs), 1))).to(logs.device) * cumulated[:, -1:]
     return (cumulated <= levels).sum(dim=-1).clamp(max=logs.shape[-1] - 1)
@@ -195,6 +203,8 @@ def log_probs(
     local: LocalModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], temperature: float = 1.0
 ) -> FloatArray:
     """Return the log-probabilities (N,) of answers, given as tokens with the one that ends them, without a grammar."""
+    import torch
+
     found = np.zeros(len(prompts), dtype=np.float32)
     longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
     rows = max(1, BATCH_TOKENS // 4 // longest)

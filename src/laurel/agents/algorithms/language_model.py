@@ -25,20 +25,12 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
     learner_class = "laurel.agents.language_model.learner:LanguageModelLearner"
 
     def check(self, adapter: EnvAdapter) -> None:
-        from laurel.agents.language_model.policy import chain_settings, make_chain, move_names
+        from laurel.agents.language_model.chain import chain_settings, make_chain
         from laurel.llm.local_model import check_installed
         from laurel.params.judges import HuggingFaceParams
 
         settings = self.settings
-        discrete_actions(adapter.action_space, settings.algorithm)
-        if settings.answer == "action" and adapter.max_moves > 1:
-            raise EnvError(
-                f"agent.language_model.answer is action, but an action of {adapter.env_id} is a list of moves. Set it "
-                "to moves, code or json."
-            )
-        blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-        assert View(adapter, blank).text  # raises where there are no words
-        make_chain(chain_settings(settings), move_names(adapter), adapter.max_moves)
+        make_chain(chain_settings(settings), self._move_names(adapter), adapter.max_moves)
         for package in ("peft", "trl"):
             need(package)
         if settings.model != TINY:
@@ -47,7 +39,24 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.language_model.policy import make_policy
 
-        return make_policy(self.settings, adapter)
+        return make_policy(self.settings, adapter, self._move_names(adapter))
+
+    def _move_names(self, adapter: EnvAdapter) -> tuple[str, ...]:
+        """Return what the moves of a list, or the actions where an action is one move, are called.
+
+        Raises:
+            EnvError: the environment has other actions, or no words.
+        """
+        settings = self.settings
+        n_actions = discrete_actions(adapter.action_space, settings.algorithm)
+        if settings.answer == "action" and adapter.max_moves > 1:
+            raise EnvError(
+                f"agent.language_model.answer is action, but an action of {adapter.env_id} is a list of moves. Set it "
+                "to moves, code or json."
+            )
+        blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+        assert View(adapter, blank).text  # raises where there are no words
+        return adapter.action_names if adapter.max_moves > 1 else tuple(map(adapter.action_name, range(n_actions)))
 
 
 ALGORITHM = LanguageModelAlgorithm

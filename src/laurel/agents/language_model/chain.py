@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from numpy.random import Generator
 
 from laurel.agents.language_model.answers import Converter, Moves
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.prompt import Form, Prompt, parse_prompt, quote
+from laurel.feedback.prompt import Form, Prompt, load_prompt, parse_prompt, quote
 from laurel.llm.causal import tokens_of, written_prompt
 from laurel.llm.local_model import LocalModel
 from laurel.llm.sampling import Grammar, sample
+from laurel.params.language_actor import LanguageActorParams
 
 MOVES = Form("moves", slots=("state",), optional=("options", "answer_form", "strategy"), choices=(), schema="{}")
 STRATEGY = Form("strategy", slots=("state",), optional=("options",), choices=(), schema="{}")
@@ -223,6 +224,35 @@ class StrategyChain:
             one._replace(turns=(Turn(self._asked(local, adapter, state), strategy), *one.turns))
             for state, strategy, one in zip(states, named, after, strict=True)
         ]
+
+
+def chain_settings(settings: LanguageActorParams) -> dict[str, Any]:
+    """Return what `make_chain` makes a chain of, fit for JSON.
+
+    Raises:
+        PromptError: there is no such prompt.
+    """
+    found: dict[str, Any] = {
+        "moves": load_prompt(settings.prompt_name, MOVES).text,
+        "goal": settings.goal,
+        "answer": settings.answer,
+        "constrained": settings.constrained,
+        "max_tokens": settings.max_tokens,
+    }
+    if settings.strategy != "none":
+        name = settings.prompt_name if settings.prompt_name in STRATEGY.packaged else "instruct"
+        found |= {"strategy": load_prompt(name, STRATEGY).text, "strategies": list(settings.strategies)}
+    return found
+
+
+def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) -> Chain:
+    """Make the chain that settings describe."""
+    goal, limit = settings["goal"], settings["max_tokens"]
+    converter = Converter(settings["answer"], names, longest)
+    moves = MovesChain(Ask(settings["moves"], goal), converter, constrained=settings["constrained"], max_tokens=limit)
+    if "strategy" not in settings:
+        return moves
+    return StrategyChain(Ask(settings["strategy"], goal), settings["strategies"], moves, limit)
 
 
 MOST_PROMPTS = 50_000

@@ -15,12 +15,11 @@ from torch import Tensor
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.algorithm import width_of
 from laurel.agents.language_model.answers import Converter
-from laurel.agents.language_model.chain import MOVES, STRATEGY, Ask, Chain, MovesChain, Proposal, StrategyChain
+from laurel.agents.language_model.chain import Chain, Proposal, chain_settings, make_chain
 from laurel.agents.learner import PolicyNetwork
 from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.sequences import Sequences
 from laurel.errors import DataError, EnvError
-from laurel.feedback.prompt import load_prompt
 from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of, with_lora
 from laurel.llm.local_model import LocalModel
 from laurel.llm.tiny_model import RECURS, write_tiny_model
@@ -161,14 +160,13 @@ def actions_of(proposals: Sequence[Proposal], lists: Sequences, rng: np.random.G
     return action
 
 
-def make_policy(settings: LanguageActorParams, adapter: EnvAdapter) -> LanguageModelPolicy:
-    """Make the untrained policy of an environment; torch's own generator draws new weights.
+def make_policy(settings: LanguageActorParams, adapter: EnvAdapter, names: Sequence[str]) -> LanguageModelPolicy:
+    """Make the untrained policy of an environment with moves of these names; torch's own generator draws new weights.
 
     Raises:
         RefusedError: the model cannot be loaded.
         PromptError: the prompt cannot be used.
     """
-    names = move_names(adapter)
     chain, revision = chain_settings(settings), None
     words: tuple[str, ...] = ()
     if settings.model == TINY:
@@ -185,42 +183,6 @@ def make_policy(settings: LanguageActorParams, adapter: EnvAdapter) -> LanguageM
         settings.temperature,
         words,
     )
-
-
-def move_names(adapter: EnvAdapter) -> tuple[str, ...]:
-    """Return what the moves of a list, or the actions where an action is one move, are called."""
-    if adapter.max_moves > 1:
-        return adapter.action_names
-    return tuple(adapter.action_name(action) for action in range(int(adapter.action_space.n)))  # type: ignore[attr-defined]
-
-
-def chain_settings(settings: LanguageActorParams) -> dict[str, Any]:
-    """Return what `make_chain` makes a chain of, fit for JSON.
-
-    Raises:
-        PromptError: there is no such prompt.
-    """
-    found: dict[str, Any] = {
-        "moves": load_prompt(settings.prompt_name, MOVES).text,
-        "goal": settings.goal,
-        "answer": settings.answer,
-        "constrained": settings.constrained,
-        "max_tokens": settings.max_tokens,
-    }
-    if settings.strategy != "none":
-        name = settings.prompt_name if settings.prompt_name in STRATEGY.packaged else "instruct"
-        found |= {"strategy": load_prompt(name, STRATEGY).text, "strategies": list(settings.strategies)}
-    return found
-
-
-def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) -> Chain:
-    """Make the chain that settings describe."""
-    goal, limit = settings["goal"], settings["max_tokens"]
-    converter = Converter(settings["answer"], names, longest)
-    moves = MovesChain(Ask(settings["moves"], goal), converter, constrained=settings["constrained"], max_tokens=limit)
-    if "strategy" not in settings:
-        return moves
-    return StrategyChain(Ask(settings["strategy"], goal), settings["strategies"], moves, limit)
 
 
 def words_of(adapter: EnvAdapter, chain: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
