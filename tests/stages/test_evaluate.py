@@ -155,11 +155,12 @@ def test_the_report_opens_from_disk(finished: Project) -> None:
 def test_files_beside_the_report(finished: Project) -> None:
     names = {path.relative_to(finished.path / "reports").as_posix() for path in (finished.path / "reports").rglob("*")}
     assert names == {
-        ".run.json", "run.html", "live.html", "manifest.json", "metrics.json", "results.parquet", "curves.csv", "report.html",
-        "episodes.webp", "figures",
+        ".run.json", "run.html", "live.html", "manifest.json", "metrics.json", "results.parquet", "curves.csv",
+        "report.html", "episodes.webp", "figures",
         "arms", "arms/extrinsic.webp", "arms/preference.webp", "arms/random_policy.webp",
         *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg")),
     }  # fmt: skip
+    assert "url=report.html" in (finished.path / "reports/live.html").read_text(), "it leads on to the report"
     assert read_json(finished.path / "reports/manifest.json")["counts"] == {"arms": 3, "agents": 6, "episodes": 24}
 
 

@@ -89,13 +89,14 @@ def _nothing_to_learn(
         for status, words in (("tie", "ties"), ("abstain", "abstained"), ("incomplete", "answered in part"))
         if statuses[status] or status != "incomplete"
     )
-    why = f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
+    cause, why = "", f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
     if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
-        why = (
+        cause = (
             f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): the "
-            f"order decides, not the texts. Try {advice.asking}."
+            "order decides, not the texts. "
         )
-    return [f"None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
+        why = f"Try {advice.asking}."
+    return [f"{cause}None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
 
 
 def _why(out: Output) -> str:
