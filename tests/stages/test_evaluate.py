@@ -135,7 +135,7 @@ def test_the_report_opens_from_disk(finished: Project) -> None:
     assert not re.search(r"@import|url\((?!#)", text)
     assert page.tags.count("script") == 1, "the page's own"
     assert not {"link", "iframe"} & set(page.tags)
-    assert page.tags.count("svg") == len(FIGURES)
+    assert page.tags.count("svg") == len(FIGURES) + 2, "curves of return and success over a logarithmic axis, too"
     assert page.tags.count("img") == 1 + 3, "before and after, and every arm"
     said = " ".join(page.words)
     for words in (
