@@ -47,8 +47,9 @@ def _other_packages(examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # a run in the repository has rewards of its own
     policies = [{"kind": "cautious", "options": {"stop": 12}}, {"kind": "random"}, {"kind": "reader"}]
     content = {
         "env": {"id": "Blackjack-v1"},
