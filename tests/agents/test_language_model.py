@@ -205,3 +205,9 @@ def test_a_killed_training_ends_with_the_same_model(adapter: EnvAdapter, tmp_pat
     view = View(adapter, np.zeros((3, 1), dtype=np.int32))
     acted = policy.as_actor(greedy=True).act(view, np.random.default_rng(0))
     assert len(set(acted.action.tolist())) == 1
+
+
+def test_the_last_answer_of_several_groups_is_not_alone() -> None:
+    answers = [Scored((Turn("often", str(i)),), float(i)) for i in range(5)] + [Scored((Turn("once", "x"),), 0.0)]
+    groups, skipped = pairs.grouped(answers, 4, np.random.default_rng(0))
+    assert ([len(group.answers) for group in groups], skipped.alone, skipped.of) == ([4], 1, 6)

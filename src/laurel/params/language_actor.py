@@ -78,7 +78,7 @@ class LanguageActorParams(AlgorithmParams):
     max_unread: Probability = 0.9
     """Share of a round's answers that cannot be read, above which training stops."""
     max_alone: Probability = 0.9
-    """Share of a round's states with fewer than two proposals, above which training stops."""
+    """Share of a round's proposals for states that were met once, above which training stops."""
     loss: Literal["dpo", "kto", "simpo", "grpo", "rloo"] = "simpo"
     """What is learned from proposals, by TRL's trainers: from pairs, or from groups (grpo, rloo)."""
     learning_rate: Positive | None = None

@@ -179,8 +179,8 @@ def serve(
     torch.set_num_threads(1)  # the same sums in the same order, and agents train beside it
     mailbox, adapter = Mailbox(path), context.adapter
     budget = Budget(context.annotate.budget)
-    if spent := mailbox.fact(SPENT):
-        budget.spent = Spending(**json.loads(spent))
+    if noted := mailbox.fact(SPENT):
+        budget.spent = Spending(**json.loads(noted))
     before: Usage = json.loads(mailbox.fact(USAGE) or "{}")
     desks: dict[str, Desk] = {}
     for one in offices:
@@ -188,12 +188,21 @@ def serve(
         params = context.annotate.of_judge(one.judge)
         desks[one.name] = make_desk(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
     who = {name: {"judge": desk.name, "simulated": desk.simulated} for name, desk in desks.items()}
+
+    def spent() -> None:
+        """Note what this process and those before it have used."""
+        used = before
+        for desk in desks.values():
+            used = added(used, desk.usage)
+        mailbox.note(SPENT, json.dumps(asdict(budget.spent)))
+        mailbox.note(USAGE, json.dumps(used))
+
     mailbox.note(READY, json.dumps(who))
     most = max(desk.at_once for desk in desks.values())
     pause, told = 0.0, ""
     while True:
         try:
-            idle = not _answer(mailbox, desks, most)
+            idle = not _answer(mailbox, desks, most, spent)
             pause = 0.0
         except (BudgetError, UnreadableError):
             raise
@@ -203,22 +212,20 @@ def serve(
                 told = str(error)
                 tell(f"The judge beside the agents could not answer, and tries again. {told}")
         if not idle:
-            mailbox.note(SPENT, json.dumps(asdict(budget.spent)))
-            used = before
-            for desk in desks.values():
-                used = added(used, desk.usage)
-            mailbox.note(USAGE, json.dumps(used))
+            spent()  # what failed has its price, too
         time.sleep(pause or (IDLE_SECONDS if idle else 0.0))
 
 
-def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int) -> int:
-    """Answer the newest questions; return how many there were."""
+def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int, spent: Callable[[], None]) -> int:
+    """Answer the newest questions, and note before each desk's answers what they took; return how many there were."""
     from laurel.llm.budget import BudgetError
 
     found = mailbox.open(most)
     for name, desk in desks.items():
         mine = [question for question in found if question.desk == name]
-        for question, verdict in zip(mine, desk.answers([one.item for one in mine]), strict=True):
+        verdicts = desk.answers([one.item for one in mine])
+        spent()  # a judge that is killed here has paid for answers that its store holds; none is unaccounted for
+        for question, verdict in zip(mine, verdicts, strict=True):
             if verdict.status == "unasked":
                 raise BudgetError("Its budget is spent (annotate.budget).")
             if verdict.status in FAILURES and verdict.status != "parse_failed":

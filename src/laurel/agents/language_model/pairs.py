@@ -96,7 +96,7 @@ def grouped(proposals: Iterable[Scored], size: int, rng: np.random.Generator) ->
         for start in range(0, len(order), size):
             some = [answers[i] for i in order[start : start + size]]
             if len(some) < 2:
-                skipped.alone += 1
+                skipped.alone += len(answers) == 1  # the last of several groups may be one answer, too
             else:
                 groups.append(Group(prompt, tuple(answer for answer, _ in some), tuple(score for _, score in some)))
     return groups, skipped
