@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from laurel.data.captions import read_segments, read_vocabulary
-from laurel.data.directory import Output, output_directory, write_json
+from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile, Task
+from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.parquet import write_table
 from laurel.envs import adapter_for
@@ -31,7 +32,7 @@ from laurel.params.grid import Cell, load_grid
 from laurel.progress import progress
 from laurel.seeding import derive_seed
 from laurel.stages.estimate_annotate import NOTHING
-from laurel.tracking.runs import Tracker
+from laurel.tracking.tracker import Tracker
 
 STAGE = "annotate-compare"
 

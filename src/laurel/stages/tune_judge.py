@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from laurel.data.captions import read_segments
-from laurel.data.directory import Output, output_directory, write_json
+from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile
+from laurel.data.json_file import write_json
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
@@ -31,7 +32,7 @@ from laurel.params import EnvParams, Params
 from laurel.params.judges import HuggingFaceParams
 from laurel.progress import progress
 from laurel.seeding import derive_seed
-from laurel.tracking.runs import Tracker, flatten
+from laurel.tracking.tracker import Tracker, flatten
 
 STAGE = "tune-judge"
 CARD = "README.md"
