@@ -140,6 +140,8 @@ class EnvAdapter:
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
     keep of it, a number a step."""
+    agents_in_lockstep: ClassVar[int] = 8
+    """Agents that a process trains at once, at most: more gain little, and end no sooner than the last of them."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
     texts: ClassVar[bool] = False

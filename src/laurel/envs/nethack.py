@@ -35,6 +35,8 @@ _GOALS = {
     "oracle_sober": "Find the Oracle and stand beside it with a clear mind.",
 }
 _STEERING: Mapping[str, str] = {
+    "default": "Get as far in the game as possible: grow strong, survive, explore, and go deeper into the dungeon.",
+    "zero_knowledge": "Do well in the game. Nothing else is known of what matters in it.",
     "combat": "Find and kill monsters. You do not care about gold or going deeper.",
     "gold": "Collect gold. You do not care about monsters or going deeper.",
     "stairs": "Find stairs and go down. You do not care about gold or monsters.",
@@ -56,6 +58,7 @@ class NetHackAdapter(EnvAdapter):
     anti_goal = "You are hurt, get hungry, do something in vain, or die."
     goals = _STEERING
     success_words = ("the task is done",)
+    agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
     _task = "score"
     _status_in_words = False
     _crop = 9

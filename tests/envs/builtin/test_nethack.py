@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
 from laurel.envs.builtin.nethack_glyphs import dark
 from laurel.errors import EnvError
-from laurel.params import EnvParams
+from laurel.params import EnvParams, load_params
 
 tasks = pytest.importorskip("nle.env.tasks")
 ID = "laurel/NetHack-v0"
@@ -141,3 +142,24 @@ def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError) as caught:
         Games(1, **options)
     assert sentence in str(caught.value)
+
+
+def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
+    def openings(seed: int, games: int | None) -> set[bytes]:
+        env = gym.make_vec(ID, num_envs=6, vectorization_mode="vector_entry_point", games=games)
+        rows = env.reset(seed=seed)[0]
+        env.close()
+        return {row.tobytes() for row in rows}
+
+    assert openings(0, 1) == openings(5, 1)
+    assert len(openings(0, 1)) == 1
+    assert len(openings(0, 2) | openings(5, 2)) == 2
+    assert len(openings(0, None)) == 6
+
+
+def test_motifs_params_name_goals_that_there_are() -> None:
+    params = load_params(Path("examples/motif.yaml"))
+    adapter = adapter_for(params.env)
+    assert params.annotate.language_model.goal in adapter.goals
+    assert {"default", "zero_knowledge", "combat", "gold", "stairs"} == set(adapter.goals)
+    assert (params.shaping.quantile, params.shaping.beta, params.shaping.intrinsic) == (0.5, 3.0, 0.1)
