@@ -303,6 +303,12 @@ class EnvAdapter:
         """Return which finished episodes (N,) solved the task; None where success has no meaning."""
         return None
 
+    def progression(self, transitions: Transitions) -> FloatArray | None:
+        """Return how far steps have come by the rule of BALROG (Paglieri et al. 2024, arXiv 2411.13543), (N,) from 0 to
+        1: an episode has come as far as the furthest of its steps. None where that benchmark has no such environment.
+        """
+        return None
+
     def oracle(self, caption: str) -> float | None:
         """Return hand-written progress for a caption, the reward of the arm oracle; None where there is none."""
         return None

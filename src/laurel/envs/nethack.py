@@ -16,6 +16,7 @@ from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray,
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
+from laurel.envs.nethack_progression import progression
 
 WORDS = 64
 """Places that pairs of letters of a message are counted in, for networks."""
@@ -127,6 +128,10 @@ class NetHackAdapter(EnvAdapter):
         said = message_of(row)
         lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
+
+    def progression(self, transitions: Transitions) -> FloatArray:
+        status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
+        return progression(status[:, game.DEPTH], status[:, game.EXPERIENCE])
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         return terminated & (returns > 0.5) if self._task in REACHED else None
