@@ -24,7 +24,8 @@ from laurel.components.plan import plan
 from laurel.components.step import step, unpacked, written
 from laurel.components.train_agents import train_agents
 from laurel.components.train_reward import train_reward
-from laurel.data.directory import digest_directory, output_directory, read_manifest
+from laurel.data.directory import output_directory
+from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
 from laurel.params import parse_params
 
