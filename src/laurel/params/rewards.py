@@ -121,8 +121,8 @@ class OnlineParams(RewardParams):
     queue: Count = 1000
     """Questions that wait for an answer at most; the oldest are dropped, and may be asked again."""
     captions: Count = 100_000
-    """Different captions that are kept at most, 2 KB each; where an agent meets more, such as NetHack's messages with the
-    status in words, later ones are paid nothing and not asked about, and the report says so."""
+    """Different captions that are kept at most, 2 KB each. Those that are met beyond are paid nothing and not asked
+    about, and the report says so."""
     prompt: str | None = None
     """Of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null: yes_no,
     or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
