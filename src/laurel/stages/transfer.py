@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from laurel import __version__
+from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
@@ -147,6 +148,7 @@ def transfer(
         "seeds": {source.name: len(source.params.agent.seeds) for source in sources},
         "agents": agents,
         "rewards": rewards,
+        "same_weights": _same_weights(sources),
         "controls": controls,
     }
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +168,11 @@ def page(found: Mapping[str, Any]) -> str:
     arms = ", ".join(dict.fromkeys(found["arms"].values()))
     trained = all(name in of_origin for of_origin in found["rewards"].values() for name in names)
     whole = "" if trained else "; nothing was trained for the other cells (--agents-only)"
+    alike = [
+        f"The rewards of {', '.join(some)} have the same weights, since their captions and labels are the same: agents "
+        "that are paid them in one environment do not differ."
+        for some in found["same_weights"]
+    ]
     seeds = ", ".join(str(n) for n in dict.fromkeys(found["seeds"].values()))
     parts = [
         "# Transfer between environments",
@@ -174,6 +181,7 @@ def page(found: Mapping[str, Any]) -> str:
         "notion of success, with 95% intervals over seeds, and how many seeds solved the task.",
         "## Rewards: new agents, trained on another environment's reward",
         markdown(["reward made in", *names], rows(found["rewards"])),
+        *alike,
         f"The diagonal is the run itself{whole}. For comparison, other arms of the runs:",
         markdown(["arm", *names], rows(found["controls"])),
         "## Agents: played elsewhere without further training",
@@ -208,6 +216,16 @@ def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     metrics = checked(read_json(folder / REPORTS / "metrics.json"), folder / REPORTS / "metrics.json")
     found: dict[str, Any] = metrics["arms"][TRANSFERRED]
     return found
+
+
+def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
+    """Group runs whose rewards have the same weights: where captions and labels are the same, rewards are, too."""
+    alike: dict[str, list[str]] = {}
+    for source in sources:
+        (name,) = source.arm.reward
+        weights = {file.name: digest_file(file) for file in (source.reward / name).glob("*.safetensors")}
+        alike.setdefault(digest_json(weights) if weights else source.name, []).append(source.name)
+    return [names for names in alike.values() if len(names) > 1]
 
 
 def _arm(own: ArmParams) -> dict[str, Any]:
