@@ -74,7 +74,7 @@ def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, s
     Args:
         branches: of the training of agents, which the pipeline's first step lists.
         region: of Vertex AI; None for a cluster, which has no price.
-        sweep: what is tried instead of training all arms.
+        sweep: the candidates that are tried instead of training all arms.
     """
     steps = list(tasks(spec))
     counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]

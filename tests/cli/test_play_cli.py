@@ -116,7 +116,7 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
         (["random_policy", "3"], r"random_policy has no trained agents, so leave out the seed \(3\)"),
         (["data"], r"data/config\.json: no such file"),
         (["--reward", "nowhere"], r"nowhere: no such directory"),
-        (["-o", "x.mp4"], r"x\.mp4: ends in none of \.gif, \.webp"),
+        (["-o", "x.mp4"], r"x\.mp4: must end in one of \.gif, \.webp"),
         (["-o", "nowhere/x.gif"], r"there is no directory nowhere"),
         (["-o", "x.gif", "--as", "terminal"], r"needs --as gif"),
         (["--params", "nowhere.yaml"], r"nowhere\.yaml"),

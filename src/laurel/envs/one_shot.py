@@ -60,10 +60,10 @@ class UltimatumAdapter(OneShotAdapter):
 
     def describe(self, event: int) -> str:
         pot, share, accepted = _offer(event)
-        said = f"The pot is {_dollars(pot)}, and your share would be {_dollars(share)} ({100 * share / pot:.0f}%)."
+        offer = f"The pot is {_dollars(pot)}, and your share would be {_dollars(share)} ({100 * share / pot:.0f}%)."
         if accepted:
-            return f"{said} You accept: you get {_dollars(share)}, the proposer gets {_dollars(pot - share)}."
-        return f"{said} You refuse: both of you get nothing."
+            return f"{offer} You accept: you get {_dollars(share)}, the proposer gets {_dollars(pot - share)}."
+        return f"{offer} You refuse: both of you get nothing."
 
     def describe_observation(self, observation: Any) -> str:
         pot = POTS[int(observation[0])]

@@ -28,7 +28,7 @@ bound: hand-written progress, for reference."""
 RANDOM = "random"
 """The actor of an arm that acts at random and is not trained."""
 ACTOR_ROLES: dict[str, Role] = {RANDOM: "control", "llm_policy": "baseline", "planner": "baseline"}
-"""Roles of arms by their actors; those of others are bounds, unless they say otherwise."""
+"""Roles of arms by their actors; arms of other actors are bounds, unless they say otherwise."""
 
 
 class ArmParams(Section):

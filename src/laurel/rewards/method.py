@@ -75,7 +75,7 @@ class Inputs:
     reward: Path
     """Where all rewards of the run are, each in a folder of its name."""
     trajectories: Path | None = None
-    """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
+    """None where a `per_seed` reward is made for a seed that train-reward did not have, as the seeds of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
     judge: Path | None = None
@@ -102,7 +102,7 @@ class RewardContext:
 
     @classmethod
     def of(cls, params: Params) -> RewardContext:
-        """Return those of a whole run."""
+        """Return the sections of a whole run."""
         return cls(params.env, params.caption, params.annotate, params.rewards)
 
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
@@ -129,7 +129,7 @@ class PayTable:
     texts: Sequence[str]
     rewards: FloatArray
     spreads: FloatArray
-    """Uncertainty of each (standard deviation); 0 where it is not known."""
+    """Uncertainty of each (standard deviation); 0 where it is unknown."""
     counts: IntArray
     """How often collection met each text."""
     threshold: float
@@ -244,7 +244,7 @@ class Method(Generic[Own]):
 
         Args:
             name: of the reward.
-            judge: the mailbox of the judge beside the agents; None where there is none.
+            judge: the mailbox of the judge beside the agents; None without one.
 
         Raises:
             DataError: it takes a judge.
@@ -252,7 +252,7 @@ class Method(Generic[Own]):
         raise NotImplementedError
 
     def office(self, params: RewardContext, seed: int) -> Office | None:
-        """Return what is asked of whom while an agent with this seed is trained; None where nothing is."""
+        """Return the judge that an agent with this seed asks while it is trained, and its question; None if it asks none."""
         return None
 
     def program(self, place: Path) -> Program | None:

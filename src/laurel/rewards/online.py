@@ -427,7 +427,7 @@ def _artefact(agents: Path, arm: str, seed: int, name: str) -> Path:
 
 
 def _ordered(one: str, other: str) -> Item:
-    """Return two texts in an order that is random, but the same whoever asks."""
+    """Return two texts in a random order that is the same for every agent."""
     first, second = sorted((one, other))
     return (second, first) if derive_seed(0, first, second) % 2 else (first, second)
 

@@ -150,7 +150,7 @@ def read_made(place: Path) -> Made:
 
 
 def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-    """Return what an artefact pays; errors as of `read_made`."""
+    """Return what an artefact pays; errors as in `read_made`."""
     made = read_made(place)
     if isinstance(made, RewardModel):
         return learned(made, adapter, quantile)
@@ -181,7 +181,7 @@ def read_labels(place: Path) -> list[dict[str, Any]]:
 
 
 def read_rows(place: Path) -> list[dict[str, Any]]:
-    """Read how labels grew; errors as of `read_labels`."""
+    """Read how labels grew; errors as in `read_labels`."""
     rows: list[dict[str, Any]] = read_table(place / ANNOTATION, ANNOTATION_SCHEMA, STAGE).to_pylist()
     return rows
 

@@ -87,7 +87,7 @@ class StoredRewards:
         return method_of(settings).load(place, adapter, quantile)
 
     def place(self, name: str, seed: int) -> Path:
-        """Return the folder of a reward's artefact, for an agent's seed; errors as of `load`."""
+        """Return the folder of a reward's artefact, for an agent's seed; errors as in `load`."""
         seeds = self.seeds.get(name, ())
         if seeds is not None and seed not in seeds:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
@@ -118,7 +118,7 @@ class StoredRewards:
         return set_of(self.path / name, self.set_of_seed(name, seed))
 
     def programs(self) -> dict[str, Program]:
-        """Return the rewards that are code, by name; errors as of `load`."""
+        """Return the rewards that are code, by name; errors as in `load`."""
         found = {name: method_of(own).program(self.path / name) for name, own in self.settings.items()}
         return {name: program for name, program in found.items() if program is not None}
 

@@ -84,7 +84,7 @@ def run(
         reward: output of the train-reward stage.
         agents: output of the train-agents stage.
         output: directory to write metrics.json, results.parquet, report.html, figures/ and more into.
-        responses: as of `laurel.stages.annotate.run`, for actors that ask a language model.
+        responses: as in `laurel.stages.annotate.run`, for actors that ask a language model.
 
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.

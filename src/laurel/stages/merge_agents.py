@@ -23,7 +23,7 @@ MAX_BRANCHES = 100
 
 @dataclass(frozen=True)
 class Branch:
-    """An arm and some of the seeds: what is trained in one place."""
+    """An arm and some of the seeds, trained in one place."""
 
     arm: str
     seeds: tuple[int, ...]

@@ -67,8 +67,8 @@ def run(
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
-        responses: as of `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
-        live: makes the page of learning curves while agents train; None: there is none.
+        responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
+        live: makes the page of learning curves while agents train; None: no page.
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
@@ -148,7 +148,7 @@ def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) ->
 def groups(agents: Agents) -> list[Agents]:
     """Divide agents among the processes that the machine has room for; each trains its group in lockstep.
 
-    Those of a group have the same algorithm and settings.
+    Agents of a group have the same algorithm and settings.
     """
     from laurel.pool import usable_cpus
 
@@ -202,7 +202,7 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
-            "training was stopped and resumed may differ from those that were trained at one go."
+            "training was stopped and resumed may differ from agents that were trained without a stop."
         )
     return notes
 
@@ -286,7 +286,7 @@ def _notes_on_idleness(places: Agents) -> list[str]:
         if all(column.null_count == len(column) for column in columns):
             idle.setdefault(arm.agent.section, []).append(f"{arm.name} seed {seed}")
     return [
-        f"There was never enough to learn from for {', '.join(names)}: their weights are those of before. Raise "
+        f"{', '.join(names)} never had enough to learn from: their weights are the initial ones. Raise "
         f"agent.steps, or lower n_envs or learning_starts of agent.{section}."
         for section, names in idle.items()
     ]

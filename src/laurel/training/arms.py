@@ -1,4 +1,4 @@
-"""From an arm to what is trained: its task, and the reward that it is paid."""
+"""From an arm to a training task and its reward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from laurel.training.loop import Assignment, Task, total_steps, train_together
 
 
 def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: AnnotateParams | None = None) -> Task:
-    """Return what is trained for an arm with a seed; hints ask chat models of `annotate`."""
+    """Return the training task of an arm with a seed; hints ask chat models of `annotate`."""
     return Task(
         arm=arm.name,
         seed=seed,
@@ -53,7 +53,7 @@ def train_arms(
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)  # runs share the cores already, and sums keep their order
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it once
     adapter = context.adapter
     rewards = [reward_of(arm, seed, context, adapter, inputs) for arm, seed, _ in agents]
     first, *_ = agents[0]
@@ -72,7 +72,7 @@ def train_arms(
 
 
 def offices(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> list[Office]:
-    """Return what the agents will ask of whom while they are trained."""
+    """Return the judges that the agents will ask while they are trained, with their questions."""
     found = []
     for arm, seed, _ in agents:
         for name in arm.reward:

@@ -19,7 +19,7 @@ from laurel.rewards.method import RewardContext
 
 
 def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter) -> None:
-    """Refuse agents that training would refuse; where no arm is trained, there are none.
+    """Refuse agents that training would refuse; untrained arms have no such agents.
 
     Raises:
         ParamsError: no arm can be trained or evaluated, or what Stable-Baselines3 is to do cannot be.
