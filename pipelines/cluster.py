@@ -211,18 +211,18 @@ class Cluster:
                 warnings.simplefilter("ignore")
                 yield
         except kfp_server_api.ApiException as error:
-            message = _message(error)
+            reason = _message(error)
             match error.status:
                 case 401 | 403:
                     raise ClusterError(
-                        f"{self.host} refuses you: {message} Set {TOKEN}, or check --namespace."
+                        f"{self.host} refuses you: {reason} Set {TOKEN}, or check --namespace."
                     ) from None
                 case 404:
-                    raise ClusterError(f"{self.host} finds no such run: {message}") from None
+                    raise ClusterError(f"{self.host} finds no such run: {reason}") from None
                 case int(status) if status >= 500 or (looking and status in (408, 429)):
-                    raise UnreachableError(f"{self.host} answers {status}: {message}") from None
+                    raise UnreachableError(f"{self.host} answers {status}: {reason}") from None
                 case status:
-                    raise ClusterError(f"{self.host} answers {status}: {message}") from None
+                    raise ClusterError(f"{self.host} answers {status}: {reason}") from None
         except (urllib3.exceptions.HTTPError, TimeoutError) as error:
             raise UnreachableError(self._unreachable(type(error).__name__)) from None
 

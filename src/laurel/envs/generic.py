@@ -98,7 +98,7 @@ def _sentence(text: str) -> str:
 
 
 def _parts(packed: PackedSpace, names: tuple[str, str], most: int) -> list[_Part]:
-    """List the parts of a space that a caption names; `names` are of the whole space, alone or as one of many numbers."""
+    """List the parts of a space that a caption names; `names` are of the whole space, as one number or many."""
     parts: list[_Part] = []
     start = 0
     for leaf in packed.leaves:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -13,14 +14,14 @@ from laurel.envs.builtin.matrix_game import CONCEPTS, GAMES, MatrixGame, is_righ
 from laurel.envs.builtin.ultimatum import ACCEPT, OBJECTIVES, POTS, TENTHS, Ultimatum, wants
 
 
-class OneShotAdapter(EnvAdapter):
+class OneShotAdapter(EnvAdapter, ABC):
     """An event is an outcome; the environment pays 1 for a right one."""
 
     anti_goal = "The outcome is not what the user wants."
 
+    @abstractmethod
     def is_right(self, event: int) -> bool:
         """Whether an outcome is what the user wants."""
-        raise NotImplementedError
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns > 0

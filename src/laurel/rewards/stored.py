@@ -208,7 +208,7 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     stored = StoredRewards.read(inputs.reward)
 
     def load(name: str) -> Reward:
-        if name in stored.settings and method_of(stored.settings[name]).learns:
+        if name in stored.settings and isinstance(method_of(stored.settings[name]), LearningMethod):
             return _learned(name, stored.settings[name], arm, seed, context, adapter, inputs)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:

@@ -30,7 +30,7 @@ from laurel.params.rewards import RewardParams, judge_of, method_of
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.progress import progress
 from laurel.rewards.arms import trainers
-from laurel.rewards.method import Inputs, PayTable, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.actor_accounts import asked
 from laurel.stages.films import before_and_after, portraits
@@ -241,7 +241,7 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
         for number, quality in enumerate(sets)
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}
-    if method_of(stored.settings[name]).learns:
+    if isinstance(method_of(stored.settings[name]), LearningMethod):
         place = own_reward(agents / watched.name / f"seed-{seed}", name)
         table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
     else:

@@ -11,7 +11,7 @@ from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
-from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import Assignment, Task, total_steps, train_together
 
@@ -76,6 +76,7 @@ def offices(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> 
     found = []
     for arm, seed, _ in agents:
         for name in arm.reward:
-            office = method_of(context.rewards[name]).office(context, seed)
+            method = method_of(context.rewards[name])
+            office = method.office(context, seed) if isinstance(method, LearningMethod) else None
             found += [office] if office else []
     return list(dict.fromkeys(found))
