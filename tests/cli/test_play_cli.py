@@ -110,7 +110,7 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
     [
         (["prefrence"], r'"prefrence" is neither a directory nor an arm .* Did you mean "preference"\?'),
         (["preference", "7"], r"seed-7: no such agent; name one of seed-0, seed-3, or run"),
-        (["oracle"], r"there are none of oracle in data/agents\. Run laurel train-agents\.$"),
+        (["oracle"], r"data/agents holds no agent of oracle\. Run laurel train-agents\.$"),
         (["--agents", "nowhere"], r"nowhere: holds no agents\. Run laurel train-agents first"),
         (["data/agents/preference/seed-0", "1"], r"is an agent's directory, so leave out the seed \(1\)"),
         (["random_policy", "3"], r"random_policy has no trained agents, so leave out the seed \(3\)"),

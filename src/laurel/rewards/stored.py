@@ -26,7 +26,7 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardContext
+from laurel.rewards.method import QUALITY, Inputs, LearningMethod, PayTable, Program, RewardContext
 
 INDEX = "rewards.json"
 CARD = "reward.json"
