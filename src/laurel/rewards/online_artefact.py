@@ -190,3 +190,11 @@ def read_rows(place: Path) -> list[dict[str, Any]]:
 
 def _table_schema() -> pa.Schema:
     return pa.schema([pa.field("text", pa.string(), nullable=False), pa.field("p", pa.float64(), nullable=False)])
+
+
+def labels_to_replay(agents: Path, arm: str, seed: int, name: str) -> list[dict[str, Any]]:
+    """Read the labels that an agent of another run learned from; errors as in `read_labels`, or it has none."""
+    place = agents / arm / f"seed-{seed}" / "reward" / name
+    if not (place / LABELS).exists():
+        raise DataError(f"{place}: holds no log of labels to replay. Name the agents of a run that has these arms.")
+    return read_labels(place)
