@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from laurel.agents.learner import METRICS
 from laurel.data.directory import output_directory
@@ -14,11 +14,10 @@ from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
-from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, resolve_arms, used
-from laurel.params.rewards import RewardParams
-from laurel.params.training import AgentParams, ShapingParams
+from laurel.params import EnvParams
+from laurel.params.arms import Arm, ArmInfo, arm_infos, used
+from laurel.params.training import AgentParams
+from laurel.params.training_run import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
@@ -44,21 +43,13 @@ MAX_GROUP = 8
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    shaping: ShapingParams,
-    agent: AgentParams,
-    tracking: TrackingParams,
     captions: Path,
     preferences: Path,
     reward: Path,
     output: Path,
     responses: Path | None = None,
     live: Live | None = None,
+    **sections: Unpack[TrainingSections],
 ) -> None:
     """Train the agents of all arms and seeds.
 
@@ -80,9 +71,8 @@ def run(
     from laurel.pool import run_jobs
     from laurel.training.arms import offices, steps_of
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
-    described, context = used(sections), RewardContext(env, caption, annotate, rewards)
+    seed, env, annotate, agent = sections["seed"], sections["env"], sections["annotate"], sections["agent"]
+    described, context = used(sections), RewardContext(env, sections["caption"], annotate, sections["rewards"])
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(described, inputs)
     kept = responses if annotate.keeps_responses else None
@@ -90,9 +80,9 @@ def run(
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
     ):
-        adapter, every = context.adapter, resolve_arms(arms, rewards, shaping, agent)
+        adapter, every = context.adapter, arms_of(sections)
         check_agents(seed, every.values(), context, adapter)
-        skipped = skipped_arms(arms, context, adapter)
+        skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
         out.notes += [*skipped.values(), *_notes_on_sb3(trained)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
@@ -101,7 +91,7 @@ def run(
         modules = ["laurel.training.arms", *preload(every.values())]
         judging = Judging(seed, context, offices(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
-        tracker, note = Tracker({**sections, "tracking": tracking}, "train-agents", inputs, out), out.path / NOTE
+        tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
 
@@ -111,7 +101,8 @@ def run(
                     runs.begin(agents)
 
             whole = sum(steps_of(arm) for arm, _, _ in places)
-            page = live(env.id, arm_infos(arms, rewards), places, whole - total, whole) if live else None
+            infos = arm_infos(sections["arms"], sections["rewards"])
+            page = live(env.id, infos, places, whole - total, whole) if live else None
             if page and tracked:
                 tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with runs or nullcontext(), page or nullcontext():
