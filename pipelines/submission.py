@@ -56,7 +56,7 @@ class Submission:
     branches: int
     """Of the training of agents."""
     sweep: SweepPlan | None
-    """What is tried instead."""
+    """The sweep that runs instead of the training; None without one."""
     arguments: Mapping[str, Any]
     title: str
     labels: Mapping[str, str]

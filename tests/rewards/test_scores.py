@@ -175,7 +175,7 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
         project.change({"arms": {"goals": {"reward": "goals"}}, "rewards": {}})
         project.run("train-reward")
         (note,) = read_manifest(project.output("train-reward"))["notes"]
-        assert note == "The reward goals pays nothing that was collected: no caption reaches a goal."
+        assert note == "The reward goals pays for no collected caption: none of them reaches a goal."
 
 
 def test_an_annotator_of_pairs_alone_is_refused() -> None:

@@ -58,7 +58,7 @@ def adapter_for(env: EnvParams, *, with_action: bool = False) -> EnvAdapter:
 
 
 def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: bool = False) -> EnvAdapter:
-    """Make the adapter of an environment that was made; errors as of `adapter_for`."""
+    """Make the adapter of an environment that was made; errors as in `adapter_for`."""
     adapter_class = _adapter_class(_bare(env.id))
     if adapter_class.generic:
         logger.warning(

@@ -233,7 +233,7 @@ class EnvAdapter:
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
-        """Return the caption of a transition; an empty string where it has none."""
+        """Return the caption of a transition; an empty string if it has none."""
         raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode` and `describe`")
 
     def encode(self, transitions: Transitions) -> IntArray:
@@ -310,5 +310,5 @@ class EnvAdapter:
         return None
 
     def oracle(self, caption: str) -> float | None:
-        """Return hand-written progress for a caption, the reward of the arm oracle; None where there is none."""
+        """Return hand-written progress for a caption, the reward of the arm oracle; None without it."""
         return None

@@ -125,5 +125,5 @@ def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
 
 def in_a_line(error: BaseException) -> str:
     """Return the kind of an exception, and the first line of what it says."""
-    said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

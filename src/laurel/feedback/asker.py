@@ -101,7 +101,7 @@ class Asker(Generic[Item, Value]):
         question: what is asked, and how answers are read.
         votes: answers to each variant of a question.
         price: of the model's tokens; None where it is unknown.
-        gives_up: whether asking ends where none of the first answers can be read.
+        gives_up: whether asking ends if all of the first answers are unreadable.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Asker(Generic[Item, Value]):
 
         Raises:
             RefusedError: the model cannot be asked; all answers that came are kept.
-            UnreadableError: none of the first answers can be read.
+            UnreadableError: all of the first answers are unreadable.
         """
         stream = iter(items)
         try:
@@ -312,7 +312,7 @@ class Asker(Generic[Item, Value]):
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
 
     def _report(self, reason: str) -> None:
-        """Report a failure when it first happens, since a run may take hours; those that differ in numbers are one."""
+        """Report a failure when it first happens; failures that differ in numbers alone count as one."""
         kind = kind_of(reason)
         if kind not in self._reported and len(self._reported) < REPORTED:
             self._reported.add(kind)

@@ -1,7 +1,7 @@
 """Questions of agents in training and a judge's answers, in a file that several processes share.
 
 Agents post questions and look for answers between two updates; a judge beside them takes the newest questions. A
-question is kept once, whoever posts it, and stays until it is answered, so that a judge that dies loses nothing.
+question is kept once, by whichever agent, and stays until it is answered, so that a judge that dies loses nothing.
 The file is of this machine and lives no longer than the training: what took effect is in the agents' own logs.
 """
 

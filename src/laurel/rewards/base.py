@@ -51,7 +51,7 @@ class Reward(Protocol):
         ...
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return raw rewards (T, N), UNPAID where there is nothing to say; the steps follow those of the last call."""
+        """Return raw rewards (T, N), UNPAID where there is no reward; the steps follow the steps of the last call."""
         ...
 
 
@@ -63,7 +63,7 @@ class LearningReward(Reward, Protocol):
     """Of the reward, in the params."""
 
     def keep(self, place: Path) -> None:
-        """Write what is learned, as an artefact, and what it takes to learn it again, into a new directory."""
+        """Write the learned reward, as an artefact, and what it takes to learn it again, into a new directory."""
         ...
 
     def resume(self, place: Path, steps: int) -> None:

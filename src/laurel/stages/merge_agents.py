@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from laurel.errors import DataError, ParamsError
-from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmParams, resolve_arms, used
-from laurel.params.rewards import RewardParams
-from laurel.params.training import AgentParams, ShapingParams
+from laurel.params.arms import Arm, ArmParams, used
+from laurel.params.training_run import TrainingSections, arms_of
 
 MAX_BRANCHES = 100
 """What Vertex AI collects of a loop at most."""
@@ -23,7 +20,7 @@ MAX_BRANCHES = 100
 
 @dataclass(frozen=True)
 class Branch:
-    """An arm and some of the seeds: what is trained in one place."""
+    """An arm and some of the seeds, trained in one place."""
 
     arm: str
     seeds: tuple[int, ...]
@@ -70,20 +67,12 @@ def _trained(arms: Sequence[ArmParams]) -> list[str]:
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    shaping: ShapingParams,
-    agent: AgentParams,
-    tracking: TrackingParams,
     captions: Path,
     preferences: Path,
     reward: Path,
     shards: Sequence[Path],
     output: Path,
+    **sections: Unpack[TrainingSections],
 ) -> None:
     """Join agents that were trained branch by branch.
 
@@ -104,13 +93,11 @@ def run(
     from laurel.stages.train_agents import notes_on_training, track_agents
     from laurel.tracking.tracker import Tracker
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
-    described, every = used(sections), resolve_arms(arms, rewards, shaping, agent)
+    described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(described, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}
-    _check_complete(_trained(arms), agent.seeds, held)
+    _check_complete(_trained(sections["arms"]), seeds, held)
     with output_directory(output, stage="train-agents", params=described, inputs=inputs) as out:
         places: list[tuple[Arm, int, Path]] = []
         untracked: list[tuple[Arm, int, Path]] = []
@@ -130,11 +117,11 @@ def run(
         out.notes += dict.fromkeys([*left_out, *notes, *notes_on_training(places)])
         out.counts = {
             "arms": len({arm.name for arm, _, _ in places}),
-            "seeds": len(agent.seeds),
-            "steps_each": agent.steps,
+            "seeds": len(seeds),
+            "steps_each": sections["agent"].steps,
         }
         trained_in = {f"{branch.arm}.{branch.seeds[0]}": path for path, branch in held.items()}
-        tracker = Tracker({**sections, "tracking": tracking}, "merge-agents", {**inputs, **trained_in}, out)
+        tracker = Tracker(sections, "merge-agents", {**inputs, **trained_in}, out)
         with tracker.stage_run() as tracked:
             if tracked:
                 tracked.log_metrics({key: float(value) for key, value in out.counts.items()})

@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 
 def places(folder: Path) -> dict[str, Path]:
-    """Return where the outputs of stages lie in a project: those of PLACES, and the reports."""
+    """Return where the outputs of stages are in a project: PLACES, and the reports."""
     return {name: folder / place for name, place in PLACES.items()} | {REPORTS: folder / REPORTS}
 
 
@@ -45,7 +45,7 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
 
     Raises:
         ParamsError: as `load_params`.
-        StageError: a stage failed, and has said why.
+        StageError: a stage failed, and has printed why.
         KeyboardInterrupt: also where the stage that runs was interrupted.
     """
     params = load_params(params_file)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from laurel.agents.learner import METRICS
 from laurel.data.directory import output_directory
@@ -14,11 +14,10 @@ from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
-from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, resolve_arms, used
-from laurel.params.rewards import RewardParams
-from laurel.params.training import AgentParams, ShapingParams
+from laurel.params import EnvParams
+from laurel.params.arms import Arm, ArmInfo, arm_infos, used
+from laurel.params.training import AgentParams
+from laurel.params.training_run import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
@@ -42,21 +41,13 @@ what draws the page."""
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    shaping: ShapingParams,
-    agent: AgentParams,
-    tracking: TrackingParams,
     captions: Path,
     preferences: Path,
     reward: Path,
     output: Path,
     responses: Path | None = None,
     live: Live | None = None,
+    **sections: Unpack[TrainingSections],
 ) -> None:
     """Train the agents of all arms and seeds.
 
@@ -65,8 +56,8 @@ def run(
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
-        responses: as of `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
-        live: makes the page of learning curves while agents train; None: there is none.
+        responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
+        live: makes the page of learning curves while agents train; None: no page.
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
@@ -78,9 +69,8 @@ def run(
     from laurel.pool import run_jobs
     from laurel.training.arms import offices, steps_of
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
-    described, context = used(sections), RewardContext(env, caption, annotate, rewards)
+    seed, env, annotate, agent = sections["seed"], sections["env"], sections["annotate"], sections["agent"]
+    described, context = used(sections), RewardContext(env, sections["caption"], annotate, sections["rewards"])
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(described, inputs)
     kept = responses if annotate.keeps_responses else None
@@ -88,9 +78,9 @@ def run(
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
     ):
-        adapter, every = context.adapter, resolve_arms(arms, rewards, shaping, agent)
+        adapter, every = context.adapter, arms_of(sections)
         check_agents(seed, every.values(), context, adapter)
-        skipped = skipped_arms(arms, context, adapter)
+        skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
         out.notes += [*skipped.values(), *_notes_on_sb3(trained)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
@@ -99,7 +89,7 @@ def run(
         modules = ["laurel.training.arms", *preload(every.values())]
         judging = Judging(seed, context, offices(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
-        tracker, note = Tracker({**sections, "tracking": tracking}, "train-agents", inputs, out), out.path / NOTE
+        tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
 
@@ -109,7 +99,8 @@ def run(
                     runs.begin(agents)
 
             whole = sum(steps_of(arm) for arm, _, _ in places)
-            page = live(env.id, arm_infos(arms, rewards), places, whole - total, whole) if live else None
+            infos = arm_infos(sections["arms"], sections["rewards"])
+            page = live(env.id, infos, places, whole - total, whole) if live else None
             if page and tracked:
                 tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with runs or nullcontext(), page or nullcontext():
@@ -146,7 +137,7 @@ def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) ->
 def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
     """Divide agents among the processes that the machine has room for; each trains its group in lockstep.
 
-    Those of a group have the same algorithm and settings.
+    Agents of a group have the same algorithm and settings.
     """
     from laurel.pool import usable_cpus
 
@@ -200,7 +191,7 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
-            "training was stopped and resumed may differ from those that were trained at one go."
+            "training was stopped and resumed may differ from agents that were trained without a stop."
         )
     return notes
 
@@ -284,7 +275,7 @@ def _notes_on_idleness(places: Agents) -> list[str]:
         if all(column.null_count == len(column) for column in columns):
             idle.setdefault(arm.agent.section, []).append(f"{arm.name} seed {seed}")
     return [
-        f"There was never enough to learn from for {', '.join(names)}: their weights are those of before. Raise "
+        f"{', '.join(names)} never had enough to learn from: their weights are the initial ones. Raise "
         f"agent.steps, or lower n_envs or learning_starts of agent.{section}."
         for section, names in idle.items()
     ]

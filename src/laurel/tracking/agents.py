@@ -253,7 +253,7 @@ def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def written(place: Path) -> int | None:
-    """Return when an agent's checkpoint was written, in nanoseconds; None where there is none."""
+    """Return when an agent's checkpoint was written, in nanoseconds; None without a checkpoint."""
     try:
         return (place / STATE).stat().st_mtime_ns
     except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now

@@ -75,7 +75,7 @@ KL_SCHEMA = CURVE_SCHEMA.append(pa.field(KL, pa.float64()))  # nats a completion
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained: everything but the reward function."""
+    """A training task: everything but the reward function."""
 
     arm: str
     seed: int
@@ -165,9 +165,9 @@ def train_together(
     Each becomes what it would have become alone. Agents at different updates are trained in separate groups.
 
     Args:
-        agents: whom; their tasks differ in arm, seed and shaping alone.
+        agents: to train; their tasks differ in arm, seed and shaping alone.
         adapter: the environment's adapter.
-        advance: told how many environment steps are done, those of the checkpoints included.
+        advance: called with the number of environment steps done, steps of the checkpoints included.
         tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
     """
     if tensors is None:

@@ -35,7 +35,7 @@ class Search:
     entries: Sequence[str] = ()
     """The space, as `read_space` takes it."""
     trials: int = 30
-    """In all, those of earlier calls included."""
+    """In all, earlier calls included."""
     seeds: Sequence[int] | None = None
     """None takes SEEDS seeds that no agent has."""
     steps: int | None = None
@@ -48,7 +48,7 @@ class Search:
 
 
 def sweep_of(params: Params, search: Search) -> Sweep:
-    """Return what is searched, checked against the parameters.
+    """Return the search space, checked against the parameters.
 
     Raises:
         ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
@@ -82,7 +82,7 @@ def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[A
     """Refuse what Stable-Baselines3's algorithm does not take, where it trains the arm, before anything is trained.
 
     Raises:
-        ParamsError: it is not to be had, or does not go with an argument or the action space.
+        ParamsError: it is not installed, or does not go with an argument or the action space.
     """
     from laurel.agents.sb3.catalog import check_algorithm
 

@@ -75,7 +75,7 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        """Say what a state takes, going by those that episodes begin with."""
+        """Estimate the cost of a state from the states that episodes begin with."""
         from laurel.agents.actor import beginnings
 
         return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
