@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from laurel.envs.base import FloatArray, IntArray
 from laurel.params.rewards import OnlineParams, PreferenceParams
@@ -42,7 +43,7 @@ class CaptionLearner:
         ids: Mapping[str, int],
         counts: IntArray,
         usable: Sequence[Mapping[str, Any]],
-        answers: FloatArray,
+        answers: npt.NDArray[np.float64],
     ) -> None:
         """Learn anew from all labels.
 
@@ -75,7 +76,7 @@ class CaptionLearner:
         ids: Mapping[str, int],
         counts: IntArray,
         usable: Sequence[Mapping[str, Any]],
-        answers: FloatArray,
+        answers: npt.NDArray[np.float64],
     ) -> RewardModel:
         first, second = (np.array([ids[row[side]] for row in usable], dtype=np.int64) for side in ("first", "second"))
         everything = np.arange(len(texts), dtype=np.int64)
@@ -99,7 +100,11 @@ class CaptionLearner:
         )
 
     def _yes_no(
-        self, texts: Sequence[str], ids: Mapping[str, int], usable: Sequence[Mapping[str, Any]], answers: FloatArray
+        self,
+        texts: Sequence[str],
+        ids: Mapping[str, int],
+        usable: Sequence[Mapping[str, Any]],
+        answers: npt.NDArray[np.float64],
     ) -> YesNoTable:
         known = dict(zip([row["first"] for row in usable], answers.tolist(), strict=True))
         if self._own.form == "retrieval":
