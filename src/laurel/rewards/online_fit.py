@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from laurel.llm.encoder import SentenceEncoder
 
 RIDGE = 1e-3
+Answers = npt.NDArray[np.float64]
+"""(L,) probabilities that labels give."""
 
 
 class CaptionLearner:
@@ -43,7 +45,7 @@ class CaptionLearner:
         ids: Mapping[str, int],
         counts: IntArray,
         usable: Sequence[Mapping[str, Any]],
-        answers: npt.NDArray[np.float64],
+        answers: Answers,
     ) -> None:
         """Learn anew from all labels.
 
@@ -76,7 +78,7 @@ class CaptionLearner:
         ids: Mapping[str, int],
         counts: IntArray,
         usable: Sequence[Mapping[str, Any]],
-        answers: npt.NDArray[np.float64],
+        answers: Answers,
     ) -> RewardModel:
         first, second = (np.array([ids[row[side]] for row in usable], dtype=np.int64) for side in ("first", "second"))
         everything = np.arange(len(texts), dtype=np.int64)
@@ -104,7 +106,7 @@ class CaptionLearner:
         texts: Sequence[str],
         ids: Mapping[str, int],
         usable: Sequence[Mapping[str, Any]],
-        answers: npt.NDArray[np.float64],
+        answers: Answers,
     ) -> YesNoTable:
         known = dict(zip([row["first"] for row in usable], answers.tolist(), strict=True))
         if self._own.form == "retrieval":
