@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from laurel.errors import DataError, ParamsError
+from laurel.errors import ParamsError
 from laurel.params.arms import Arm, ArmParams, used
 from laurel.params.training_run import TrainingSections, arms_of
+from laurel.stages.parts import check_each_once
 
 MAX_BRANCHES = 100
 """What Vertex AI collects of a loop at most."""
@@ -97,7 +98,11 @@ def run(
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(described, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}
-    _check_complete(_trained(sections["arms"]), seeds, held)
+    check_each_once(
+        [(path, [(branch.arm, seed) for seed in branch.seeds]) for path, branch in held.items()],
+        [(arm, seed) for arm in _trained(sections["arms"]) for seed in seeds],
+        lambda agent: f"agents of {agent[0]} with seed {agent[1]}",
+    )
     with output_directory(output, stage="train-agents", params=described, inputs=inputs) as out:
         places: list[tuple[Arm, int, Path]] = []
         untracked: list[tuple[Arm, int, Path]] = []
@@ -131,23 +136,3 @@ def run(
 def _branch(manifest: Mapping[str, Any]) -> Branch:
     used = manifest["params"]
     return Branch(",".join(used["arms"]), tuple(used["agent"]["seeds"]))
-
-
-def _check_complete(wanted: Sequence[str], seeds: Sequence[int], held: Mapping[Path, Branch]) -> None:
-    """Refuse shards that are not, together, each arm with each seed once."""
-    found: dict[tuple[str, int], Path] = {}
-    for path, branch in held.items():
-        if branch.arm not in wanted or not set(branch.seeds) <= set(seeds):
-            raise DataError(
-                f"{path}: holds agents of {branch.arm} with seeds {list(branch.seeds)}, but one of "
-                f"{', '.join(wanted)} with seeds of {list(seeds)} is needed."
-            )
-        for seed in branch.seeds:
-            if (branch.arm, seed) in found:
-                raise DataError(
-                    f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does: give only one."
-                )
-            found[branch.arm, seed] = path
-    missing = {arm: [seed for seed in seeds if (arm, seed) not in found] for arm in wanted}
-    if lacking := [f"{arm} (seeds {', '.join(map(str, some))})" for arm, some in missing.items() if some]:
-        raise DataError(f"No shard holds the agents of {', '.join(lacking)}. Train them, then merge again.")
