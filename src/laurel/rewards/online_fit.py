@@ -56,30 +56,9 @@ class CaptionLearner:
             usable: (L,) labels that can be learned from.
             answers: (L,) their probabilities.
         """
-        if self._own.form == "ranking":
-            self.made = self._ranking(texts, ids, counts, usable, answers)
-        else:
+        if self._own.form != "ranking":
             self.made = self._yes_no(texts, ids, usable, answers)
-
-    def paid(self, texts: Sequence[str], start: int) -> FloatArray:
-        """Return the pay of the captions from number `start` on."""
-        if isinstance(self.made, RewardModel):
-            return self.made.score(self._embedded(texts)[start:].astype(np.float64))
-        if self.made is None:
-            return np.full(len(texts) - start, UNPAID)
-        if self.made.weights is not None:
-            return classified(self._embedded(texts)[start:], self.made.weights)
-        table = self.made.paid
-        return np.array([table.get(text, UNPAID) for text in texts[start:]], dtype=np.float32)
-
-    def _ranking(
-        self,
-        texts: Sequence[str],
-        ids: Mapping[str, int],
-        counts: IntArray,
-        usable: Sequence[Mapping[str, Any]],
-        answers: Answers,
-    ) -> RewardModel:
+            return
         first, second = (np.array([ids[row[side]] for row in usable], dtype=np.int64) for side in ("first", "second"))
         everything = np.arange(len(texts), dtype=np.int64)
         comparisons = Comparisons(everything[:, None], everything, first, second, answers)
@@ -88,7 +67,7 @@ class CaptionLearner:
         raw = raw_rewards(ensemble, features)
         normalizer = Normalizer.of(raw.mean(axis=0))
         self.threshold = normalizer.threshold(self._quantile)
-        return RewardModel(
+        self.made = RewardModel(
             ensemble=ensemble,
             normalizer=normalizer,
             input="caption",
@@ -100,6 +79,17 @@ class CaptionLearner:
             counts=counts.copy(),
             embeddings=self._embeddings,
         )
+
+    def paid(self, texts: Sequence[str], start: int) -> FloatArray:
+        """Return the pay of the captions from number `start` on."""
+        if isinstance(self.made, RewardModel):
+            return self.made.score(self._embedded(texts)[start:].astype(np.float64))
+        if self.made is None:
+            return np.full(len(texts) - start, UNPAID)
+        if self.made.weights is not None:
+            return classified(self._embedded(texts)[start:], self.made.weights)
+        table = self.made.paid
+        return np.array([table.get(text, UNPAID) for text in texts[start:]], dtype=np.float32)
 
     def _yes_no(
         self,
