@@ -358,12 +358,8 @@ class OnlineReward:
     def keep(self, place: Path) -> None:
         """Write what is learned, and the log, into a new directory of an agent's checkpoint."""
         place.mkdir(parents=True)
-        config: dict[str, Any] = {
-            "labels": self._usable,
-            "questions": self._asked,
-            "late": self._ever_late,
-            **self._judge,
-        }
+        config: dict[str, Any] = {"labels": self._usable, "questions": self._asked, "late": self._ever_late}
+        config |= self._judge
         if self._labels:
             config["quality"] = quality = self._quality()
             if self._annotate is not None:

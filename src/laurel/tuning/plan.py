@@ -14,7 +14,7 @@ from laurel.params.arms import WELL_KNOWN, arm_of
 from laurel.params.rewards import method_of
 from laurel.params.search import Space, Sweep, agent_of, examples, read_space, with_values
 from laurel.rewards.arms import skipped_arms
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import LearningMethod, RewardContext
 from laurel.tuning.objective import REPORTS
 from laurel.tuning.study import check_sampler
 
@@ -66,7 +66,9 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     context = RewardContext.of(alone)
     if skipped := skipped_arms(alone.arms, context, adapter):
         raise ParamsError(f"--arm: {skipped[arm]}")
-    if learning := [name for name in alone.resolved_arms[arm].reward if method_of(context.rewards[name]).learns]:
+    if learning := [
+        name for name in alone.resolved_arms[arm].reward if isinstance(method_of(context.rewards[name]), LearningMethod)
+    ]:
         raise ParamsError(
             f"--arm: the reward {learning[0]} of the arm {arm} is learned from a judge beside the agents, which a "
             "search does not start. Search an arm whose reward is made beforehand, such as preference."
