@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from time import sleep
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from laurel.console import tell
 from laurel.data.missing import Reasons, kind_of
@@ -204,7 +204,7 @@ class Asker(Generic[Item, Value]):
             nonlocal done
             while done < len(pending) and not pending[done].missing:
                 done += 1
-                pending[done - 1].answers.sort(key=_place)
+                pending[done - 1].answers.sort(key=lambda answer: (answer.variant, answer.vote))
                 yield pending[done - 1].answers
 
         self.on_judged(sum(not one.missing for one in pending), stored=True)
@@ -331,10 +331,6 @@ class Asker(Generic[Item, Value]):
         if reading is None:
             return Answer(variant, vote, UNREAD, None, key)
         return Answer(variant, vote, reading.verdict, reading.value, key)
-
-
-def _place(answer: Answer[Any]) -> tuple[int, int]:
-    return answer.variant, answer.vote
 
 
 def _drained(queue: deque[Entry]) -> Iterator[Entry]:

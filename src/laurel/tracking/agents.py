@@ -148,7 +148,7 @@ class AgentRuns:
         points = [row for row in thinned(rows, self._total(agent), state["finished"]) if row["env_steps"] > first]
         last = max(int(state["env_steps"]), first + 1)
         agent.run.log_curve(
-            ((row["env_steps"], _figures(row)) for row in points),
+            ((row["env_steps"], {name: value for name, value in row.items() if name != "env_steps"}) for row in points),
             clock=lambda step: begun + (now - begun) * (step - first) / (last - first),
         )
         agent.step, agent.time = int(state["env_steps"]), now
@@ -233,10 +233,6 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
     if finished and rows and (not kept or kept[-1] is not rows[-1]):
         kept.append(rows[-1])
     return kept
-
-
-def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: value for key, value in row.items() if key != "env_steps"}
 
 
 def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
