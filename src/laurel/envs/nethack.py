@@ -69,21 +69,24 @@ class NetHackAdapter(EnvAdapter):
         self.action_names = game.action_names()
 
     def features(self, observation: Array) -> FloatArray:
-        """Turn observations into a bit for each kind of each square, the status in small numbers, and the message.
+        """Turn observations into bits for squares and for the place, the status in small numbers, and the message.
 
-        Of the message, its pairs of letters are counted in WORDS places.
+        Each square has a bit for each kind, the player's place one for its column and one for its row. Of the message,
+        pairs of letters are counted in WORDS places.
         """
         squares = self._crop**2
         kinds = glyphs.kinds_of_glyphs()[observation[:, :squares]]
         seen = np.eye(len(glyphs.DRAWN), dtype=np.float32)[kinds].reshape(len(observation), -1)
+        rows_of, columns_of = (np.arange(n) for n in game.SHAPE)
         status = observation[:, squares : squares + STATUS].astype(np.float32)
+        at = np.concatenate([status[:, [game.X]] == columns_of, status[:, [game.Y]] == rows_of], axis=1)
         status = (np.sign(status) * np.log1p(np.abs(status)) / 4).astype(np.float32)
         message = observation[:, -MESSAGE:].astype(np.int64)
         pairs = (message[:, :-1] * 31 + message[:, 1:]) % WORDS
         said = np.zeros((len(observation), WORDS), dtype=np.float32)
         rows, places = np.nonzero(message[:, 1:])
         np.add.at(said, (rows, pairs[rows, places]), 0.1)
-        return np.concatenate([seen, status, said], axis=1)
+        return np.concatenate([seen, at.astype(np.float32), status, said], axis=1)
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)

@@ -246,7 +246,17 @@ def _annotated_online(
     """Return the heads and rows of a table of rewards that were learned while agents were trained."""
     if not accounts:
         return None
-    heads = ("arm", "questions", "distinct, all agents", "labels", "coverage", "lag in steps", "dropped", "late agents")
+    heads = (
+        "arm",
+        "questions",
+        "distinct, all agents",
+        "labels",
+        "read",
+        "coverage",
+        "lag in steps",
+        "dropped",
+        "late agents",
+    )
 
     def share(value: float | None) -> str:
         return "-" if value is None else f"{value:.0%}"
@@ -254,7 +264,8 @@ def _annotated_online(
     rows = [
         [
             name,
-            *(number(one["questions"]), str(one["distinct_questions"]), number(one["labels"]), share(one["coverage"])),
+            *(number(one["questions"]), str(one["distinct_questions"]), number(one["labels"])),
+            *(share(one.get("parse_rate")), share(one["coverage"])),
             *(number(one["lag"]), number(one["dropped"]), str(one["late_agents"])),
         ]
         for name, one in accounts.items()
