@@ -40,13 +40,13 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
             return self.env.spec
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-            with _named(env_id, "reset"):
+            with named(env_id, "reset"):
                 answer = self.env.reset(seed=seed, options=options)
                 _check_observation(answer[0], leaves)
             return answer
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-            with _named(env_id, "step"):
+            with named(env_id, "step"):
                 answer = self.env.step(action)
                 _check_observation(answer[0], leaves)
                 float(answer[1])
@@ -59,8 +59,12 @@ class _MisfitError(Exception):
     """An observation does not fit its space; says how."""
 
 
+NOT_OURS = (Exception, SystemExit)
+"""What code of the user's may raise: `sys.exit()` in an environment would end a run without a word."""
+
+
 @contextmanager
-def _named(env_id: str, what: str) -> Iterator[None]:
+def named(env_id: str, what: str) -> Iterator[None]:
     """Turn what the environment's own code raises into an `EnvError` that names the environment."""
     try:
         yield
@@ -70,7 +74,7 @@ def _named(env_id: str, what: str) -> Iterator[None]:
         raise EnvError(
             f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Fix it."
         ) from None
-    except Exception as error:  # the code is not ours
+    except NOT_OURS as error:
         raise EnvError(f"{env_id}: the environment's {what} raised {in_a_line(error)}. --debug shows where.") from error
 
 
