@@ -173,7 +173,7 @@ def test_what_a_params_file_holds_cannot_steer_the_terminal(project: Project, re
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.inputs], ids=lambda stage: stage.name)
 def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: Stage) -> None:
-    assert f"{PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)
+    assert f"{PLACES[stage.inputs[0]]}: no such directory. Run laurel run or laurel" in refused(stage.name)
     for name in stage.inputs:
         given = {other: finished.inputs("evaluate")[other] for other in stage.inputs}
         options = [str(part) for key, place in given.items() for part in (f"--{key}", place) if key != name]
@@ -235,7 +235,7 @@ def test_an_output_without_rights(refused: Refused, project: Project) -> None:
 def test_debug_shows_the_traceback(project: Project) -> None:
     plain = project.laurel("collect", "--params", "none.yaml")
     assert (plain.returncode, plain.stdout) == (2, "")
-    assert plain.stderr == "laurel: none.yaml: no such file. Start from the params.yaml of the repository.\n"
+    assert plain.stderr == "laurel: none.yaml: no such file. laurel init makes a project that has one.\n"
     debug = project.laurel("collect", "--params", "none.yaml", "--debug")
     assert debug.returncode == 1
     assert "Traceback" in debug.stderr

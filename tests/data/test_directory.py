@@ -223,7 +223,7 @@ def test_damaged_manifests(tmp_path: Path, content: str) -> None:
 
 
 def test_missing_and_foreign_directories(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no such directory\. Run `dvc repro` or laurel collect first"):
+    with pytest.raises(DataError, match=r"no such directory\. Run laurel run or laurel collect first"):
         read_manifest(tmp_path / "none", "collect")
     write(tmp_path / "a")
     with pytest.raises(DataError, match='holds the output of "collect", but that of "caption" is needed'):

@@ -176,7 +176,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     command = f"laurel {stage}" if stage else "the stage that makes it"
     recover_killed(path)
     if not path.is_dir():
-        raise DataError(f"{path}: no such directory. Run `dvc repro` or {command} first.")
+        raise DataError(f"{path}: no such directory. Run laurel run or {command} first.")
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or "stage" not in manifest or "digest" not in manifest:
         raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")

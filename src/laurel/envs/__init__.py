@@ -103,6 +103,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
     except ImportError as error:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {in_a_line(error)}.") from error
+    except MissingEnvError:
+        raise
     except NOT_OURS as error:
         if env.kwargs:
             why = str(error) or type(error).__name__

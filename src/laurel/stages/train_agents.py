@@ -38,8 +38,6 @@ Agents = Sequence[tuple[Arm, int, Path]]
 Live: TypeAlias = "Callable[[str, Sequence[ArmInfo], Agents, int, int], LivePage]"
 """Takes what `laurel.stages.live.LivePage` takes behind its place. It is handed in, so that agents do not depend on
 what draws the page."""
-MAX_GROUP = 8
-"""Agents that a process trains at once: more gain little, and end no sooner than the last of them."""
 
 
 def run(
@@ -140,11 +138,11 @@ def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) ->
             train_arms,
             (seed, context, some, sources),
         )
-        for some in groups(agents)
+        for some in groups(agents, context.adapter)
     ]
 
 
-def groups(agents: Agents) -> list[Agents]:
+def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
     """Divide agents among the processes that the machine has room for; each trains its group in lockstep.
 
     Those of a group have the same algorithm and settings.
@@ -166,7 +164,7 @@ def groups(agents: Agents) -> list[Agents]:
         elif on_gpu(agent):
             divided += divide(some, agent.workers or 1, len(some))  # the quicker the more it has to do
         else:
-            divided += divide(some, agent.workers or usable_cpus(), MAX_GROUP)
+            divided += divide(some, agent.workers or usable_cpus(), adapter.agents_in_lockstep)
     return divided
 
 

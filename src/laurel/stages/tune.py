@@ -186,7 +186,7 @@ def jobs_of(
             check_algorithm(arm.agent.sb3, context.adapter.action_space)
         agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
-        for some in groups(agents) if alone else [agents]:
+        for some in groups(agents, context.adapter) if alone else [agents]:
             job = Job(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, sources))
             found.update({place: job for _, _, place in some})
         return found
