@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from stopping import content, make_task, run
 
 import laurel
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Judgement, Pair

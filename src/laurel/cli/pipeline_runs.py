@@ -20,8 +20,9 @@ from laurel.permissions import add_permissions
 if TYPE_CHECKING:
     from laurel.pipelines.cluster import Cluster
     from laurel.pipelines.follow import Progress
+    from laurel.pipelines.options import Options
     from laurel.pipelines.request import Place
-    from laurel.pipelines.submission import Options, Submission
+    from laurel.pipelines.submission import Submission
     from laurel.pipelines.vertex import Vertex
 
     Backend = Vertex | Cluster

@@ -37,7 +37,7 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
     from laurel.stages.own_files import unknown_to_dvc
     from laurel.stages.preflight import check_run
-    from laurel.tracking.runs import configure
+    from laurel.tracking.server import configure
 
     log_warnings()
     stage: Stage = options.stage

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.data.directory import MANIFEST, RUN
+from laurel.data.manifest import MANIFEST, RUN
 from laurel.device import torch_device
 from laurel.errors import ParamsError
 from laurel.llm import smollm2

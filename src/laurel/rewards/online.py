@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laurel.console import tell
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.envs.captioner import NOTHING
 from laurel.errors import DataError, RefusedLabelsError

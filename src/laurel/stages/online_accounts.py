@@ -32,7 +32,7 @@ def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
     """
     import numpy as np
 
-    from laurel.data.directory import read_json
+    from laurel.data.json_file import read_json
     from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
     from laurel.rewards.stored import OWN
 

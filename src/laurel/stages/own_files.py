@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from laurel.data.digests import digest_file
-from laurel.data.directory import stamp_directory
+from laurel.data.manifest import stamp_directory
 from laurel.params import Params
 from laurel.stages.pipeline import PLACES, Stage
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from laurel.agents.learner import METRICS
 from laurel.console import tell
-from laurel.data.directory import output_directory, read_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
@@ -24,7 +25,8 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
-from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import Tracker
 from laurel.training.checks import check_agents
 from laurel.training.lockstep import on_device
 from laurel.training.loop import CURVE, STATE, is_finished, read_run
