@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from laurel.errors import EnvError
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from gymnasium.envs.registration import EnvSpec
 
-    from laurel.envs.base import Array, FloatArray
     from laurel.envs.spaces import Leaf
 
 
@@ -99,7 +99,7 @@ def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
             raise _MisfitError(f"{part} holds fractions, where {leaf.space.dtype} is declared")
 
 
-def check_finite(observation: Array, env_id: str, step: int) -> None:
+def check_finite(observation: npt.NDArray[Any], env_id: str, step: int) -> None:
     """Refuse packed observations (N, D) in which there is NaN or infinity; single environments are checked before.
 
     Raises:
@@ -112,7 +112,7 @@ def check_finite(observation: Array, env_id: str, step: int) -> None:
         )
 
 
-def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
+def check_rewards(reward: npt.NDArray[np.float32], env_id: str, step: int) -> None:
     """Refuse rewards (N,) that are NaN or infinite.
 
     Raises:
