@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from laurel.envs.guard import named
+
 if TYPE_CHECKING:
     import gymnasium as gym
 
@@ -256,7 +258,10 @@ class EnvAdapter:
             if len(self._seen) > MOST_REMEMBERED:  # where observations are continuous, all are distinct
                 self._seen.clear()
             if key not in self._seen:
-                self._seen[key] = self._intern(self.caption(self._unpack(transitions, i)))
+                transition = self._unpack(transitions, i)
+                with named(self.env_id, "caption"):
+                    caption = self.caption(transition)
+                self._seen[key] = self._intern(caption)
             events[i] = self._seen[key]
         return events
 

@@ -214,6 +214,22 @@ def _json_object(text: str) -> _Pairs | None:
         return None
 
 
+def last_value(text: str, key: str) -> Any:
+    """Return the value of a key that must be the last of the JSON object with which an answer ends, after its thoughts.
+
+    None where that is not so: whatever stands behind a value could take it back.
+
+    >>> last_value('Let me see. {"analysis": "…", "scores": [7]}', "scores")
+    [7]
+    >>> last_value('{"scores": [7]} Sorry, I meant 3.', "scores")
+    """
+    answer = _without_thoughts(text)
+    pairs = _json_object(_last_part(answer)[1]) if answer else None
+    if not pairs or pairs[-1][0] != key or [name for name, _ in pairs].count(key) > 1:
+        return None
+    return pairs[-1][1]
+
+
 def object_in(text: str) -> dict[str, Any]:
     """Return the JSON object that an answer holds, from its first brace to its last; empty where that is none.
 

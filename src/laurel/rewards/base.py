@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -72,4 +72,14 @@ class LearningReward(Reward, Protocol):
         Raises:
             DataError: what was kept is missing or damaged.
         """
+        ...
+
+
+@runtime_checkable
+class AskingReward(Reward, Protocol):
+    """A reward that asks a language model about the steps that it pays."""
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        """What that took, as `laurel.feedback.chooser.Chooser.account` says."""
         ...

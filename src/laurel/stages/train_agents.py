@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from laurel.agents.learner import METRICS
+from laurel.console import tell
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
@@ -118,7 +119,7 @@ def run(
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": agent.steps}
         out.notes += [*notes_on_training(places), *judging.notes]
         out.usage = judging.usage
-        out.run_notes += _notes_on_hints(places)
+        out.run_notes += _notes_on_questions(places)
         out.run_notes += page.notes if page else []
 
 
@@ -244,16 +245,24 @@ def notes_on_training(places: Agents) -> list[str]:
     return [*_notes_on_unseen(places), *_notes_on_idleness(places), *_notes_on_steps(places)]
 
 
-def _notes_on_hints(places: Agents) -> list[str]:
-    """Say what hints asked of a language model; agents of one process share the answers."""
-    notes = []
+def _notes_on_questions(places: Agents) -> list[str]:
+    """Say what training asked of language models, and warn where an answer could not be read, which says nothing.
+
+    Agents of one process share the answers to hints.
+    """
+    notes, unread = [], dict[str, str]()
     for arm, seed, place in places:
-        if asked := read_run(place).get("asked"):
+        for purpose, account in read_run(place).get("accounts", {}).items():
             notes.append(
-                f"The process that trained {arm.name} seed {seed} asked {asked['model']} for hints about "
-                f"{asked['states']:,} distinct states: {asked.get('calls', 0):,} calls, {asked.get('cached', 0):,} "
-                f"answers from the store, {asked['unread']:,} that could not be read."
+                f"The process that trained {arm.name} seed {seed} asked {account['model']} for {purpose} about "
+                f"{account['states']:,} distinct states: {account.get('calls', 0):,} calls, "
+                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} states had no answer "
+                "that could be read: all actions counted as equally likely there."
             )
+            if account["unread"]:
+                unread.setdefault(f"{arm.name} {purpose}", notes[-1])  # once, not for every seed
+    for note in unread.values():
+        tell(f"train-agents: {note}")
     return notes
 
 

@@ -183,7 +183,7 @@ class _Keeper(BaseCallback):
                 **state,
             },
         )
-        write_json(partial / RUN, run_of(self._seconds, self._began))
+        write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.signal.accounts))
         pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
         replace_directory(partial, self._directory)
         self._saved = model.num_timesteps
