@@ -85,7 +85,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         name = arm or next(iter(methods), "")
         if name not in arms or not arms[name].trained or list(arms[name].reward.values()) != [1.0]:
             raise ParamsError(
-                f"{folder}: what is transferred is an arm that is trained and paid a single reward, and "
+                f"{folder}: only an arm that is trained and paid a single reward can be transferred, and "
                 f"{name or 'none of its arms'} is not one. --arm may be one of {', '.join(methods) or 'none'}."
             )
         found.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
@@ -102,7 +102,7 @@ def transfer(
     work: Path,
     output: Path,
     command: str,
-    said: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     train: bool = True,
 ) -> None:
@@ -113,12 +113,12 @@ def transfer(
         work: a folder for each cell is made here.
         output: NAME.md; NAME.json beside it holds the same for programs.
         command: how it was started, for the page.
-        said: is told of each training that begins.
+        report: takes a line on each training that begins.
         train: False leaves out the rewards' matrix but for its diagonal, so that nothing is trained.
 
     Raises:
         DataError: agents of one run do not fit the environment of another.
-        StageError: a training failed, and has said why; what is finished is kept.
+        StageError: a training failed, and has printed why; finished trainings are kept.
     """
     agents = _agents(sources, work / "agents")
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
@@ -128,7 +128,7 @@ def transfer(
             if origin is not target and not train:
                 continue
             if origin is not target:
-                said(f"agents in {target.name}, paid by the reward of {origin.name}")
+                report(f"agents in {target.name}, paid by the reward of {origin.name}")
                 cell = _trained(origin, target, work / "rewards" / f"{origin.name}.to.{target.name}")
             rewards[origin.name][target.name] = {key: cell[key] for key in ("success", "return", "solved")}
     controls = {
@@ -236,7 +236,7 @@ def _arm(own: ArmParams) -> dict[str, Any]:
 
 # -- agents ---------------------------------------------------------------------------------------
 def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
-    """Play all agents everywhere; tables that are there already are those of the same agents and episodes."""
+    """Play all agents everywhere; tables that exist already are of the same agents and episodes."""
     work.mkdir(parents=True, exist_ok=True)
     places: dict[tuple[str, str], Path] = {}
     jobs = []
