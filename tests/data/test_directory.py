@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from laurel.data.directory import digest_directory, output_directory, read_json, read_manifest, write_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
 
 

@@ -17,7 +17,8 @@ import pytest
 from aiohttp import web
 from chat_server import chat_server, completion
 
-from laurel.data.directory import read_json, read_manifest
+from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from tiny_project import REPOSITORY, TINY, UNTRACKED, Project
 
 pytestmark = pytest.mark.docker
@@ -89,8 +90,8 @@ def test_a_container_that_is_killed(ran: Ran) -> None:
     assert code == 2
     log = ran.project.path / "out" / "pipeline.log"
     assert stderr.splitlines()[-1] == (
-        "laurel: step train-reward failed without saying why: it was killed, or has a defect. "
-        f"What it said is in {log}. With --resume, finished steps are not repeated."
+        "laurel: step train-reward failed without a reason: it was killed, or has a bug. "
+        f"Its output is in {log}. With --resume, finished steps are not repeated."
     )
     assert ran.left == ["pipeline.log", "steps"]
     assert "finish: done (" in stderr

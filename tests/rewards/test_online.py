@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from stopping import content, make_task, run
 
 import laurel
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Judgement, Pair
@@ -25,7 +25,7 @@ from laurel.feedback.online_quality import require_success_preferred
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
 from laurel.params.rewards import OnlineParams
-from laurel.rewards import online
+from laurel.rewards import online, online_fit
 from laurel.rewards.base import Reward
 from laurel.rewards.judging import _answer
 from laurel.rewards.method import RewardContext
@@ -47,7 +47,7 @@ class Letters:
 
 @pytest.fixture(autouse=True)
 def _letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(online, "_encoder", lambda _: Letters())
+    monkeypatch.setattr(online_fit, "_encoder", lambda _: Letters())
 
 
 def params_of(**settings: Any) -> Params:
@@ -274,6 +274,14 @@ def test_a_judge_that_ranks_success_below_other_captions_is_refused_before_train
         require_success_preferred(annotate, Backwards(), case.adapter, 0)
     desk = make_desk("pair", annotate, case.adapter, 0, Budget(annotate.budget))
     assert desk.known_answers()["success_preferred"]["value"] == 1.0
+
+
+def test_captions_are_kept_up_to_a_limit(tmp_path: Path) -> None:
+    case = Case(tmp_path, captions=2, listed=False)
+    with case.judge() as asked:
+        kept = read_json(case.train("trained") / "reward" / NAME / "online.json")
+    assert len({text for item in asked for text in item}) == 2
+    assert any("more than 2 different captions were met" in warning for warning in kept["warnings"])
 
 
 def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from laurel.cli.app import main
+from laurel.data.directory import RUN
 from laurel.errors import LaurelError, ParamsError, StageError
 from laurel.params.suite import Suite, load_suite
 from laurel.stages import suite as suite_module
@@ -67,6 +69,10 @@ def test_the_page_has_the_runs_that_are_there(
         if folder.name == "first":
             raise StageError("collect failed.")
         finished.copy(folder)
+        for stage, usage in (("train-reward", {"calls": 7, "cost_usd": 1.5}), ("train-agents", {"calls": 3})):
+            place = finished.output(stage).relative_to(finished.path)
+            run_file = folder / place / RUN
+            run_file.write_text(json.dumps({**read_json(run_file), "usage": usage}))
         params_file.write_text((finished.path / "params.yaml").read_text())
         monkeypatch.setattr("laurel.stages.project._run", lambda *_: None)
         run_project(params_file, folder)
@@ -74,11 +80,12 @@ def test_the_page_has_the_runs_that_are_there(
 
     monkeypatch.setattr(suite_module, "run_project", run)
     said: list[str] = []
-    assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", said=said.append) == ["first"]
+    assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=said.append) == ["first"]
     assert said == ["first (1 of 2)", "first: collect failed.", "second (2 of 2)"]
     page = (tmp_path / "out" / "tried.md").read_text()
     assert "Not run: first." in page
     assert "## second" in page
+    assert "; 10 calls, $1.50." in page
     found = read_json(tmp_path / "out" / "tried.json")
     assert found["not run"] == ["first"]
     arms = read_json(finished.output("evaluate") / "metrics.json")["arms"]
@@ -95,7 +102,7 @@ def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, 
 
 def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
     with pytest.raises(LaurelError, match=r'no run "firts"\. Did you mean "first"\? It has first, second\.'):
-        run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], said=print)
+        run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
 
 
 @pytest.mark.parametrize("file", SUITES, ids=lambda file: file.stem)

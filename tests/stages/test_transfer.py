@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from laurel.cli.app import main
-from laurel.data.directory import read_json, read_manifest, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.params import load_params
 from laurel.params.rewards import method_of, resolved
@@ -101,6 +102,7 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
     page = (tmp_path / "page.md").read_text()
     assert page.count("\n| first |") == 2
     assert "| random_policy |" in page
+    assert "The rewards of first, second have the same weights" in page, "one is a copy of the other"
 
     def fail(*_: Any) -> None:
         raise AssertionError("done again")

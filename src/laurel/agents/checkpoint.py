@@ -18,8 +18,9 @@ from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.agents.table import Table
 from laurel.data.digests import digest_file
-from laurel.data.directory import read_json, recover_killed, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import PRODUCERS
+from laurel.data.replacing import recover_killed
 from laurel.errors import DataError, ParamsError
 from laurel.params.kinds import ALGORITHMS
 
@@ -106,6 +107,6 @@ def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
 
 
 def is_as_written(path: Path, written: dict[str, Any]) -> bool:
-    """Whether files are those that a JSON file beside them knows; one of an older version knows none."""
+    """Whether the files match the digests in the JSON file beside them; one of an older version has no digests."""
     digests: dict[str, str] = written.get("digests", {})
     return all(digest_file(path / name) == digest for name, digest in digests.items())

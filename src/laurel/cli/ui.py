@@ -22,7 +22,7 @@ VIEW = "laurel-arms"
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
 """Tag of an experiment in which MLflow's pages look for a view of that name."""
 AGENTS = "tags.arm LIKE '%' AND tags.seed LIKE '%'"
-"""MLflow's search for runs of agents: those of stages and of a search's trials have no such pair."""
+"""MLflow's filter for runs of agents: runs of stages and of a search's trials have no such pair of tags."""
 
 
 def add(commands: Commands) -> None:
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def _ui(options: argparse.Namespace) -> int:
-    from laurel.tracking.runs import URI, configure, without_secrets
+    from laurel.tracking.server import URI, configure, without_secrets
 
     configure(options.params.parent)
     uri = os.environ[URI]
@@ -82,7 +82,7 @@ def _experiment_name(params: Path) -> str:
 
 def _route(experiment: str) -> str:
     """Return the page of an experiment's arms as a path of MLflow's pages; of all experiments where it has no runs."""
-    from laurel.tracking.runs import explained, failures
+    from laurel.tracking.server import explained, failures
 
     fails_with = failures()
     try:
@@ -97,10 +97,10 @@ def _route(experiment: str) -> str:
 
 
 def _prepare(experiment: str) -> str | None:
-    """Give an experiment the view of its arms; return its id, None where there is none yet."""
+    """Give an experiment the view of its arms; return its id, None where the experiment does not exist yet."""
     from mlflow import MlflowClient
 
-    from laurel.tracking.runs import quiet
+    from laurel.tracking.server import quiet
 
     quiet()
     client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from laurel.envs.guard import named
+
 if TYPE_CHECKING:
     import gymnasium as gym
 
@@ -140,6 +142,8 @@ class EnvAdapter:
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
     keep of it, a number a step."""
+    agents_in_lockstep: ClassVar[int] = 8
+    """Agents that a process trains at once, at most: more gain little, and end no sooner than the last of them."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
     texts: ClassVar[bool] = False
@@ -231,7 +235,7 @@ class EnvAdapter:
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
-        """Return the caption of a transition; an empty string where it has none."""
+        """Return the caption of a transition; an empty string if it has none."""
         raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode` and `describe`")
 
     def encode(self, transitions: Transitions) -> IntArray:
@@ -254,7 +258,10 @@ class EnvAdapter:
             if len(self._seen) > MOST_REMEMBERED:  # where observations are continuous, all are distinct
                 self._seen.clear()
             if key not in self._seen:
-                self._seen[key] = self._intern(self.caption(self._unpack(transitions, i)))
+                transition = self._unpack(transitions, i)
+                with named(self.env_id, "caption"):
+                    caption = self.caption(transition)
+                self._seen[key] = self._intern(caption)
             events[i] = self._seen[key]
         return events
 
@@ -301,6 +308,12 @@ class EnvAdapter:
         """Return which finished episodes (N,) solved the task; None where success has no meaning."""
         return None
 
+    def progression(self, transitions: Transitions) -> FloatArray | None:
+        """Return how far steps have come by the rule of BALROG (Paglieri et al. 2024, arXiv 2411.13543), (N,) from 0 to
+        1: an episode has come as far as the furthest of its steps. None where that benchmark has no such environment.
+        """
+        return None
+
     def oracle(self, caption: str) -> float | None:
-        """Return hand-written progress for a caption, the reward of the arm oracle; None where there is none."""
+        """Return hand-written progress for a caption, the reward of the arm oracle; None without it."""
         return None

@@ -43,7 +43,7 @@ SHAPE = (16, 3, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
 
 
 class MiniGridAdapter(EnvAdapter):
-    """All of the MiniGrid family; the goal is said by the words of each task."""
+    """All of the MiniGrid family; each task has its own goal in words."""
 
     ids = ("MiniGrid-*", "BabyAI-*")
     version = 2
@@ -122,9 +122,9 @@ class MiniGridAdapter(EnvAdapter):
         return np.stack(columns, axis=1).astype(np.int64)
 
     def describe_observation(self, observation: Any) -> str:
-        """Say what is carried and right ahead, where walls are near, and all else in view by its distance.
+        """Describe the object carried and the one ahead, the walls nearby, and all else in view by its distance.
 
-        The mission is said by `goal`: of observations that are stored, it is no part.
+        `goal` has the mission: stored observations do not hold it.
         """
         view, (here, end) = np.asarray(observation["image"]), CARRIED
         carried = view[here, end]
@@ -233,6 +233,10 @@ class MiniGridAdapter(EnvAdapter):
     # -- the task -------------------------------------------------------------------------------
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns > 0
+
+    def progression(self, transitions: Transitions) -> FloatArray | None:
+        done = (transitions.reward > 0).astype(np.float32)
+        return done if self.env_id.startswith("BabyAI-") else None
 
     def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""

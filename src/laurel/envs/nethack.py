@@ -16,6 +16,7 @@ from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray,
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
+from laurel.envs.nethack_progression import progression
 
 WORDS = 64
 """Places that pairs of letters of a message are counted in, for networks."""
@@ -35,6 +36,8 @@ _GOALS = {
     "oracle_sober": "Find the Oracle and stand beside it with a clear mind.",
 }
 _STEERING: Mapping[str, str] = {
+    "default": "Get as far in the game as possible: grow strong, survive, explore, and go deeper into the dungeon.",
+    "zero_knowledge": "Do well in the game. Nothing else is known of what matters in it.",
     "combat": "Find and kill monsters. You do not care about gold or going deeper.",
     "gold": "Collect gold. You do not care about monsters or going deeper.",
     "stairs": "Find stairs and go down. You do not care about gold or monsters.",
@@ -56,6 +59,7 @@ class NetHackAdapter(EnvAdapter):
     anti_goal = "You are hurt, get hungry, do something in vain, or die."
     goals = _STEERING
     success_words = ("the task is done",)
+    agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
     _task = "score"
     _status_in_words = False
     _crop = 9
@@ -124,6 +128,10 @@ class NetHackAdapter(EnvAdapter):
         said = message_of(row)
         lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
+
+    def progression(self, transitions: Transitions) -> FloatArray:
+        status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
+        return progression(status[:, game.DEPTH], status[:, game.EXPERIENCE])
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         return terminated & (returns > 0.5) if self._task in REACHED else None

@@ -161,11 +161,12 @@ def render(content: ReportContent) -> str:
         models=text_columns(content.metrics),
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         online=_annotated_online(content.metrics.get("online", {})),
+        progression=_progression(content.metrics.get("progression", {})),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),
         who=str((content.annotation or {}).get("annotator", "")),
-        annotation=_annotation(content.annotation or {}),
+        annotation=[*_in_pairs(content.annotation or {}, (*STATUSES, *KEYS)), *kappa(content.annotation or {})],
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
         label_sets=int((content.annotation or {}).get("label_sets", 1)),
@@ -273,6 +274,14 @@ def _annotated_online(
     return heads, rows
 
 
+def _progression(arms: Mapping[str, Mapping[str, Any]]) -> Sequence[tuple[str, str, str]]:
+    """Return arm, mean and interval of BALROG's progression, in percent."""
+    return [
+        (name, f"{one['mean']:.1%}", " to ".join(f"{bound:.1%}" for bound in one["ci95"]) if one["ci95"] else "-")
+        for name, one in arms.items()
+    ]
+
+
 # -- tables ---------------------------------------------------------------------------------------
 def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
     """Return the captions with the highest and the lowest reward, sorted; each caption once."""
@@ -292,11 +301,6 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
         "highest": rows[:upper],
         "lowest": rows[max(upper, len(rows) - SHOWN) :],
     }
-
-
-def _annotation(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say in pairs of texts how much was judged, besides what has a table of its own."""
-    return [*_in_pairs(annotation, (*STATUSES, *KEYS)), *kappa(annotation)]
 
 
 def _in_pairs(mapping: Mapping[str, Any], leave_out: Sequence[str]) -> list[tuple[str, str]]:

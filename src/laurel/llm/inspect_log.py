@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from laurel import __version__
-from laurel.data.directory import checked_manifest
+from laurel.data.manifest import checked_manifest
 from laurel.data.own_preferences import read_own
 from laurel.data.preferences import STAGE, read_answers
 from laurel.errors import DataError

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from laurel.data.directory import sync_directory
+from laurel.data.replacing import sync_directory
 from laurel.errors import DataError
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.responses import ResponseStore
@@ -100,7 +100,7 @@ class _Copy:
             self._written = 0, _batches(before)
 
     def write(self) -> None:
-        """Write a store of the new answers in place of the last copy; nothing where there are none."""
+        """Write a store of the new answers in place of the last copy; nothing without any."""
         self._new.unlink(missing_ok=True)
         ResponseStore(self._new).close()
         BatchLedger(self._new).close()

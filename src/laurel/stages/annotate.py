@@ -7,7 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import Output, output_directory, read_json, write_json
+from laurel.data.directory import Output, output_directory
+from laurel.data.json_file import read_json, write_json
 from laurel.data.labels import LabelWriter
 from laurel.data.lineage import read_inputs
 from laurel.data.missing import MOST, in_a_line, read_missing
@@ -26,7 +27,8 @@ from laurel.stages.label_quality import gold_of, keep_sample, setting_aside
 from laurel.stages.label_sets import LabelSet, label_sets, title, titled
 from laurel.stages.pair_labelling import PairLabelling
 from laurel.tracking.judgements import log_prompt, log_traces
-from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import Tracker
 
 STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000
@@ -71,7 +73,7 @@ def run(
     used, inputs = dumped(sections), {"captions": captions}
     read_inputs(used, inputs)
     adapter = adapter_for(env, with_action=caption.with_action)
-    gold = gold_of(annotate, adapter)  # what is wrong with gold labels is said before anything is paid for
+    gold = gold_of(annotate, adapter)  # wrong gold labels are reported before anything is paid for
     kept = responses if annotate.keeps_responses and judges else None
     described = {**used, "shard": shard} if shard else used
     sources = {**inputs, "gold": gold.path} if gold and judges and not shard else inputs
@@ -118,11 +120,11 @@ def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: b
     if others:
         out.notes.append("No arm is paid a reward that is learned from the main judge's preferences: it was not asked.")
     else:
-        out.notes.append("No arm is paid a reward that is learned from preferences, so no annotator was asked.")
+        out.notes.append("No arm is paid a reward that is learned from preferences, so no pairs were annotated.")
 
 
 def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, refusals: Sequence[str]) -> None:
-    """Log labels to MLflow, those that are refused as a failed run.
+    """Log labels to MLflow; refused ones are a failed run.
 
     Raises:
         RefusedLabelsError: there are refusals.

@@ -1,4 +1,4 @@
-"""caption: trajectories → captions. Says every step in words, and lists what was said."""
+"""caption: trajectories → captions. Describes every step in words, and lists the distinct captions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 
 if TYPE_CHECKING:
-    from laurel.tracking.runs import Run
+    from laurel.tracking.run import Run
 
 
 def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajectories: Path, output: Path) -> None:
@@ -26,14 +26,15 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
 
     from laurel.data.background import read_ahead
     from laurel.data.captions import Segments, write_captions, write_segments, write_vocabulary
-    from laurel.data.directory import checked_manifest, output_directory
+    from laurel.data.directory import output_directory
+    from laurel.data.manifest import checked_manifest
     from laurel.data.tally import CaptionTally, SegmentTally
     from laurel.data.trajectories import read_metadata, read_trajectories
     from laurel.envs import adapter_for
     from laurel.envs.captioner import Captioner
     from laurel.errors import DataError
     from laurel.progress import progress
-    from laurel.tracking.runs import Tracker
+    from laurel.tracking.tracker import Tracker
 
     manifest = checked_manifest(trajectories, "collect")
     collected = read_metadata(trajectories)["env"]
@@ -86,14 +87,14 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
                 f"(caption.max_segments is {caption.max_segments:,})."
             )
         if not steps.captioned:
-            out.notes.append(f"Nothing could be said about any of {steps.transitions:,} steps.")
+            out.notes.append(f"None of {steps.transitions:,} steps has a caption.")
         with Tracker({**sections, "tracking": tracking}, "caption", inputs, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts, out.path)
 
 
 def track(run: Run, counts: dict[str, Any], path: Path) -> None:
-    """Log how much could be said, and the vocabulary."""
+    """Log how many steps have a caption, and the vocabulary."""
     from laurel.data.captions import VOCABULARY
 
     run.log_metrics({key: float(value) for key, value in counts.items()})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from laurel.agents.behaviour import Behaviour
     from laurel.envs.base import EnvAdapter
-    from laurel.tracking.runs import Run
+    from laurel.tracking.run import Run
 
 
 STAGE, PART = "collect", "collect-part"
@@ -45,7 +45,7 @@ def run(
     from laurel.data.directory import output_directory
     from laurel.data.trajectories import join_trajectories
     from laurel.progress import progress
-    from laurel.tracking.runs import Tracker
+    from laurel.tracking.tracker import Tracker
 
     parts = collect.parts
     if parts > collect.steps:
@@ -138,7 +138,7 @@ class _Collector:
         }
 
     def _metadata(self, backend: str) -> dict[str, Any]:
-        """Say in every shard what is needed to understand it without this run's files."""
+        """Write into every shard what a reader needs to understand it without this run's files."""
         from laurel import __version__
 
         adapter, behaviour = self.adapter, self.behaviour

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.console import printable
-from laurel.data.directory import checked_manifest, read_json
+from laurel.data.json_file import read_json
+from laurel.data.manifest import checked_manifest
 from laurel.errors import DataError
 from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
 from laurel.evaluation.statistics import areas, seed_scores
 from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, checked, estimated, p_value, probability
 from laurel.stages.pipeline import STAGE
-from laurel.tracking.runs import flatten
+from laurel.tracking.tracker import flatten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,7 +140,7 @@ def _check_comparable(a: Report, b: Report) -> None:
 def _params(a: Report, b: Report) -> Table:
     before, after = a.params, b.params
     keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key, NONE) != after.get(key, NONE)]
-    rows = [[key, *(_value(one.get(key, NONE)) for one in (before, after))] for key in sorted(keys)]
+    rows = [[key, *(printable(str(one.get(key, NONE))) for one in (before, after))] for key in sorted(keys)]
     return ["parameter", *STEMS], rows
 
 
@@ -182,7 +183,3 @@ def _scores(report: Report, arm: str) -> dict[str, Any]:
 
 def _judge(report: Report) -> str:
     return f"labels by {report.metrics['annotator']}" if report.metrics["annotator"] else "no labels"
-
-
-def _value(value: Any) -> str:
-    return printable(str(value))

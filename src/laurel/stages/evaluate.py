@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from laurel.data.captions import read_vocabulary
-from laurel.data.directory import LIVE_PAGE, RUN_PAGE, output_directory, read_json, read_manifest, write_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import read_inputs
+from laurel.data.manifest import LIVE_PAGE, RUN_PAGE, read_manifest
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
 from laurel.envs import reference_id
@@ -16,19 +18,18 @@ from laurel.errors import DataError
 from laurel.evaluation.live_page import MOVED
 from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
 from laurel.evaluation.run_page import RunFacts
-from laurel.evaluation.statistics import rank_agreement, seed_scores, summarise
+from laurel.evaluation.statistics import progressions, rank_agreement, seed_scores, summarise
 from laurel.evaluation.summary import SCHEMA
 from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
-from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmParams, arm_infos, judges_of, resolve_arms, used
-from laurel.params.rewards import RewardParams, judge_of, method_of
-from laurel.params.training import AgentParams, ShapingParams
+from laurel.params import EnvParams, TrackingParams
+from laurel.params.arms import Arm, arm_infos, judges_of, used
+from laurel.params.rewards import judge_of, method_of
+from laurel.params.training_run import EvaluationSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import trainers
-from laurel.rewards.method import Inputs, PayTable, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.actor_accounts import asked
 from laurel.stages.films import before_and_after, portraits
@@ -38,7 +39,8 @@ from laurel.stages.report_files import rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
-from laurel.tracking.runs import BEST, Run, Tracker, flatten
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import BEST, Tracker, flatten
 from laurel.training.loop import CURVE_SCHEMA, read_curve
 
 if TYPE_CHECKING:
@@ -53,17 +55,6 @@ EPISODES = "episodes"
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    collect: CollectParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    shaping: ShapingParams,
-    agent: AgentParams,
-    evaluate: EvaluateParams,
-    tracking: TrackingParams,
     trajectories: Path,
     captions: Path,
     preferences: Path,
@@ -71,6 +62,7 @@ def run(
     agents: Path,
     output: Path,
     responses: Path | None = None,
+    **sections: Unpack[EvaluationSections],
 ) -> None:
     """Evaluate all agents on the reference environment.
 
@@ -81,7 +73,7 @@ def run(
         reward: output of the train-reward stage.
         agents: output of the train-agents stage.
         output: directory to write metrics.json, results.parquet, report.html, figures/ and more into.
-        responses: as of `laurel.stages.annotate.run`, for actors that ask a language model.
+        responses: as in `laurel.stages.annotate.run`, for actors that ask a language model.
 
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.
@@ -96,8 +88,8 @@ def run(
         "reward": reward,
         "agents": agents,
     }
-    sections: dict[str, Any] = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent, "evaluate": evaluate}
+    seed, env, annotate, evaluate = sections["seed"], sections["env"], sections["annotate"], sections["evaluate"]
+    arms, rewards, agent = sections["arms"], sections["rewards"], sections["agent"]
     described = used(sections)
     manifests = read_inputs(described, inputs)  # the report says that these were its parameters
     kept = responses if annotate.keeps_responses else None
@@ -105,7 +97,7 @@ def run(
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
-        context, every = RewardContext(env, caption, annotate, rewards), resolve_arms(arms, rewards, shaping, agent)
+        context, every = RewardContext(env, sections["caption"], annotate, sections["rewards"]), arms_of(sections)
         adapter, infos = context.adapter, arm_infos(arms, rewards)
         watched = watched_arm(every.values(), reward)
         sources = Inputs(captions, preferences, reward, trajectories, agents=agents)
@@ -157,6 +149,8 @@ def run(
                 metrics["hacking"] = {
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
                 }
+            if "progression" in results:
+                metrics["progression"] = progressions(results, draws=evaluate.bootstrap, seed=seed)
             if models := win_rates(results, curves, every, seed):
                 metrics["texts"] = models
             metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)
@@ -179,12 +173,11 @@ def run(
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
-            tracked_as = {**sections, "tracking": tracking}
-            late = track_late(tracked_as, inputs, out)
-            with Tracker(tracked_as, "evaluate", inputs, out, known=late).stage_run() as tracked:
+            late = track_late(sections, inputs, out)
+            with Tracker(sections, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
                     runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-                    _track(tracked, env, tracking, metrics, facts, results, played, out.path, runs)
+                    _track(tracked, env, sections["tracking"], metrics, facts, results, played, out.path, runs)
             advance(1)
 
 
@@ -238,7 +231,7 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
         for number, quality in enumerate(sets)
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}
-    if method_of(stored.settings[name]).learns:
+    if isinstance(method_of(stored.settings[name]), LearningMethod):
         place = own_reward(agents / watched.name / f"seed-{seed}", name)
         table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
     else:
@@ -268,7 +261,7 @@ def _track(
 
     The best trained agent of a method is registered under an alias.
     """
-    of_run = {"seconds": facts.stage_seconds, "annotation": {"usage": facts.usage}}
+    of_run = {"seconds": facts.stage_seconds, "usage": facts.usage}
     numbers = {k: v for k, v in {**flatten(metrics), **flatten(of_run)}.items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})
     tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from laurel.console import aligned
-from laurel.data.directory import check_output, output_directory, write_json
+from laurel.data.directory import check_output, output_directory
+from laurel.data.json_file import write_json
 from laurel.data.own_preferences import read_any
 from laurel.llm.embedding_cache import encode_cached
 from laurel.progress import progress
@@ -34,8 +35,8 @@ def run(
     Args:
         rows: preferences of any format that `laurel import` reads.
         output: directory to write the model and QUALITY into.
-        model: sentence encoder, or what is tuned.
-        train: head or all, as of `laurel.rewards.text`.
+        model: sentence encoder, or the language model that is tuned.
+        train: head or all, as in `laurel.rewards.text`.
         seed: of what is held out.
         epochs: of train all, as the following.
 

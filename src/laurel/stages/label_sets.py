@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.data.preferences import labels_of
 from laurel.data.quality import QUALITY
 from laurel.params.annotation import MAIN, AnnotateParams
@@ -51,8 +51,8 @@ def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) ->
     Those on the main judge's first label set are left out, since they stand untitled among the notes of the stage.
     """
     where: dict[tuple[str, str], list[int]] = {}
-    for one, said in notes.items():
-        for note in said:
+    for one, some in notes.items():
+        for note in some:
             where.setdefault((one.judge, note), []).append(one.number)
     for (judge, note), numbers in where.items():
         if (judge, numbers[0]) != (MAIN, 0):

@@ -32,7 +32,7 @@ def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
     """
     import numpy as np
 
-    from laurel.data.directory import read_json
+    from laurel.data.json_file import read_json
     from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
     from laurel.rewards.stored import OWN
 
@@ -86,7 +86,7 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
                 f"The labels are simulated that the arm {name} learned from, not a language model's: {account['judge']}"
             )
         for warning, agents in account["warnings"].items():
-            out.notes.append(f"What the judge beside {agents} agents of the arm {name} answered: {warning}")
+            out.notes.append(f"{agents} agents of the arm {name}, annotated while they were trained: {warning}")
         if account["late_agents"]:
             out.notes.append(
                 f"In {account['late_agents']} agents of the arm {name} training went on without answers that were "

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
-from laurel.data.directory import RUN_PAGE, Output
+from laurel.data.directory import Output
 from laurel.data.lineage import PRODUCERS
+from laurel.data.manifest import RUN_PAGE
 from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation import plots
@@ -18,19 +19,20 @@ from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.win_rates import examples
 from laurel.feedback.references import references
 from laurel.machine import machine
-from laurel.params import EnvParams
+from laurel.params import EnvParams, Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import judges_of
 from laurel.params.fields import dumped
 from laurel.rewards.method import PayTable
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.label_quality import gold_of
-from laurel.tracking.runs import commit
+from laurel.tracking.revision import commit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
+SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
+"""Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
@@ -126,7 +128,7 @@ def rendered(
         else None,
         sample=sample,
         reward=metrics["reward"],
-        params=dumped(sections),
+        params=dumped({name: sections[name] for name in SHOWN if name in sections}),
         versions=_versions(with_sb3=any(arm.agent_of(sections["agent"]).engine == "sb3" for arm in sections["arms"])),
     )
     return render(content)
@@ -141,7 +143,7 @@ def write_run_page(
         title=env.id,
         made=_made(),
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
-        usage=manifests["preferences"]["usage"],
+        usage={PRODUCERS[name]: manifest["usage"] for name, manifest in manifests.items() if manifest["usage"]},
         annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
         notes=[*(note for manifest in manifests.values() for note in manifest["run_notes"]), *out.run_notes],
     )

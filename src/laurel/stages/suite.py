@@ -8,15 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from laurel import __version__
-from laurel.data.directory import read_json, read_manifest, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import read_manifest
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table
+from laurel.feedback.annotator import Usage, added
+from laurel.llm.prices import in_words
 from laurel.machine import machine
 from laurel.params.suite import Suite, SuiteRun
 from laurel.stages.pipeline import STAGES
@@ -26,7 +30,7 @@ NOT_RUN = "not run"
 
 
 def run_suite(
-    suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), said: Callable[[str], None]
+    suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), report: Callable[[str], None]
 ) -> list[str]:
     """Run what is not up to date of a suite, and write its page after each run; return the names of runs that failed.
 
@@ -35,8 +39,8 @@ def run_suite(
         work: a folder for each run is made here.
         output: directory of NAME.json and NAME.md.
         command: how the suite was started, for the page.
-        only: names of runs; all if there is none.
-        said: is told of each run that begins or fails.
+        only: names of runs; empty: all of them.
+        report: takes a line on each run that begins or fails.
 
     Raises:
         ParamsError: there is no run of such a name.
@@ -50,12 +54,12 @@ def run_suite(
     for number, run in enumerate(suite.runs, start=1):
         if only and run.name not in only:
             continue
-        said(f"{run.name} ({number} of {len(names)})")
+        report(f"{run.name} ({number} of {len(names)})")
         try:
             run_project(written(run, work), work / run.name)
         except StageError as error:
             failed.append(run.name)
-            said(f"{run.name}: {error}")
+            report(f"{run.name}: {error}")
         write_page(suite, work, output, command)
     return failed
 
@@ -93,13 +97,13 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         return None
     reports = folder / REPORTS
     manifests = {stage.name: read_manifest(folder / stage.output, stage.name) for stage in STAGES}
-    usage = manifests["annotate"]["usage"]
+    usage = reduce(added, (manifest["usage"] for manifest in manifests.values()), Usage())
     return {
         "levels": dict(run.levels),
         "metrics": dict(checked(read_json(reports / "metrics.json"), reports / "metrics.json")),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
-        "cost": usage.get("cost"),
+        "cost": usage.get("cost_usd", 0.0),
         "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
     }
 
@@ -146,14 +150,14 @@ def _cell(arm: Mapping[str, Any] | None) -> str:
 def _part(name: str, run: Mapping[str, Any]) -> str:
     metrics = run["metrics"]
     known = {stage: seconds for stage, seconds in run["seconds"].items() if seconds is not None}
-    cost = f", {run['cost']:.2f} US dollars" if run["cost"] else ""
+    cost = f", {in_words(run['cost'])}" if run["calls"] else ""
     took = f"{sum(known.values()):,.0f} s in all ({', '.join(f'{stage} {s:,.0f}' for stage, s in known.items())})"
     lines: Sequence[str] = [
         f"## {name}",
         markdown_table(metrics),
         legend(metrics),
         "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
-        f"Annotator: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}.",
+        f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}.",
         "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
     ]
     return "\n\n".join(line for line in lines if line)
@@ -168,5 +172,5 @@ def _annotator(metrics: Mapping[str, Any]) -> str:
 
 def _judge(quality: Mapping[str, Any]) -> str:
     agreement = ((quality.get("oracle") or {}).get("agreement") or {}).get("value")
-    named = quality.get("annotator") or "none asked"
+    named = quality.get("annotator") or "none"
     return named if agreement is None else f"{named}, {agreement:.0%} of its labels as hand-written progress has them"

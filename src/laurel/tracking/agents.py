@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.params.arms import Arm
-from laurel.tracking.runs import Run, Tracker, failures, flatten, status_of
+from laurel.tracking.run import Run, status_of
+from laurel.tracking.server import failures
+from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.arms import steps_of
 from laurel.training.loop import CURVE, STATE, read_run
 
@@ -105,7 +107,7 @@ class AgentRuns:
         """Log what is not logged yet of finished agents, end their runs, and note these in the stage's output.
 
         Raises:
-            MlflowException: the server refuses it, or any other of `laurel.tracking.runs.failures`.
+            MlflowException: the server refuses it, or any other of `laurel.tracking.tracker.failures`.
         """
         self._over.set()
         if self._thread is not None:
@@ -146,7 +148,7 @@ class AgentRuns:
         points = [row for row in thinned(rows, self._total(agent), state["finished"]) if row["env_steps"] > first]
         last = max(int(state["env_steps"]), first + 1)
         agent.run.log_curve(
-            ((row["env_steps"], _figures(row)) for row in points),
+            ((row["env_steps"], {name: value for name, value in row.items() if name != "env_steps"}) for row in points),
             clock=lambda step: begun + (now - begun) * (step - first) / (last - first),
         )
         agent.step, agent.time = int(state["env_steps"]), now
@@ -233,10 +235,6 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
     return kept
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: value for key, value in row.items() if key != "env_steps"}
-
-
 def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Add to the rows of a curve how labels grew, of each reward that is learned on the way: the latest before each."""
     from laurel.rewards.online_artefact import read_rows
@@ -251,7 +249,7 @@ def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def written(place: Path) -> int | None:
-    """Return when an agent's checkpoint was written, in nanoseconds; None where there is none."""
+    """Return when an agent's checkpoint was written, in nanoseconds; None without a checkpoint."""
     try:
         return (place / STATE).stat().st_mtime_ns
     except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now

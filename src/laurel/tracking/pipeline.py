@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from laurel import __version__
-from laurel.tracking.runs import OUTPUT, connect, explained, failures, without_secrets
+from laurel.tracking.server import connect, explained, failures, without_secrets
+from laurel.tracking.tracker import OUTPUT
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -67,7 +68,7 @@ def close_pipeline_run(
 
 
 def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable[str]) -> None:
-    """Put the runs of a pipeline's stages below its own, those that failed included, and those they were made from.
+    """Put the runs of a pipeline's stages below its own, failed ones included, with the runs that they were made from.
 
     A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
     """

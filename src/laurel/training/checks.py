@@ -15,11 +15,20 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import LearningMethod, RewardContext
 
 
-def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter) -> None:
-    """Refuse agents that training would refuse; where no arm is trained, there are none.
+def check_agents(
+    run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter, *, branch: bool = False
+) -> None:
+    """Refuse agents that training would refuse; untrained arms have no such agents.
+
+    Args:
+        run_seed: of the params.
+        arms: of the run, or of a branch of it.
+        context: what their rewards are made with.
+        adapter: of their environment.
+        branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
 
     Raises:
         ParamsError: no arm can be trained or evaluated, or what Stable-Baselines3 is to do cannot be.
@@ -27,7 +36,7 @@ def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, a
         LaurelError: a method of the rewards lacks something.
     """
     skipped = skipped_arms(arms, context, adapter)
-    if len(skipped) == len(arms):
+    if len(skipped) == len(arms) and not branch:
         raise ParamsError(f"arms: no arm is left. {' '.join(skipped.values())}")
     checked: list[AgentParams] = []
     for arm in arms:
@@ -39,7 +48,7 @@ def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, a
 
 def _check_learned(arm: Arm, context: RewardContext) -> None:
     """Refuse rewards that are learned meanwhile where the trainer's checkpoints do not hold them."""
-    learned = [name for name in arm.reward if method_of(context.rewards[name]).learns]
+    learned = [name for name in arm.reward if isinstance(method_of(context.rewards[name]), LearningMethod)]
     if learned and arm.agent.engine == "sb3":
         raise ParamsError(
             f"arms.{arm.name}: its reward {learned[0]} is learned while agents are trained, by Laurel's own algorithms "

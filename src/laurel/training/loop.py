@@ -34,8 +34,10 @@ from laurel.agents.hints import Hints, make_advisor
 from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.agents.ppo import PPO
 from laurel.data.digests import digest_file
-from laurel.data.directory import RUN, read_json, recover, replace_directory, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import RUN
 from laurel.data.parquet import read_table
+from laurel.data.replacing import recover, replace_directory
 from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
@@ -73,7 +75,7 @@ KL_SCHEMA = CURVE_SCHEMA.append(pa.field(KL, pa.float64()))  # nats a completion
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained: everything but the reward function."""
+    """A training task: everything but the reward function."""
 
     arm: str
     seed: int
@@ -163,9 +165,9 @@ def train_together(
     Each becomes what it would have become alone. Agents at different updates are trained in separate groups.
 
     Args:
-        agents: whom; their tasks differ in arm, seed and shaping alone.
+        agents: to train; their tasks differ in arm, seed and shaping alone.
         adapter: the environment's adapter.
-        advance: told how many environment steps are done, those of the checkpoints included.
+        advance: called with the number of environment steps done, steps of the checkpoints included.
         tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
     """
     if tensors is None:
@@ -274,8 +276,9 @@ class _Run:
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
         progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            asked = dict(self.advisor.account) if self.advisor else None
-            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, asked)
+            hints = dict(self.advisor.account) if self.advisor else {}
+            accounts = {**({"hints": hints} if hints else {}), **self.signal.accounts}
+            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, accounts)
 
 
 def _compact(actions: Array) -> Array:
@@ -285,7 +288,13 @@ def _compact(actions: Array) -> Array:
 
 
 def _save(
-    directory: Path, task: Task, learner: Learner, progress: Progress, signal: Signal, backend: str, asked: Any = None
+    directory: Path,
+    task: Task,
+    learner: Learner,
+    progress: Progress,
+    signal: Signal,
+    backend: str,
+    accounts: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
@@ -318,7 +327,7 @@ def _save(
             "rng": learner.rng.bit_generator.state,
         },
     )
-    write_json(partial / RUN, {**run_of(progress.seconds, progress.began), **({"asked": asked} if asked else {})})
+    write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts))
     replace_directory(partial, directory)
 
 
@@ -373,9 +382,13 @@ def read_curve(directory: Path) -> pa.Table:
     return table
 
 
-def run_of(seconds: float, began: float) -> dict[str, Any]:
-    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far."""
-    return {"seconds": seconds, "wall": [began, time.time()]}
+def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far.
+
+    Args:
+        accounts: what its training asked of language models: what for -> `laurel.feedback.chooser.Chooser.account`.
+    """
+    return {"seconds": seconds, "wall": [began, time.time()], **({"accounts": dict(accounts)} if accounts else {})}
 
 
 def read_run(directory: Path) -> dict[str, Any]:

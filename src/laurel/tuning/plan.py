@@ -11,9 +11,10 @@ from laurel.envs import adapter_for
 from laurel.errors import ParamsError, closest
 from laurel.params import Params
 from laurel.params.arms import WELL_KNOWN, arm_of
+from laurel.params.rewards import method_of
 from laurel.params.search import Space, Sweep, agent_of, examples, read_space, with_values
 from laurel.rewards.arms import skipped_arms
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import LearningMethod, RewardContext
 from laurel.tuning.objective import REPORTS
 from laurel.tuning.study import check_sampler
 
@@ -35,7 +36,7 @@ class Search:
     entries: Sequence[str] = ()
     """The space, as `read_space` takes it."""
     trials: int = 30
-    """In all, those of earlier calls included."""
+    """In all, earlier calls included."""
     seeds: Sequence[int] | None = None
     """None takes SEEDS seeds that no agent has."""
     steps: int | None = None
@@ -48,7 +49,7 @@ class Search:
 
 
 def sweep_of(params: Params, search: Search) -> Sweep:
-    """Return what is searched, checked against the parameters.
+    """Return the search space, checked against the parameters.
 
     Raises:
         ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
@@ -62,8 +63,16 @@ def sweep_of(params: Params, search: Search) -> Sweep:
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
     alone = narrowed(params, arm, (0,), 1)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    if skipped := skipped_arms(alone.arms, RewardContext.of(alone), adapter):
+    context = RewardContext.of(alone)
+    if skipped := skipped_arms(alone.arms, context, adapter):
         raise ParamsError(f"--arm: {skipped[arm]}")
+    if learning := [
+        name for name in alone.resolved_arms[arm].reward if isinstance(method_of(context.rewards[name]), LearningMethod)
+    ]:
+        raise ParamsError(
+            f"--arm: the reward {learning[0]} of the arm {arm} is learned from a judge beside the agents, which a "
+            "search does not start. Search an arm whose reward is made beforehand, such as preference."
+        )
     seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
     if len(set(seeds)) < len(seeds):
         raise ParamsError(f"--seeds names {max(seeds, key=seeds.count)} twice; leave out one of them.")
@@ -82,7 +91,7 @@ def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[A
     """Refuse what Stable-Baselines3's algorithm does not take, where it trains the arm, before anything is trained.
 
     Raises:
-        ParamsError: it is not to be had, or does not go with an argument or the action space.
+        ParamsError: it is not installed, or does not go with an argument or the action space.
     """
     from laurel.agents.sb3.catalog import check_algorithm
 

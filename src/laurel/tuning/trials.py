@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from laurel.console import aligned
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 
 State = Literal["complete", "pruned", "failed"]
@@ -42,7 +42,7 @@ def best(trials: Sequence[Trial]) -> Trial:
     """Return the complete trial with the highest score, of several the first.
 
     Raises:
-        DataError: there is none.
+        DataError: no trial has a score.
     """
     scored = [trial for trial in trials if trial.score is not None]
     if not scored:

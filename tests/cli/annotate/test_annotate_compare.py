@@ -12,10 +12,10 @@ from chat_server import ChatServer, problem
 
 from judged_project import chat, judge
 from laurel.cli.app import main
-from laurel.data.directory import read_json
 from laurel.data.gold import GoldFile, Task
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
-from laurel.tracking.runs import connect
+from laurel.tracking.server import connect
 from tiny_project import Project, lasting_content
 
 
@@ -122,7 +122,7 @@ def test_nothing_is_written_where_every_judge_fails(project: Project, capsys: py
     capsys.readouterr()
     asked = grid(project, models=[{"annotator": "embedding", "embedding": {"model": "./nowhere"}}])
     assert main(["annotate", "compare", "--grid", asked]) == 2
-    assert "None of 1 judges could be asked. The first: Sentence encoder" in capsys.readouterr().err
+    assert "All 1 judges failed. The first: Sentence encoder" in capsys.readouterr().err
     assert not (project.path / "data" / "leaderboard").exists()
 
 

@@ -30,7 +30,8 @@ REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
 TASKS = (*SCORED, *REACHED)
 STATUS, MESSAGE = 27, 256
 """Numbers of the status (`nle.nethack.NLE_BL_*` say which) and bytes of the message."""
-X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD, HUNGER, TIME, CONDITION = 0, 1, 9, 10, 11, 12, 13, 21, 20, 25
+X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD = 0, 1, 9, 10, 11, 12, 13
+EXPERIENCE, TIME, HUNGER, CONDITION = 18, 20, 21, 25
 """Places in the status."""
 SHAPE = (21, 79)
 """Rows and columns of a level's map."""
@@ -202,7 +203,7 @@ class Game:
 
 
 class Games:
-    """N games that are seen together; arguments and errors as of `Game`."""
+    """N games that are seen together; arguments and errors as in `Game`."""
 
     def __init__(self, number: int, **options: Any) -> None:
         self._seen = arrays(number)
@@ -247,7 +248,7 @@ def _space(size: int) -> gym.Space[Row]:
 
 
 class NetHack(gym.Env[Row, np.int64]):
-    """One game; arguments and errors as of `Game`.
+    """One game; arguments and errors as in `Game`.
 
     Args:
         status_in_words: whether captions tell depth, health, gold and hunger besides the message.
@@ -284,7 +285,7 @@ class NetHack(gym.Env[Row, np.int64]):
 
 
 class NetHackVector(BatchEnv):
-    """N games in this process; the step after an episode's end is a reset. Arguments as of `NetHack`."""
+    """N games in this process; the step after an episode's end is a reset. Arguments as in `NetHack`."""
 
     def __init__(
         self,

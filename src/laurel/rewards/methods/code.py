@@ -48,11 +48,11 @@ class CodeParams(RewardParams):
     max_tokens: Count = 1500
     """Tokens of an answer at most."""
     prompt: str = "write"
-    """Of the first round; one of those packaged, or a .jinja file of your own."""
+    """Of the first round; a packaged prompt, or a .jinja file of your own."""
     reflection: str = "reflect"
     """The prompt of later rounds."""
     goal: str | None = None
-    """The task that the model is told; null: the environment's own goal."""
+    """The task that the model is given; null: the environment's own goal."""
 
 
 class Code(Method[CodeParams]):
@@ -98,10 +98,9 @@ class Code(Method[CodeParams]):
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         import numpy as np
 
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
         from laurel.envs.numbers import Numbers
         from laurel.errors import DataError
-        from laurel.llm.budget import Budget
         from laurel.rewards.code_search import ChatWriter, Sample, Search, save
 
         assert inputs.trajectories is not None
@@ -117,7 +116,7 @@ class Code(Method[CodeParams]):
         if chat is None:
             writer = _simulated(own, adapter, seed)
         else:
-            writer = ChatWriter(chat, *_questions(own, adapter), Budget(chat.params.budget))
+            writer = ChatWriter(chat, *_questions(own, adapter), params.account)
         trial = None
         if own.select == "training":
             assert inputs.trial is not None, "train-reward gives one"

@@ -10,6 +10,7 @@ and action, which leaves it as it is which policies are optimal.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,10 @@ class LikelyActions:
     def __init__(self, advisor: Advisor, adapter: EnvAdapter) -> None:
         self._advisor, self._adapter = advisor, adapter
 
+    @property
+    def account(self) -> Mapping[str, Any]:
+        return self._advisor.account
+
     def begin(self, n_envs: int) -> None:
         """Do nothing: a step is paid alike in all episodes."""
 
@@ -75,18 +80,18 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        """Say what a state takes, going by those that episodes begin with."""
+        """Estimate the cost of a state from the states that episodes begin with."""
         from laurel.agents.actor import beginnings
 
         return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
 
         write_json(place / CONFIG, {"annotate": params.annotate.model_dump(mode="json")})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.data.directory import read_json
+        from laurel.data.json_file import read_json
 
         content: Any = read_json(place / CONFIG)
         return LikelyActions(self._advisor(adapter, AnnotateParams.model_validate(content["annotate"])), adapter)
