@@ -12,10 +12,10 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow bench lint format ui docs docs-all docs-site classics image image-gpu image-name language-model judge clean
+.PHONY: help setup run test test-slow test-others bench lint format ui docs docs-all docs-site classics image image-gpu image-name language-model judge clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## make .venv with the locked requirements
 
@@ -49,6 +49,9 @@ test: $(READY)  ## run the tests
 
 test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+test-others: $(READY)  ## run the tests with RLlib, TorchRL and Inspect, which it fetches into .venv-others
+	@.ci/others
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo doorkey_ppo \
 	kfp_overhead labels_needed language_actor limits local_judge nethack_steps online_annotation reward_training rlhf scale score_calls \
@@ -121,4 +124,4 @@ image-name:
 	@echo $(IMAGE):$(TAG)
 
 clean:  ## remove the environment and everything that a run wrote, MLflow's runs aside
-	rm -rf $(VENV) data reports
+	rm -rf $(VENV) .venv-others data reports

@@ -135,8 +135,8 @@ def _fill(folder: Path, distinct: bool) -> None:
 
 def _annotate(folder: Path) -> None:
     """Run the stage, and say how long it took and the most memory that it had: while it judged, and in all."""
-    from laurel.data.directory import read_manifest
     from laurel.data.labels import LabelWriter
+    from laurel.data.manifest import read_manifest
     from laurel.params import load_params
     from laurel.stages import annotate
     from laurel.stages.pipeline import STAGE

@@ -144,7 +144,7 @@ def _tracked(folder: Path) -> tuple[float, float]:
     from laurel.params import load_params
     from laurel.stages.pipeline import TRAINING
     from laurel.stages.train_agents import track_agents
-    from laurel.tracking.runs import Tracker
+    from laurel.tracking.tracker import Tracker
 
     params = load_params(folder / "params.yaml")
     params = params.model_copy(update={"tracking": params.tracking.model_copy(update={"enabled": True})})

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 
 if TYPE_CHECKING:
     from kfp import dsl

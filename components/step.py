@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.data.directory import MANIFEST, RUN
+from laurel.data.manifest import MANIFEST, RUN
 from laurel.errors import DataError, LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.params import Params, parse_sections
 from laurel.secrets import load_secrets
-from laurel.tracking.runs import OUTPUT_URI
+from laurel.tracking.tracker import OUTPUT_URI
 
 if TYPE_CHECKING:
     from kfp import dsl

@@ -21,7 +21,7 @@ from typing import Any
 
 from fingerprint import fingerprint
 
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.evaluation.summary import checked, legend, markdown_table
 from laurel.params.edit import edited
 from laurel.stages.pipeline import STAGE

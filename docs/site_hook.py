@@ -20,6 +20,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
+INTERVAL = re.compile(r"(\[[\d.]+k?), (?=[\w.]+\])")
+"""The first half of an interval in a table, which is not to be broken."""
 CODE = {
     ".py": "python",
     ".yaml": "yaml",
@@ -70,7 +72,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     parts = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
     parts[::2] = [LINK.sub(replaced, part) for part in parts[::2]]
-    return re.sub(r"(<!-- results: .*? -->\n)", r"\1\n", "".join(parts))
+    whole = re.sub(r"(?m)^\| .*\|$", lambda row: INTERVAL.sub("\\1,\u00a0", row[0]), "".join(parts))
+    return re.sub(r"(<!-- results: .*? -->\n)", r"\1\n", whole)
 
 
 def add(files: Files, config: Any, address: str, text: str) -> None:

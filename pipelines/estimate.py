@@ -1,6 +1,7 @@
 """What a submitted run will do: steps, tasks, machines, environment steps, and prices that the user has dated.
 
-Reads the compiled pipeline and the parameters alone. How long a step takes is not known, so prices are by the hour.
+Reads the compiled pipeline and the parameters alone. How long a step takes is not known, so prices are by the hour;
+how long training takes follows from the speed that the user has measured, where there is one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from laurel.pipelines.template import Machine, Spec, Task, tasks
 
 PRICES = Path(__file__).resolve().with_name("prices.yaml")
 HEADER = ("step", "tasks", "cpu", "memory", "accelerator", "machine", "cached", "tries")
+TRAINING = ("train-agents", "try-candidate")
+"""Steps that train agents."""
 DECIMAL = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3, "P": 1e6, "E": 1e9}
 
 
@@ -68,13 +71,22 @@ def read_price(region: str, file: Path = PRICES) -> Price | None:
     return max((price for price in prices if price.region == region), key=lambda price: price.date, default=None)
 
 
-def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, sweep: SweepPlan | None = None) -> str:
+def estimate(
+    spec: Spec,
+    params: Params,
+    branches: int,
+    *,
+    region: str | None,
+    sweep: SweepPlan | None = None,
+    speed: float | None = None,
+) -> str:
     """Say what will run, as lines of text.
 
     Args:
         branches: of the training of agents, which the pipeline's first step lists.
         region: of Vertex AI; None for a cluster, which has no price.
         sweep: what is tried instead of training all arms.
+        speed: environment steps a second of one task that trains agents, as the user has measured it.
     """
     steps = list(tasks(spec))
     counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
@@ -88,7 +100,20 @@ def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, s
         f"{params.collect.steps} environment steps to collect, {params.annotate.n_pairs} questions to annotate at most",
         f"{trained * each} environment steps to train: {trained} agents of {each} each",
     ]
+    if speed:
+        work.append(_hours(steps, counts, trained * each, speed, region))
     return "\n".join([*aligned(rows), "", *work, *([_cost(steps, counts, region)] if region else [])])
+
+
+def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, region: str | None) -> str:
+    """Say how long training takes at a speed, and what its machines cost for so long."""
+    step, count = next(one for one in zip(steps, counts, strict=True) if one[0].name in TRAINING)
+    hours = env_steps / speed / 3600
+    price = read_price(region) if region else None
+    hour = price.hour(step.machine) if price else None
+    cost = f", which cost {hours * hour:,.2f} {price.currency}" if price and hour is not None else ""
+    together = f"; {hours / count:,.1f} hours where all {count} tasks run at once" if count > 1 else ""
+    return f"{step.name} at {speed:,.0f} environment steps/s a task: {hours:,.1f} hours of a machine{cost}{together}"
 
 
 def _row(step: Task, count: int, region: str | None) -> tuple[str, ...]:

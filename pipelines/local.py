@@ -19,7 +19,7 @@ from kfp import local
 
 from laurel.components import IMAGE
 from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
-from laurel.data.directory import replace_directory
+from laurel.data.replacing import replace_directory
 from laurel.errors import DataError, LaurelError
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams

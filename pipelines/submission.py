@@ -6,29 +6,27 @@ All problems are reported at once, before anything is sent. Uses no client libra
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import getitem
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from laurel import __version__
 from laurel.components.checkpoints import FOLDER as CHECKPOINTS
-from laurel.components.step import RESPONSES
 from laurel.envs import adapter_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
-from laurel.params.judges import ChatSection
-from laurel.permissions import KEYS, why_key_is_withheld
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, check_size
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
+from laurel.pipelines.environment import chat_models, pairs_of, variables_of
 from laurel.pipelines.estimate import cores, gigabytes
 from laurel.pipelines.files import local_files
 from laurel.pipelines.images import Needs, check_quantization, needed
 from laurel.pipelines.machines import GPU_USERS, device_key, idle
+from laurel.pipelines.options import Findings, Options
 from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import (
     Spec,
@@ -41,50 +39,12 @@ from laurel.pipelines.template import (
     read_template,
     tasks,
 )
-from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches
 from laurel.stages.preflight import check_fit, check_parts
-from laurel.tuning.plan import Search
-
-TRACKING_URI = "MLFLOW_TRACKING_URI"
-T = TypeVar("T")
 
 
 class SubmissionError(LaurelError):
     """Everything that keeps a submission from being sent, a line each."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the user says about a submission to either backend."""
-
-    params: Path = Path("params.yaml")
-    template: Path | None = None
-    image: str | None = None
-    gpu_image: str | None = None
-    gpu: str | None = None
-    in_image: Sequence[str] = ()
-    """Keys of parameters whose files the image holds."""
-    code_version: str | None = None
-    cache: bool = True
-    secrets: Sequence[str] = ()
-    schedule: str | None = None
-    service_account: str | None = None
-    labels: Sequence[str] = ()
-    project: str | None = None
-    region: str | None = None
-    bucket: str | None = None
-    network: str | None = None
-    api_endpoint: str | None = None
-    api_transport: str = "rest"
-    experiment: str | None = None
-    host: str | None = None
-    search: Search | None = None
-    """Of a sweep; None trains and evaluates all arms."""
-
-    @property
-    def vertex(self) -> bool:
-        return self.host is None
 
 
 @dataclass(frozen=True)
@@ -108,26 +68,6 @@ class Submission:
     """What the user should know, though it is not wrong."""
 
 
-@dataclass
-class _Findings:
-    """Sentences that are collected while a submission is made."""
-
-    problems: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-    def check(self, problem: str | None) -> None:
-        if problem:
-            self.problems.append(problem)
-
-    def attempt(self, make: Callable[[], T]) -> T | None:
-        """Return what is made, or note why it cannot be."""
-        try:
-            return make()
-        except LaurelError as error:
-            self.problems.extend(str(error).splitlines())
-            return None
-
-
 def make_submission(options: Options, environment: Mapping[str, str]) -> Submission:
     """Make and check what is to be sent.
 
@@ -137,11 +77,11 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     Raises:
         SubmissionError: a line for everything that is wrong.
     """
-    found = _Findings()
+    found = Findings()
     _check_names(options, found)
-    labels = found.attempt(lambda: _pairs("--label", options.labels)) or {}
+    labels = found.attempt(lambda: pairs_of("--label", options.labels)) or {}
     found.check(forms.labels(labels))
-    variables, cluster_secrets = _variables(options, environment, found)
+    variables, cluster_secrets = variables_of(options, environment, found)
     params = found.attempt(lambda: _params(options))
     sweep = found.attempt(lambda: _sweep(options, params)) if params else None
     spec = found.attempt(lambda: _pipeline(options, params, sweep)) if params else None
@@ -160,7 +100,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
                 "a step of training that is tried again begins anew: name a folder that all steps see in "
                 "pipeline.checkpoints, such as a mounted volume, to have it go on."
             )
-        variables.update(_chat_model(options, params, environment, {*variables, *cluster_secrets}, found))
+        variables.update(chat_models(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, params, options, found)
         found.check(check_quantization(spec, params))
@@ -189,7 +129,7 @@ def _code_of(image: str) -> str:
     return image.partition("@")[2] or digest_of_sources()
 
 
-def _check_names(options: Options, found: _Findings) -> None:
+def _check_names(options: Options, found: Findings) -> None:
     if options.vertex:
         found.check(forms.project(options.project))
         found.check(forms.region(options.region))
@@ -253,7 +193,7 @@ def _pipeline(options: Options, params: Params, sweep: SweepPlan | None) -> Spec
     return spec
 
 
-def _check_files(params: Params, options: Options, found: _Findings) -> None:
+def _check_files(params: Params, options: Options, found: Findings) -> None:
     """Refuse files of this machine, unless the user says that the image has them: the steps would find them nowhere."""
     local = local_files(params, vertex=options.vertex)
     for key, what in local.items():
@@ -270,7 +210,7 @@ def _check_files(params: Params, options: Options, found: _Findings) -> None:
             )
 
 
-def _check_fit(params: Params, found: _Findings) -> None:
+def _check_fit(params: Params, found: Findings) -> None:
     """Refuse what the step `plan` would refuse, as far as this machine can tell."""
     try:
         check_fit(params, adapter_for(params.env, with_action=params.caption.with_action))
@@ -289,7 +229,7 @@ def _branches(spec: Spec, params: Params) -> int:
     return len(branches(params.arms, params.agent.seeds, constant(spec, "plan", "seeds_per_step") or None))
 
 
-def _check_machines(spec: Spec, params: Params, options: Options, found: _Findings) -> None:
+def _check_machines(spec: Spec, params: Params, options: Options, found: Findings) -> None:
     """Refuse machines that there are not, and accelerators that would stand idle."""
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     for task in tasks(spec):
@@ -302,7 +242,7 @@ def _check_machines(spec: Spec, params: Params, options: Options, found: _Findin
             found.attempt(partial(check_size, task.name, *size, known, count))
 
 
-def _check_accelerators(task: Task, params: Params, options: Options, found: _Findings) -> None:
+def _check_accelerators(task: Task, params: Params, options: Options, found: Findings) -> None:
     kind, count = task.machine.accelerator, task.machine.accelerators
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     if not options.vertex and kind != CLUSTER:
@@ -317,102 +257,6 @@ def _check_accelerators(task: Task, params: Params, options: Options, found: _Fi
         found.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
     if count > 1:
         found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
-
-
-# -- the environment of the steps -----------------------------------------------------------------
-def _variables(
-    options: Options, environment: Mapping[str, str], found: _Findings
-) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """Return the variables that every step gets, and those that Kubernetes takes from its secrets."""
-    variables: dict[str, str] = {}
-    in_cluster: dict[str, tuple[str, str]] = {}
-    for name, reference in (found.attempt(lambda: _pairs("--secret", options.secrets)) or {}).items():
-        if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-            found.check(
-                "--secret: the name of a variable has capitals, digits and _, e.g. MLFLOW_TRACKING_PASSWORD=..."
-            )
-        elif options.vertex:
-            found.check(_secret_of_vertex(name, reference, variables))
-        elif secret := re.fullmatch(r"([a-z0-9][a-z0-9.-]{0,252})/([A-Za-z0-9._-]{1,253})", reference):
-            in_cluster[name] = (secret[1], secret[2])
-        else:
-            found.check(f"--secret {name}: must name a Kubernetes secret and a key in it, e.g. {name}=mlflow/password")
-    found.check(_tracking(environment.get(TRACKING_URI, ""), {*variables, *in_cluster}, variables, found.remarks))
-    return variables, in_cluster
-
-
-def _chat_model(
-    options: Options, params: Params, environment: Mapping[str, str], named: set[str], found: _Findings
-) -> dict[str, str]:
-    """Check that the steps can reach the chat models that are asked; return what they need in their environment."""
-    asked = params.annotate
-    for server in asked.servers:
-        if forms.host_of(server) in forms.LOOPBACK:
-            found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
-    reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
-    needing = {
-        needed
-        for voter in asked.all_voters
-        if isinstance(voter.section, ChatSection)
-        for needed in voter.section.keys_needed
-    }
-    for name, endpoint in sorted(needing):
-        found.check(why_key_is_withheld(name, endpoint, environment))
-    for name in sorted({name for name, _ in needing}):
-        if not {name, f"{PREFIX}{name}"} & named:
-            found.check(f"annotate.openai needs the key {name} in the steps: add --secret {name}={reference}")
-    allowed = {KEYS: environment[KEYS]} if needing and environment.get(KEYS) else {}
-    if not asked.keeps_responses:
-        return {}
-    if options.vertex:
-        return {**allowed, RESPONSES: f"/gcs/{(options.bucket or '').removeprefix('gs://')}/responses"}
-    found.remarks.append(
-        "the model's answers are kept on the disk of the step alone: another attempt, or run, pays for them again."
-    )
-    return allowed
-
-
-def _secret_of_vertex(name: str, reference: str, variables: dict[str, str]) -> str | None:
-    full = reference if "/versions/" in reference else f"{reference}/versions/latest"
-    if not re.fullmatch(REFERENCE, full):  # it may be the secret itself: it is not shown
-        return (
-            f"--secret {name}: must name a secret, not be it: {name}=projects/PROJECT/secrets/SECRET. "
-            f"Make one: gcloud secrets create {name.lower().replace('_', '-')} --data-file=-"
-        )
-    variables[f"{PREFIX}{name}"] = full
-    return None
-
-
-def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: list[str]) -> str | None:
-    """Give the steps the address of MLflow if it is one they can reach; return what is wrong with it."""
-    if {TRACKING_URI, f"{PREFIX}{TRACKING_URI}"} & named:
-        return None
-    if not uri:
-        remarks.append(f"the run is not logged to MLflow: {TRACKING_URI} is not set.")
-        return None
-    if re.match(r"[^/]+://[^/]*@", uri):
-        return (
-            f"{TRACKING_URI} holds a password, and the pipeline is stored in clear: set it without, and add "
-            "--secret MLFLOW_TRACKING_USERNAME=... --secret MLFLOW_TRACKING_PASSWORD=..."
-        )
-    if not uri.startswith(("http://", "https://")) or forms.host_of(uri) in ("", *forms.LOOPBACK):
-        remarks.append(
-            f"the run is not logged to MLflow: the steps cannot reach {TRACKING_URI}, which is of this machine."
-        )
-    else:
-        variables[TRACKING_URI] = uri
-    return None
-
-
-def _pairs(option: str, values: Sequence[str]) -> dict[str, str]:
-    """Read NAME=VALUE; a value may be a secret, so none is shown."""
-    pairs = {}
-    for value in values:
-        name, sign, rest = value.partition("=")
-        if not sign:
-            raise ParamsError(f"{option} must be NAME=VALUE.")
-        pairs[name] = rest
-    return pairs
 
 
 def _label(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 MINIMAL: dict[str, Any] = {
@@ -10,6 +11,17 @@ MINIMAL: dict[str, Any] = {
     "arms": ["extrinsic", "preference"],
     "agent": {"seeds": [0, 1], "steps": 2000},
 }
+
+
+def with_value(key: str, value: Any) -> dict[str, Any]:
+    """Return the minimal params with the value at a dotted key."""
+    content = copy.deepcopy(MINIMAL)
+    section = content
+    *parents, last = key.split(".")
+    for parent in parents:
+        section = section.setdefault(parent, {})
+    section[last] = value
+    return content
 
 
 def keys_of(model: Any, prefix: str = "") -> list[str]:

@@ -11,7 +11,7 @@ from aiohttp import web
 from chat_server import completion
 
 from laurel.cli.app import main
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.llm.responses import ResponseStore
 from laurel.stages import annotate
 from laurel.stages.pipeline import STAGE

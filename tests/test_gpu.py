@@ -21,7 +21,7 @@ from laurel.agents.learner import Rollout
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.device import torch_device
 from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector

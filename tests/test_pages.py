@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from browser import Browser
 from installed import EXAMPLES
 from laurel.params import Params, parse_params
 from tiny_project import REPOSITORY
@@ -88,21 +89,48 @@ def test_the_custom_job_has_the_fields_of_googles_client() -> None:
     assert spec.worker_pool_specs[0].machine_spec.machine_type == "g2-standard-8"
 
 
-def test_the_site_is_built_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Links and anchors are checked, those into the repository's files, too."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: links and anchors are checked, those into the repository's files, too."""
     pytest.importorskip("material")
     pytest.importorskip("mkdocstrings")
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
-    monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    build(load_config(str(REPOSITORY / "mkdocs.yml"), site_dir=str(tmp_path / "site"), strict=True))
-    built = (tmp_path / "site/reference/params.html").read_text(encoding="utf-8")
+    place = tmp_path_factory.mktemp("built") / "site"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        patch.chdir(REPOSITORY)
+        patch.setattr(sys, "path", [*sys.path])
+        build(load_config(str(REPOSITORY / "mkdocs.yml"), site_dir=str(place), strict=True))
+    return place
+
+
+def test_the_site_is_built_without_a_warning(site: Path) -> None:
+    built = (site / "reference/params.html").read_text(encoding="utf-8")
     assert "agent.ppo.learning_rate" in built
-    assert "laurel annotate review" in (tmp_path / "site/reference/commands.html").read_text(encoding="utf-8")
-    assert "class Corridor" in re.sub("<.*?>", "", (tmp_path / "site/repository/examples/corridor.py.html").read_text())
+    assert "laurel annotate review" in (site / "reference/commands.html").read_text(encoding="utf-8")
+    assert "class Corridor" in re.sub("<.*?>", "", (site / "repository/examples/corridor.py.html").read_text())
     external = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://(?!www\.sitemaps)")
-    for page in (tmp_path / "site").rglob("*.html"):
+    for page in site.rglob("*.html"):
         assert not external.search(page.read_text(encoding="utf-8")), f"{page}: loads something from elsewhere"
+
+
+def test_the_site_is_searched_from_disk(site: Path, browser: Browser) -> None:
+    browser.look()
+    browser.open(site / "tutorials/judge.html")
+    found = browser.ask("""(async () => {
+      document.querySelector("[for=__search]").click();
+      const query = document.querySelector(".md-search__input");
+      for (let i = 0; i < 100; i++) {
+        query.focus();
+        query.value = "position bias";
+        query.dispatchEvent(new KeyboardEvent("keyup", {bubbles: true}));
+        const links = [...document.querySelectorAll(".md-search-result__link")].map((link) => link.href);
+        if (links.length) return links;
+        await new Promise((done) => setTimeout(done, 100));
+      }
+      return [];
+    })()""")
+    assert any("labels.html" in link for link in found), found
+    assert all(link.startswith(site.as_uri()) for link in found)

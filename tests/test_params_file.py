@@ -119,7 +119,7 @@ def test_files_that_are_refused(tmp_path: Path, text: str, says: str) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "none.yaml"
-    assert file_refusal(file) == f"{file}: no such file. Start from the params.yaml of the repository."
+    assert file_refusal(file) == f"{file}: no such file. laurel init makes a project that has one."
 
 
 def test_a_binary_file_is_refused(tmp_path: Path) -> None:

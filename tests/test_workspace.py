@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from laurel.params.judges import LanguageModelParams
-from laurel.tracking.runs import configure
+from laurel.tracking.server import configure
 from laurel.workspace import lasting
 
 

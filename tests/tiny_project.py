@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from laurel.data.directory import LIVE_PAGE, RUN, RUN_FACTS, RUN_PAGE, read_manifest, write_json
+from laurel.data.json_file import write_json
+from laurel.data.manifest import LIVE_PAGE, RUN, RUN_FACTS, RUN_PAGE, read_manifest
 from laurel.params import Params, load_params
 from laurel.stages.pipeline import PLACES, STAGE, STAGES
 

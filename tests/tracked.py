@@ -6,7 +6,7 @@ from typing import Any
 
 from laurel.data.directory import Output
 from laurel.params import Params, parse_params
-from laurel.tracking.runs import Tracker
+from laurel.tracking.tracker import Tracker
 
 URI = "MLFLOW_TRACKING_URI"
 ENV_ID = "FrozenLake-v1"

@@ -13,6 +13,7 @@ EXTRAS = {
     "code": ("pydantic_monty",),
     "cloud": ("google", "kfp", "kfp_server_api"),
     "local": ("dvc",),
+    "inspect": ("inspect_ai",),
     "minari": ("minari",),
     "sb3": ("stable_baselines3", "sb3_contrib"),
     "language-model": ("gguf", "peft"),

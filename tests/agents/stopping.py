@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams

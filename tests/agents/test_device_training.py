@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.params import EnvParams

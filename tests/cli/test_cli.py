@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -173,7 +172,7 @@ def test_what_a_params_file_holds_cannot_steer_the_terminal(project: Project, re
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.inputs], ids=lambda stage: stage.name)
 def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: Stage) -> None:
-    assert f"{PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)
+    assert f"{PLACES[stage.inputs[0]]}: no such directory. Run laurel run or laurel" in refused(stage.name)
     for name in stage.inputs:
         given = {other: finished.inputs("evaluate")[other] for other in stage.inputs}
         options = [str(part) for key, place in given.items() for part in (f"--{key}", place) if key != name]
@@ -235,7 +234,7 @@ def test_an_output_without_rights(refused: Refused, project: Project) -> None:
 def test_debug_shows_the_traceback(project: Project) -> None:
     plain = project.laurel("collect", "--params", "none.yaml")
     assert (plain.returncode, plain.stdout) == (2, "")
-    assert plain.stderr == "laurel: none.yaml: no such file. Start from the params.yaml of the repository.\n"
+    assert plain.stderr == "laurel: none.yaml: no such file. laurel init makes a project that has one.\n"
     debug = project.laurel("collect", "--params", "none.yaml", "--debug")
     assert debug.returncode == 1
     assert "Traceback" in debug.stderr
@@ -302,67 +301,6 @@ def test_export_minari(
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
     dataset = minari.load_dataset("tiny/random-v0")
     assert (dataset.total_episodes, dataset.total_steps) == (counts["episodes"], counts["transitions"])
-
-
-def test_ui_opens_the_comparison_of_arms(
-    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from mlflow import MlflowClient
-
-    from laurel.cli.ui import AGENTS, VIEW_TAG
-
-    project = finished.copy(tmp_path / "p")
-    started: list[list[str]] = []
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(os, "execv", lambda path, arguments: started.append(arguments))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert main(["ui", "--params", str(project.path / "params.yaml"), "--port", str(port)]) == 0
-    store = f"sqlite:///{project.path}/mlflow.db"
-    assert started == [[sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store, "--port", str(port)]]
-    client = MlflowClient(store)
-    experiment = client.get_experiment_by_name("laurel")
-    assert experiment is not None
-    link = capsys.readouterr().out.split()[-1]
-    assert link.startswith(f"http://127.0.0.1:{port}/#/experiments/{experiment.experiment_id}/runs?")
-    query = dict(part.split("=") for part in link.partition("?")[2].split("&"))
-    assert (query["workflowType"], query["compareRunsMode"]) == ("machine_learning", "CHART")
-    assert f"mlflow.sharedViewState.{query['viewStateShareKey']}" == VIEW_TAG
-    view = json.loads(experiment.tags[VIEW_TAG])
-    assert view["searchFilter"] == AGENTS
-    assert [key["groupByData"] for key in view["groupBy"]["groupByKeys"]] == ["arm", "env"]
-    shown = client.search_runs([experiment.experiment_id], AGENTS)
-    assert {run.info.run_name for run in shown} == {
-        f"{arm} seed {seed}" for arm in ("extrinsic", "preference") for seed in (0, 1)
-    }
-
-
-def test_ui_says_that_its_port_is_taken(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(os, "execv", lambda path, arguments: pytest.fail("nothing is to be started"))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert main(["ui", "--params", str(project.path / "params.yaml"), "--port", str(port)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(
-        f"laurel: Port {port} is in use by another program. Choose another one: laurel ui --port "
-    )
-
-
-def test_ui_of_a_server_names_it_without_its_password(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    assert main(["ui", "--params", str(project.path / "params.yaml")]) == 0
-    said = capsys.readouterr()
-    assert said.out.split()[-1] == "http://127.0.0.1:9/"
-    assert said.err.startswith("laurel: the view of arms could not be made at http://127.0.0.1:9 (")
-    assert "secret" not in said.out + said.err
 
 
 @pytest.mark.parametrize("command", [["show", "data/agents"], ["table"], ["collect", "--help"]], ids=" ".join)

@@ -16,9 +16,10 @@ from filelock import FileLock
 
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.policy import ActorCritic
-from laurel.data import directory
-from laurel.data.directory import checked_manifest, output_directory, read_manifest
+from laurel.data import replacing
+from laurel.data.directory import output_directory
 from laurel.data.lineage import read_inputs
+from laurel.data.manifest import checked_manifest, read_manifest
 from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
 from laurel.rewards.model import RewardModel
@@ -136,7 +137,7 @@ def test_readers_put_back_what_a_killed_writer_moved_aside(tmp_path: Path) -> No
 
 
 def test_a_reader_leaves_a_writer_at_work_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(replacing, "LOCK_SECONDS", 0.01)
     write(tmp_path / "a")
     (tmp_path / "a").rename(tmp_path / ".a.previous")
     with FileLock(tmp_path / ".a.lock"), pytest.raises(DataError, match="no such directory"):

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from laurel.data.directory import digest_directory, output_directory, read_json, read_manifest, write_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
 
 
@@ -223,7 +225,7 @@ def test_damaged_manifests(tmp_path: Path, content: str) -> None:
 
 
 def test_missing_and_foreign_directories(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no such directory\. Run `dvc repro` or laurel collect first"):
+    with pytest.raises(DataError, match=r"no such directory\. Run laurel run or laurel collect first"):
         read_manifest(tmp_path / "none", "collect")
     write(tmp_path / "a")
     with pytest.raises(DataError, match='holds the output of "collect", but that of "caption" is needed'):

@@ -9,7 +9,8 @@ import torch
 from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import ActorCritic
 from laurel.data.captions import Vocabulary, write_vocabulary
-from laurel.data.directory import output_directory, write_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import write_json
 from laurel.data.show import describe_directory
 from laurel.data.trajectories import Rows, TrajectoryWriter, trajectory_schema
 from laurel.errors import DataError

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laurel.data.directory import output_directory, read_manifest
+from laurel.data.directory import output_directory
+from laurel.data.manifest import read_manifest
 from laurel.data.trajectories import (
     Rows,
     TrajectoryWriter,

@@ -17,7 +17,8 @@ import pytest
 from aiohttp import web
 from chat_server import chat_server, completion
 
-from laurel.data.directory import read_json, read_manifest
+from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from tiny_project import REPOSITORY, TINY, UNTRACKED, Project
 
 pytestmark = pytest.mark.docker

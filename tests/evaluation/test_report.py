@@ -1,148 +1,21 @@
 import base64
 import dataclasses
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
 
-from browser import FAULTS, Browser
 from known_arms import KNOWN
-from laurel.data.directory import RUN_PAGE
-from laurel.evaluation import plots
-from laurel.evaluation.animation import write_webp
+from laurel.data.manifest import RUN_PAGE
 from laurel.evaluation.hacking import Earner, Episode, Hacked, Period
 from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
-from laurel.evaluation.statistics import rank_agreement, summarise
+from laurel.evaluation.statistics import summarise
 from laurel.evaluation.style import strokes
 from laurel.rewards.method import Program
-
-VOID = {"meta", "img", "br", "link", "hr", "input"}
-
-
-def answer(text, *, swapped=False, verdict="first"):
-    return {
-        "swapped": swapped,
-        "vote": 0,
-        "verdict": verdict,
-        "answer_p_first": None,
-        "annotator": None,
-        "answer": text,
-    }
-
-
-INJECTED = '</pre></main><script>alert("raw")</script>{{ 7 * 7 }} & "answer 1"'
-SAMPLE = [
-    {
-        "references": {"oracle": 0.0},
-        "pair": 7, "first": "You <b>win</b>.", "second": "You lose.", "status": "ok", "p_first": 0.75,
-        "swap_consistent": False, "answers": [answer(INJECTED), answer("It is 2.", swapped=True, verdict="second")],
-    },
-    {
-        "pair": 9, "first": "a", "second": "b", "status": "api_failed", "p_first": None, "swap_consistent": None,
-        "answers": [answer(None, verdict="failed")],
-    },
-]  # fmt: skip
-
-
-class Page(HTMLParser):
-    """Tags, ids and visible text; fails on tags that are not closed in order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.ids, self.words, self.sources = [], [], [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.sources += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if not set(self.open) & {"style", "svg", "title", "script"}:
-            self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.words).split())
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("figures")
-
-
-@pytest.fixture(scope="module")
-def content(tables, vocabulary, folder, tmp_path_factory):
-    results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
-    metrics = summarise(
-        results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
-    )
-    bins = [{"p": 0.1, "observed": 0.2, "pairs": 10}]
-    drawn = plots.draw(results, curves, metrics, calibration=bins, draws=50)
-    figures = {name: plots.save(figure, folder, name) for name, figure in drawn.items()}
-    animation = tmp_path_factory.mktemp("report") / "episode.webp"
-    Image.new("RGB", (8, 8)).save(animation)
-    return ReportContent(
-        title="MiniGrid-DoorKey-8x8-v0",
-        description="A door & a key.",
-        made=["Laurel 1.2", "commit abc of 2026-01-02", "A <CPU>, AVX2"],
-        metrics=metrics,
-        figures=figures,
-        notes=["EnvPool <was> left out."],
-        animation=animation,
-        vocabulary=vocabulary,
-        rank=rank_agreement(results),
-        annotation={
-            "annotator": "embedding:minilm",
-            "pairs": 1276,
-            "ok": 900,
-            "tie": 376,
-            "tokens": {"input": 12},
-            "kappa": 0.5,
-            "some_new_key": True,
-            "position_bias": {"value": 0.625, "ci95": [0.5, 0.75], "of": 64},
-            "oracle": {
-                "agreement": {"value": 0.9, "ci95": [0.8, 0.95], "of": 40},
-                "brier": 0.08,
-                "calibration_error": 0.02,
-            },
-            "missing": [
-                {"annotator": "judge <0>", "verdict": "failed", "reason": f"status 400: {INJECTED}", "answers": 1200},
-                {"annotator": "judge <1>", "verdict": "unread", "reason": "it is empty", "answers": 3},
-            ],
-            "by": [
-                {"annotator": f"judge <{i}>", "parse_rate": {"value": 1.0, "ci95": [0.9, 1.0], "of": 9}}
-                for i in range(2)
-            ],
-        },
-        sample=SAMPLE,
-        reward={
-            "heldout_agreement": 0.75,
-            "baselines": {"similarity": 0.8125, "unknown": None},
-            "heldout_loss": 0.5,
-            "calibration": bins,
-        },
-        params={"seed": 3, "evaluate": {"success_threshold": 0.9}},
-        versions={"laurel": "0.1.0"},
-    )
-
-
-@pytest.fixture(scope="module")
-def words_only(content):
-    return dataclasses.replace(content, figures={})
+from report_page import INJECTED, Page
 
 
 def test_page_is_whole_and_needs_nothing_beside_it(content):
@@ -431,112 +304,12 @@ def test_what_is_of_one_run_alone_has_a_page_of_its_own():
     assert "Time" not in Page(render_run(RunFacts("X-v0"))).text
 
 
-@pytest.fixture(scope="module")
-def file(content, tmp_path_factory):
-    """The page, with films of three pictures, and all that it may fold opened."""
-    folder = tmp_path_factory.mktemp("page")
-    pictures = [Image.new("RGB", (160, 120), color) for color in ("red", "green", "blue")]
-    write_webp(pictures, [100, 100, 2500], folder / "film.webp")
-    films = [Portrait(arm, 3, folder / "film.webp", "solved after 5 steps") for arm in ("extrinsic", "random_policy")]
-    page = render(dataclasses.replace(content, animation=folder / "film.webp", portraits=films))
-    (folder / "report.html").write_text(page.replace("<details>", "<details open>"))
-    return folder / "report.html"
-
-
-@pytest.mark.parametrize(
-    "look",
-    [{"width": 390}, {"width": 1280}, {"width": 1280, "dark": True}, {"width": 1032, "media": "print"}],
-    ids=["phone", "screen", "dark", "print"],
-)
-def test_nothing_overlaps_and_no_table_is_cut(browser: Browser, file, tmp_path, look) -> None:
-    browser.look(**look)
-    browser.open(file)
-    assert browser.ask(FAULTS) == []
-    for part in (".log", ".linear"):
-        browser.ask(f"document.querySelector('.scales input{part if part == '.log' else ':not(.log)'}').click()")
-        assert browser.ask(f"getComputedStyle(document.querySelector('figure{part}')).display") == "block"
-        assert browser.ask(FAULTS) == []
-    browser.screenshot(tmp_path / "page.png")
-    with Image.open(tmp_path / "page.png") as image:
-        assert 0 <= look["width"] - image.width < 20, "but for a scroll bar"
-        assert (max(image.convert("RGB").getpixel((2, 2))) < 60) == look.get("dark", False)
-
-
-def test_what_is_wrong_would_be_seen(browser: Browser, file) -> None:
-    browser.look()
-    browser.open(file)
-    browser.ask("document.querySelector('.arms').parentElement.style.overflow = 'visible'")
-    browser.ask("document.querySelector('.arms').style.minWidth = '2000px'")
-    browser.ask("document.querySelector('section:not(.box) > h2').style.marginBottom = '-3rem'")
-    kinds = {fault.split()[0] for fault in browser.ask(FAULTS)}
-    assert kinds == {"the", "cut:", "overlap:"}
-
-
-def test_curves_are_read_off_where_one_points(browser: Browser, file, content) -> None:
-    browser.look()
-    browser.open(file)
-    for kind in ("linear", "log"):
-        browser.ask(f"document.querySelector('.scales input{'.log' if kind == 'log' else ':not(.log)'}').click()")
-        browser.ask(f"document.querySelector('figure.{kind} .canvas').scrollIntoView()")
-        x, y, scale = browser.ask(
-            f"(() => {{ const svg = document.querySelector('figure.{kind} svg'), b = svg.getBoundingClientRect(),"
-            "s = svg.querySelector('[data-scale]').dataset.scale.split(' ').map(Number);"
-            "const k = b.width / svg.viewBox.baseVal.width;"
-            "return [b.left + k * (s[1] - .01), b.top + b.height / 2, s]; })()"
-        )
-        browser.point(x, y)
-        shown = browser.ask(f"document.querySelector('figure.{kind} .readout').innerText").splitlines()
-        assert int(shown[0].removesuffix(" steps").replace(",", "")) == pytest.approx(scale[5], rel=0.001)
-        values = {row.split(": ")[0]: row.split(": ")[1] for row in shown[1:]}
-        assert set(values) == {"extrinsic", "preference", "random policy"}
-        assert re.fullmatch(r"\d+% \[\d+%, \d+%\]", values["preference"])
-        mean = content.metrics["arms"]["random_policy"]["success"]["mean"]
-        assert values["random policy"] == f"{100 * mean:.0f}%"
-    browser.ask("document.querySelector('.chips button').click()")
-    browser.point(x - 20, y)
-    assert "extrinsic" not in browser.ask("document.querySelector('figure.log .readout').innerText")
-
-
 def test_a_dot_says_its_seed(content) -> None:
     figure = render(content).partition('aria-label="Every seed')[2].partition("</svg>")[0]
     titles = re.findall(r"<use [^>]*><title>seed (\d): ([^<]+)</title></use>", figure)
     seeds = len(content.metrics["arms"]["preference"]["seeds"])
     assert len(titles) >= 2 * seeds
     assert {int(seed) for seed, _ in titles} >= set(content.metrics["arms"]["preference"]["seeds"])
-
-
-def test_pairs_are_found_by_their_words(browser: Browser, file) -> None:
-    browser.look()
-    browser.open(file)
-    count = "document.querySelector('[data-count]').textContent"
-    assert browser.ask(count) == "2 of 2"
-    browser.ask(
-        "(() => { const e = document.querySelector('[data-filter=words]'); e.value = 'you LOSE';"
-        "e.dispatchEvent(new Event('input', {bubbles: true})); })()"
-    )
-    assert browser.ask(count) == "1 of 2"
-
-
-def test_a_film_is_stopped_and_stepped(browser: Browser, file) -> None:
-    browser.look()
-    browser.open(file)
-    film = "document.querySelector('.films figure')"
-    assert browser.ask("document.querySelectorAll('.player').length") == 3
-    seen = []
-    for button in (1, 3, 3, 3, 2):  # stop, a step on three times (the last is the end), a step back
-        browser.ask(
-            f"(async () => {{ {film}.querySelector('button:nth-of-type({button})').click();"
-            "await new Promise((done) => setTimeout(done, 60)); })()"
-        )
-        seen.append(
-            browser.ask(
-                f"[{film}.querySelector('.player input').value,"
-                f"...{film}.querySelector('canvas').getContext('2d').getImageData(5, 5, 1, 1).data].map(Number)"
-            )
-        )
-    red, green, blue = [0, 255, 0, 0, 255], [1, 0, 128, 0, 255], [2, 0, 0, 255, 255]
-    assert seen == [red, green, blue, blue, green]
-    assert browser.ask(f"{film}.querySelector('img')") is None
 
 
 def test_how_to_do_it_again_and_how_to_cite(words_only) -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from laurel.data.captions import Segments
 from laurel.data.gold import GoldFile, Task
 from laurel.data.preferences import Pairs, Preferences
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
+from laurel.envs.captioner import collapse
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_judge, by_progress, right
+from laurel.feedback.annotators.scripted import OracleUtility
+from laurel.feedback.known_answers import (
+    KnownPair,
+    Subject,
+    by_gold,
+    by_judge,
+    by_progress,
+    by_progress_of_segments,
+    right,
+)
 from laurel.params import EnvParams
 
 
@@ -39,15 +51,45 @@ def test_an_environment_without_progress_is_refused() -> None:
         by_progress(adapter_for(EnvParams(id="Pendulum-v1")), 10, seed=0)
 
 
-def test_a_persons_ties_teach_nothing(door_key: EnvAdapter, tmp_path: Path) -> None:
-    gold = GoldFile(tmp_path / "gold.jsonl", Task(door_key.env_id, "Reach the goal."))
-    with pytest.raises(AnnotationError, match="holds no gold label with a side"):
-        by_gold(door_key, gold, 10, seed=0)
-    gold.add("good", "bad", "first", "uniform")
-    gold.add("bad", "better", "second", "uniform")
-    gold.add("bad", "worse", "tie", "uniform")
-    known = {KnownPair(Pair("good", "bad"), 1.0), KnownPair(Pair("bad", "better"), 0.0)}
-    assert set(by_gold(door_key, gold, 10, seed=0).pairs) == known
+def segments(texts: list[str]) -> Segments:
+    return Segments(texts, np.ones(len(texts), dtype=np.int64), np.arange(len(texts), dtype=np.int64)[:, None])
+
+
+def test_the_oracle_knows_by_the_sum_over_steps(door_key: EnvAdapter) -> None:
+    captions = sorted({door_key.describe(event) for event in door_key.events()} - {""})
+    texts = [collapse([a, b]) for a in captions[:6] for b in ("You reach the goal.", "You turn.")]
+    known = by_progress_of_segments(door_key, segments(texts), (), 20, 0)
+    utility = OracleUtility(door_key)
+    assert 0 < len(known.pairs) <= 20
+    for question, first in zip(known.questions, known.first_is_better, strict=True):
+        assert (utility(question.first) > utility(question.second)) == first
+        assert utility(question.first) != utility(question.second)
+    assert set(known.first_is_better) == {True, False}
+    assert known == by_progress_of_segments(door_key, segments(texts), (), 20, 0)
+    assert known != by_progress_of_segments(door_key, segments(texts), (), 20, 1)
+
+
+def test_where_the_oracle_knows_nothing(door_key: EnvAdapter) -> None:
+    with pytest.raises(AnnotationError, match="sees no difference between any two of 2 segments"):
+        by_progress_of_segments(door_key, segments(["You turn.", "You bump into a wall."]), (), 20, 0)
+    with pytest.raises(AnnotationError, match=r"Pendulum-v1 has no hand-written progress .* Give --gold a file"):
+        by_progress_of_segments(adapter_for(EnvParams(id="Pendulum-v1")), segments(["a", "b"]), (), 20, 0)
+
+
+def test_gold_labels_with_a_side(door_key: EnvAdapter, tmp_path: Path) -> None:
+    path, rng = tmp_path / "gold.jsonl", np.random.default_rng
+    task = Task("E-v0", "Win.")
+    gold = GoldFile(path, task)
+    for i, answer in enumerate(("first", "second", "tie", "first")):
+        gold.add(f"a{i}", f"b{i}", answer, "uniform")  # type: ignore[arg-type]
+    other = {"env": "F-v0", "goal": "Win.", "first": "x", "second": "y", "answer": "first", "chosen": "uniform"}
+    with path.open("a") as file:
+        file.write(json.dumps(other) + "\n")
+    known = by_gold(door_key, GoldFile(path, task), 10, rng(0))
+    assert {(pair.first, p_first) for pair, p_first in known.pairs} == {("a0", 1.0), ("a1", 0.0), ("a3", 1.0)}
+    assert len(by_gold(door_key, GoldFile(path, task), 2, rng(0)).pairs) == 2
+    with pytest.raises(AnnotationError, match=r"no label with a side for G-v0 .*, but 5 for other"):
+        by_gold(door_key, GoldFile(path, Task("G-v0", "Win.")), 2, rng(0))
 
 
 def test_another_judges_soft_labels_are_learned_as_they_are(door_key: EnvAdapter) -> None:

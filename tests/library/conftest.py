@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.params import EnvParams, parse_sections
 from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.methods.random_reward import drawn

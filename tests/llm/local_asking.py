@@ -97,14 +97,18 @@ def written_slowly(local: LocalModel, asked: ChatRequest) -> list[int]:
 
 
 # -- what the model is run on -----------------------------------------------------------------------------------
-def shapes_seen(chat: LocalChat, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> list[tuple[int, int]]:
-    """Note what the model is run on, or should have been; more than `most` rows are too much for its memory."""
+def shapes_seen(
+    chat: LocalChat, monkeypatch: pytest.MonkeyPatch, most: int | None = None, widest: int | None = None
+) -> list[tuple[int, int]]:
+    """Note what the model is run on, or should have been; more than `most` rows, or a row of more than `widest` tokens,
+    are too much for its memory.
+    """
     shapes: list[tuple[int, int]] = []
     forward = chat._local.model.forward
 
     def noting(input_ids: torch.Tensor, **kwargs: Any) -> Any:
         shapes.append((input_ids.shape[0], input_ids.shape[1]))
-        if most is not None and len(input_ids) > most:
+        if (most is not None and len(input_ids) > most) or (widest is not None and input_ids.shape[1] > widest):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return forward(input_ids=input_ids, **kwargs)
 

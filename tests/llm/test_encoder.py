@@ -242,3 +242,12 @@ def test_a_model_that_is_no_sentence_encoder(tiny: Path, tmp_path: Path) -> None
     file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token": None}))
     with pytest.raises(AnnotationError, match="its tokenizer has no padding"):
         load_encoder(str(tmp_path / "bert"))
+
+
+def test_characters_need_no_model_and_tell_spellings_apart() -> None:
+    encoder = load_encoder("characters")
+    texts = ["You kill the newt!", "You kill the jackal!", "The door opens.", ""]
+    rows = encoder.encode(texts)
+    assert (rows == np.concatenate([encoder.encode([text]) for text in texts])).all()
+    assert np.square(rows).sum(axis=1) == pytest.approx([1, 1, 1, 0], abs=1e-4)
+    assert rows[0] @ rows[1] > 0.4 > rows[0] @ rows[2]

@@ -112,7 +112,7 @@ def test_smaller_batches_where_memory_runs_out(
 ) -> None:
     requests = [request(own, choices, max_tokens=3) for own in OWN * 2]
     expected = replies(fresh(), requests)
-    chat = fresh()
+    chat = fresh(trees=False)
     shapes = shapes_seen(chat, monkeypatch, most=3)
     with caplog.at_level(logging.WARNING):
         found = replies(chat, requests)
@@ -125,12 +125,26 @@ def test_smaller_batches_where_memory_runs_out(
 
 
 def test_a_prompt_too_large_for_memory_alone(fresh: Callable[..., LocalChat], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Choices with a common beginning take a row each."""
-    chat = fresh()
+    """Choices with a common beginning take a row each where a model takes no trees."""
+    chat = fresh(trees=False)
     shapes_seen(chat, monkeypatch, most=2)
     found = answers(chat, [SHARED[0], request("x", WORDS), SHARED[1]])
     assert [type(answer) for answer in found] == [Reply, Failure, Reply]
     assert found[1] == Failure("the memory of the GPU is too small for this prompt alone")
+
+
+def test_prompts_that_fit_into_memory_one_by_one(
+    fresh: Callable[..., LocalChat], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a row of several is too long, each has one of its own."""
+    requests = [request(own) for own in OWN if len(own) < 60]
+    expected = replies(fresh(), requests)
+    chat = fresh()
+    widest = max(len(prompt_tokens(chat._local, asked)) for asked in requests)
+    shapes = shapes_seen(chat, monkeypatch, widest=widest)
+    for one, other in zip(replies(chat, requests), expected, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+    assert any(width > widest for _, width in shapes), "else there is no test"
 
 
 def test_no_memory_for_what_prompts_begin_with(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,10 @@ from local_asking import (
 from tiny_llama import TEMPLATE, make_tokenizer
 
 from laurel.llm.chat import Failure, Reply, Sampling
-from laurel.llm.local_chat import LocalChat, load_local
+from laurel.llm.local_chat import CPU_TOKENS, LocalChat, load_local
 from laurel.llm.local_model import load_model
 from laurel.llm.local_prompts import PromptReader
-from laurel.llm.local_scoring import PASS_TOKENS, beginnings
+from laurel.llm.local_scoring import Row
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -125,7 +124,7 @@ def test_what_is_shared_is_computed_once_and_nothing_is_written(
     chat: LocalChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = shapes_seen(chat, monkeypatch)
-    local = LocalChat(replace(chat._local, skips=False), 60)
+    local = LocalChat(replace(chat._local, trees=False), 60)
     found = replies(local, SHARED)
     tokens = [prompt_tokens(chat._local, asked) for asked in SHARED]
     common = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
@@ -143,35 +142,38 @@ def test_what_is_shared_is_computed_once_and_nothing_is_written(
 def test_what_some_prompts_begin_with_is_computed_once_for_a_batch(
     chat: LocalChat, choices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as the first of two texts, and what comes before answers of several tokens."""
+    """Such as the first of two texts, and what comes before answers of several tokens: each token stands in its row
+    once, and sees what it follows.
+    """
     firsts = [f"{text} Text 2: " for text in OWN if len(text) > 20]
     asked = [request(first + second, choices) for first in firsts for second in OWN]
-    plain = scores(LocalChat(replace(chat._local, skips=False), 8192), asked)
+    plain = scores(LocalChat(replace(chat._local, trees=False), 8192), asked)
     shapes = shapes_seen(chat, monkeypatch)
     for one, other in zip(scores(chat, asked), plain, strict=True):
         assert one == pytest.approx(other, abs=1e-4)
     tokens = [prompt_tokens(chat._local, one) for one in asked]
     rows = len(asked) * (1 if choices == DIGITS else len(choices))
-    assert sum(rows * width for rows, width in shapes) < 0.7 * rows * sum(map(len, tokens)) / len(tokens)
-    assert len(shapes) < 9
+    assert sum(rows * width for rows, width in shapes) < 0.4 * rows * sum(map(len, tokens)) / len(tokens)
+    assert all(rows == 1 or rows * width <= CPU_TOKENS for rows, width in shapes)
 
 
-PROMPTS = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=9), min_size=1, max_size=6)
+PATHS = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=9), min_size=1, max_size=9)
 
 
-@given(PROMPTS, st.integers(1, 3))
-def test_beginnings_save_as_many_tokens_as_can_be_saved(prompts: list[list[int]], rows: int) -> None:
-    def saved(begins: Sequence[int]) -> int:
-        groups: dict[tuple[int, ...], int] = {}
-        for prompt, n in zip(prompts, begins, strict=True):
-            if n:
-                groups[tuple(prompt[:n])] = groups.get(tuple(prompt[:n]), 0) + rows
-        return sum(len(group) * (n - 1) - PASS_TOKENS for group, n in groups.items())
-
-    found = beginnings(prompts, [rows] * len(prompts))
-    assert all(n < len(prompt) for prompt, n in zip(prompts, found, strict=True))
-    limits = [range(len(prompt)) for prompt in prompts]
-    assert saved(found) >= max(map(saved, islice(itertools.product(*limits), 3000)))
+@given(PATHS)
+def test_a_row_has_each_token_once_and_leads_back_to_each_path(paths: list[list[int]]) -> None:
+    row, ends = Row(), []
+    for path in sorted(paths):
+        row = row.with_path(path)
+        ends.append(row.line[-1])
+    assert len(row.tokens) == len({tuple(path[:n]) for path in paths for n in range(1, len(path) + 1)})
+    for path, end in zip(sorted(paths), ends, strict=True):
+        back, place = [], end
+        while place >= 0:
+            back.append(row.tokens[place])
+            place = row.parents[place]
+        assert back[::-1] == path
+        assert row.depths()[end] == len(path) - 1
 
 
 def test_the_likeliest_choice_is_the_token_that_would_be_written(chat: LocalChat) -> None:

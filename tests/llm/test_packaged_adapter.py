@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from laurel.data.directory import checked_manifest
+from laurel.data.manifest import checked_manifest
 from laurel.feedback.questions.pair import load_prompt
 from laurel.llm import smollm2
 from laurel.llm.local_model import ADAPTER, ADAPTERS, QUALITY, adapter_place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from tiny_project import VOLATILE
 
 SMALL = {

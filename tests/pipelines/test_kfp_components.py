@@ -19,7 +19,8 @@ from laurel.components.collect import collect
 from laurel.components.evaluate import evaluate
 from laurel.components.plan import plan
 from laurel.components.step import step, unpacked, written
-from laurel.data.directory import digest_directory, output_directory, read_manifest
+from laurel.data.directory import output_directory
+from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
 
 ENV = {"env": {"id": "FrozenLake-v1", "backend": "gymnasium"}, "tracking": {}}

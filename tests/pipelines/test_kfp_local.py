@@ -20,7 +20,8 @@ from filelock import FileLock
 from small_project import SMALL, lasting
 
 from laurel.cli.app import main
-from laurel.data.directory import read_json, read_manifest
+from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from laurel.pipelines.local import _Listener
 from tiny_project import TINY, UNTRACKED, Project
 

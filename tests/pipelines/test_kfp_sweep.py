@@ -11,7 +11,7 @@ import yaml
 from kfp import components
 
 from laurel.cli.app import main
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.params import load_params
 from laurel.pipelines.sweep import plan_sweep
 from laurel.tuning.plan import Search

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from laurel.data.directory import recover
+from laurel.data.replacing import recover
 from tiny_project import UNTRACKED, Changes, Project, lasting_content, read_json
 
 HERE = Path(__file__).parent

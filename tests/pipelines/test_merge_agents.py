@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from small_project import SMALL, lasting
 
-from laurel.data.directory import digest_directory, read_manifest, write_json
+from laurel.data.json_file import write_json
+from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
 from laurel.params import Params, parse_params
 from laurel.stages import merge_agents

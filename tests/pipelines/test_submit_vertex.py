@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,8 @@ def test_a_price_is_shown_with_its_date_and_source(
     assert "collect 0.480" in err  # 4 cores, 8 GB
     assert "not known for the accelerator of annotate, train-reward, train-agents" in err
     assert "(europe-west4, 2026-01-31, the list)" in err
+    err = submit(laurel, "--dry-run", "--steps-per-second", "100")[2]
+    assert re.search(r"train-agents at 100 environment steps/s a task: [\d.]+ hours of a machine, which cost", err)
     table.write_text("- {region: europe-west4}\n")
     code, out, err = submit(laurel, "--dry-run")
     assert (code, out) == (2, "")

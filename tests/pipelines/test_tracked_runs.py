@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from tiny_project import PLACES_OF, STAGE, UNTRACKED, Project, read_json
 
 STORE = ("mlflow.db", "mlruns", "mlartifacts", ".mlflow.db.lock")

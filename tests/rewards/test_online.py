@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +15,13 @@ from safetensors.numpy import load_file
 from stopping import content, make_task, run
 
 import laurel
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter, FloatArray
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError, ParamsError, RefusedLabelsError
+from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.desk import make_desk
 from laurel.feedback.mailbox import CLOSED, READY, TRIES, Item, Mailbox, Verdict
+from laurel.feedback.online_quality import require_success_preferred
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
 from laurel.params.rewards import OnlineParams
@@ -81,8 +83,10 @@ class Case:
         return place
 
     @contextmanager
-    def judge(self, path: Path | None = None, pause: float = 0.0) -> Iterator[list[Item]]:
-        """Let a thread answer as the judge's process does; return what it was asked."""
+    def judge(
+        self, path: Path | None = None, pause: float = 0.0, verdict: Verdict | None = None
+    ) -> Iterator[list[Item]]:
+        """Let a thread answer as the judge's process does, or always alike; return what it was asked."""
         office = Online(self.settings).office(self.context, 1)
         assert office is not None
         desk = make_desk(office.shown, self.context.annotate, self.adapter, 0, Budget(self.context.annotate.budget))
@@ -95,13 +99,13 @@ class Case:
         def noted(items: Sequence[Item]) -> Iterator[Verdict]:
             asked.extend(items)
             time.sleep(pause if items else 0)
-            return answers(items)
+            return iter([verdict] * len(items)) if verdict else answers(items)
 
         desk.answers = noted  # type: ignore[method-assign]
 
         def work() -> None:
             while not over.is_set():
-                if not _answer(mailbox, {office.name: desk}, 16):
+                if not _answer(mailbox, {office.name: desk}, 16, lambda: None):
                     time.sleep(0.001)
 
         thread = threading.Thread(target=work)
@@ -226,6 +230,50 @@ def test_questions_of_several_agents_are_asked_once_and_kept_while_someone_wants
         assert mailbox.open(9) == [], "not before a pause"
         left = type(left)(left.number, left.desk, left.item, left.tries + 1)
     assert other.answers(numbers) == {numbers[1]: Verdict("api_failed", None)}
+
+
+@pytest.mark.parametrize(
+    ("form", "verdict", "gate"),
+    [
+        ("ranking", Verdict("parse_failed", None, None, '[[0, "unread"], [1, "unread"]]'), "min_parse_rate"),
+        ("ranking", Verdict("tie", 0.5, False, '[[0, "first"], [1, "second"]]'), "max_position_bias"),
+        ("retrieval", Verdict("abstain", None, None, '[[0, "abstain"]]'), "max_abstain_rate"),
+        ("retrieval", Verdict("ok", 1.0, None, '[[0, "yes"]]'), None),
+    ],
+)
+def test_labels_that_a_gate_refuses_stop_training(
+    form: str, verdict: Verdict, gate: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(online, "FIRST_LOOK", 8)
+    case = Case(tmp_path, form=form)
+    with case.judge(verdict=verdict):
+        if gate is None:
+            kept = read_json(case.train("trained") / "reward" / NAME / "online.json")
+            assert kept["warnings"] == []
+            assert kept["quality"]["parse_rate"]["value"] == 1.0
+            assert "position_bias" not in kept["quality"], "there is no order"
+            return
+        with pytest.raises(RefusedLabelsError, match=rf"stopped training at \d+ steps.*annotate\.gates\.{gate}"):
+            case.train("trained")
+
+
+def test_a_judge_that_ranks_success_below_other_captions_is_refused_before_training(tmp_path: Path) -> None:
+    class Backwards:
+        name, simulated, usage = "backwards", False, {}
+
+        def prepare(self, pairs: Iterable[Pair]) -> None:
+            """Do nothing."""
+
+        def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+            for pair in pairs:
+                yield Judgement("ok", float(not case.adapter.says_success(pair.first)))
+
+    case = Case(tmp_path)
+    annotate = case.context.annotate
+    with pytest.raises(RefusedLabelsError, match=r"min_success_preferred"):
+        require_success_preferred(annotate, Backwards(), case.adapter, 0)
+    desk = make_desk("pair", annotate, case.adapter, 0, Budget(annotate.budget))
+    assert desk.known_answers()["success_preferred"]["value"] == 1.0
 
 
 def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import spearmanr
 
 from laurel.data.captions import read_captions, read_vocabulary
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import adapter_for

@@ -12,7 +12,7 @@ import pytest
 from chat_server import chat_server
 
 from laurel.data.captions import Segments
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
 from laurel.feedback.questions.score import ScoreQuestion

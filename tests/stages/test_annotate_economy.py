@@ -14,7 +14,7 @@ from batch_api import BatchAPI, batch_api
 from chat_server import ChatServer, problem
 
 from laurel.cli.app import main
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.stages import annotate, merge_preferences
 from laurel.stages.pipeline import STAGE

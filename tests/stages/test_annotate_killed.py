@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from chat_server import ChatServer, chat_server, completion
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.llm.responses import LEASE_SECONDS, ResponseStore
 from laurel.stages import annotate
 from laurel.stages.pipeline import STAGE

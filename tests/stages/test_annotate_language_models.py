@@ -13,7 +13,8 @@ from chat_server import ChatServer, chat_server, completion, problem
 from tiny_llama import make_tiny_llama
 
 from laurel.cli.app import main
-from laurel.data.directory import read_json, read_manifest
+from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_answers, read_preferences
 from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from laurel.data.directory import read_json, read_manifest
+from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from laurel.data.show import describe_directory
 from laurel.errors import RefusedLabelsError
 from laurel.stages import annotate, estimate_annotate, merge_preferences
 from laurel.stages.pipeline import STAGE
-from laurel.tracking.runs import connect
+from laurel.tracking.server import connect
 from tiny_project import UNTRACKED, Project, lasting_content
 
 ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600}

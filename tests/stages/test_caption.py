@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laurel.data.captions import read_captions, read_segments, read_vocabulary
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import adapter_for
 from laurel.envs.captioner import collapse

@@ -19,7 +19,7 @@ import torch
 from laurel.agents.behaviour import Behaviour
 from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import make_network
-from laurel.data.directory import RUN_FACTS, digest_directory, read_manifest
+from laurel.data.manifest import RUN_FACTS, digest_directory, read_manifest
 from laurel.data.trajectories import read_metadata, read_trajectories
 from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector

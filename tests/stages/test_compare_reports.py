@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from laurel.cli.app import main
-from laurel.data.directory import output_directory, write_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import write_json
 from laurel.errors import DataError
 from laurel.evaluation.statistics import summarise
 from laurel.evaluation.summary import SCHEMA

@@ -12,7 +12,7 @@ import yaml
 
 import laurel
 from laurel.cli.app import main
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.stages.hub import export_hub
 from tiny_project import Project
 

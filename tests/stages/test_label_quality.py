@@ -17,8 +17,8 @@ from aiohttp import web
 from chat_server import ChatServer, chat_server, completion, problem
 
 from laurel.data.captions import read_segments
-from laurel.data.directory import read_manifest
 from laurel.data.gold import GoldFile
+from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.sample import read_sample
 from laurel.data.show import describe_directory
@@ -27,7 +27,7 @@ from laurel.errors import AnnotationError, DataError
 from laurel.feedback.references import task_of
 from laurel.stages import annotate, merge_preferences
 from laurel.stages.pipeline import STAGE
-from laurel.tracking.runs import connect
+from laurel.tracking.server import connect
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
 

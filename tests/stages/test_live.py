@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from known_arms import KNOWN
-from laurel.data.directory import LIVE_PAGE, check_output, checked_manifest, output_directory
+from laurel.data.directory import check_output, output_directory
+from laurel.data.manifest import LIVE_PAGE, checked_manifest
 from laurel.errors import DataError
 from laurel.params import load_params
 from laurel.params.arms import resolve_arms

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from laurel.data.directory import RUN, read_manifest, write_json
+from laurel.data.json_file import write_json
+from laurel.data.manifest import RUN, read_manifest
 from laurel.data.trajectories import read_trajectories
 from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.params import Params

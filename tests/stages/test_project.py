@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from laurel.data.directory import MANIFEST, write_json
+from laurel.data.json_file import write_json
+from laurel.data.manifest import MANIFEST
 from laurel.errors import StageError
 from laurel.stages import project as project_module
 from laurel.stages.pipeline import STAGE, STAGES, Stage

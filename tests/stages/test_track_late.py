@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from laurel.data.directory import Output, read_json, read_manifest
+from laurel.data.directory import Output
+from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from laurel.params import Params
 from laurel.stages import evaluate
 from laurel.stages.pipeline import STAGE

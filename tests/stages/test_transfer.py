@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from laurel.cli.app import main
-from laurel.data.directory import read_json, read_manifest, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.params import load_params
 from laurel.params.rewards import method_of, resolved

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.params import load_params
 from laurel.params.sb3 import SB3Params

@@ -19,10 +19,13 @@ from mlflow.entities import Run as MlflowRun
 from laurel import __version__
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.policy import ActorCritic
-from laurel.data.directory import Output, digest_directory, output_directory, read_manifest
+from laurel.data.directory import Output, output_directory
+from laurel.data.manifest import digest_directory, read_manifest
 from laurel.stages.pipeline import STAGE
-from laurel.tracking import runs as tracking
-from laurel.tracking.runs import BEST, Tracker, commit, configure, flatten, git_sha
+from laurel.tracking import tracker as tracking
+from laurel.tracking.revision import commit, git_sha
+from laurel.tracking.server import configure
+from laurel.tracking.tracker import BEST, Tracker, flatten
 from tracked import ENV_ID, URI, make_params, opened_and_closed
 
 torch.set_num_threads(1)
@@ -265,7 +268,8 @@ from pathlib import Path
 from mlflow import MlflowClient
 from laurel.data.directory import Output
 from laurel.params import parse_params
-from laurel.tracking.runs import Tracker, configure
+from laurel.tracking.tracker import Tracker
+from laurel.tracking.server import configure
 configure(Path("."))
 content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "arms": "full", "agent": {"seeds": [0], "steps": 1}}
 output = Output(Path("."))

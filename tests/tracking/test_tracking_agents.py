@@ -13,11 +13,14 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from laurel.data.directory import RUN, Output, write_json
+from laurel.data.directory import Output
+from laurel.data.json_file import write_json
+from laurel.data.manifest import RUN
 from laurel.params.arms import Arm
 from laurel.tracking import agents as tracking_agents
 from laurel.tracking.agents import NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
-from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import Tracker
 from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE
 from tracked import URI, make_params
 

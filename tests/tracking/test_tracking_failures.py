@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from laurel.data.directory import RUN, Output, output_directory, read_manifest
+from laurel.data.directory import Output, output_directory
+from laurel.data.manifest import RUN, read_manifest
 from laurel.stages.pipeline import STAGE
-from laurel.tracking import runs as tracking
-from laurel.tracking.runs import Tracker
+from laurel.tracking import server
+from laurel.tracking.tracker import Tracker
 from tracked import URI, make_params, opened_and_closed
 
 
@@ -75,8 +76,8 @@ def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: 
     assert "timed out" in check_note(output.run_notes, os.environ[URI])
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT")
     monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/none/x.db")
-    monkeypatch.setattr(tracking, "_experiment", lambda *_: "0")
-    tracking.connect("laurel")
+    monkeypatch.setattr(server, "_experiment", lambda *_: "0")
+    server.connect("laurel")
     tries = int(os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"]) + 1
     assert tries * int(os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"]) <= 25
 

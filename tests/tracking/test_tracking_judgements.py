@@ -15,7 +15,8 @@ from laurel.feedback.questions.pair import PairQuestion
 from laurel.params import EnvParams
 from laurel.tracking import judgements
 from laurel.tracking.judgements import TRACES, log_prompt, log_traces
-from laurel.tracking.runs import Run, connect
+from laurel.tracking.run import Run
+from laurel.tracking.server import connect
 
 OWN = "---\ndescription: Mine.\nanswer: choice\n---\n{% block user %}{{ first }} or {{ second }}?MORE{% endblock %}" + (
     "{% block follow_up %}Which?{% endblock %}"

@@ -13,7 +13,7 @@ from mlflow.entities import Run
 from laurel.data.directory import output_directory
 from laurel.params import EnvParams, Params, TrackingParams, parse_params
 from laurel.tracking.pipeline import close_pipeline_run, open_pipeline_run
-from laurel.tracking.runs import Tracker
+from laurel.tracking.tracker import Tracker
 
 URI = "MLFLOW_TRACKING_URI"
 

@@ -17,7 +17,7 @@ from stopping import StoppedError, caption_reward, content, curve, make_task, ru
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.ppo import OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv

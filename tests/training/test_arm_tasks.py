@@ -12,7 +12,7 @@ from single_steps import pay_captions
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from laurel.agents.checkpoint import load_policy
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params import Params

@@ -16,7 +16,7 @@ from stopping import FILES, caption_reward, content, curve, make_task, run
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.ppo import OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError

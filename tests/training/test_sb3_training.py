@@ -31,7 +31,7 @@ from laurel.agents.sb3.catalog import (
     check_algorithm,
 )
 from laurel.agents.sb3.model import initial_sb3_policy
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
 from laurel.envs.base import FloatArray
 from laurel.errors import DataError, ParamsError, TrainingError

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.training.loop import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import area, diverged, last_return, note_of, read_curve, reports, result_of
 

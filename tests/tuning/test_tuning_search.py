@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.data.parquet import write_table
 from laurel.errors import DataError, LaurelError, ParamsError
 from laurel.params import Params

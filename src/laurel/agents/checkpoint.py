@@ -18,8 +18,9 @@ from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.agents.table import Table
 from laurel.data.digests import digest_file
-from laurel.data.directory import read_json, recover_killed, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import PRODUCERS
+from laurel.data.replacing import recover_killed
 from laurel.errors import DataError, ParamsError
 from laurel.params.kinds import ALGORITHMS
 

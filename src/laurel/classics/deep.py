@@ -12,7 +12,7 @@ import numpy as np
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.episodes import WINDOW, Episodes
 from laurel.classics.lessons import save
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.envs import EnvAdapter, make_reference
 from laurel.envs.builtin import CATCH, POSITION_ONLY
 from laurel.envs.vector import make_vector

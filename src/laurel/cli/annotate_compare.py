@@ -33,7 +33,7 @@ def add(actions: Commands) -> None:
 def _compare(options: argparse.Namespace) -> str:
     from laurel.params import load_params
     from laurel.stages import compare
-    from laurel.tracking.runs import configure
+    from laurel.tracking.server import configure
 
     if options.dry_run:
         return compare.estimated(load_params(options.params), options.captions, options.grid, gold=options.gold)

@@ -73,9 +73,7 @@ def add(commands: Commands) -> None:
         "Write every answer of a language model as one Parquet file.",
         "laurel export responses --output responses.parquet",
     )
-    responses.add_argument(
-        "--responses", type=Path, default=Path(RESPONSES), metavar="FILE", help=f"the store; default: {RESPONSES}"
-    )
+    _add_responses(responses)
     responses.add_argument(
         "--output", type=Path, default=Path("responses.parquet"), metavar="FILE", help="default: responses.parquet"
     )
@@ -86,6 +84,14 @@ def add(commands: Commands) -> None:
         help="prices of your own, as annotate.budget.prices; default: the packaged",
     )
     responses.set_defaults(run=_export_responses)
+    example = "laurel export inspect --output logs/judgements.eval"
+    inspect = add_command(formats, "inspect", "Write a language model's judgements as a log for inspect view.", example)
+    add_input(inspect, "preferences")
+    add_input(inspect, "captions")
+    _add_responses(inspect)
+    default = Path("logs/judgements.eval")
+    inspect.add_argument("--output", type=Path, default=default, metavar="FILE", help=f"default: {default}")
+    inspect.set_defaults(run=_export_inspect)
     example = "laurel import rows.jsonl --output imported"
     taken = add_command(
         commands,
@@ -96,6 +102,12 @@ def add(commands: Commands) -> None:
     taken.add_argument("rows", type=Path, metavar="PATH", help="a .jsonl, .csv or .parquet file, or a directory")
     add_output(taken, "imported")
     taken.set_defaults(run=_import)
+
+
+def _add_responses(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--responses", type=Path, default=Path(RESPONSES), metavar="FILE", help=f"the store; default: {RESPONSES}"
+    )
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -160,3 +172,15 @@ def _export_responses(options: argparse.Namespace) -> int:
     from laurel.llm.responses_export import export_responses
 
     return say(f"{export_responses(options.responses, options.output, options.prices)} answers in {options.output}\n")
+
+
+def _export_inspect(options: argparse.Namespace) -> int:
+    from laurel.errors import ParamsError
+    from laurel.llm.inspect_log import SUFFIXES, export_inspect
+
+    output: Path = options.output
+    if output.suffix not in SUFFIXES:
+        raise ParamsError(f"--output {output}: name a file that ends with {' or '.join(SUFFIXES)}.")
+    count, missing = export_inspect(options.preferences, options.captions, options.responses, output)
+    left_out = f", {missing:,} that the store does not hold left out" if missing else ""
+    return say(f"{count:,} answers in {output}{left_out}. To look: inspect view --log-dir {output.parent}\n")

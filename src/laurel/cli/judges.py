@@ -19,7 +19,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from laurel.data.directory import write_json
+    from laurel.data.json_file import write_json
     from laurel.params import load_params
 
     params = load_params(options.params)

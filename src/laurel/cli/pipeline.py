@@ -71,10 +71,10 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
 
 
 def _run_pipeline(options: argparse.Namespace) -> int:
-    from laurel.data.directory import read_json
+    from laurel.data.json_file import read_json
     from laurel.evaluation.summary import table
     from laurel.params import load_params
-    from laurel.tracking.runs import configure
+    from laurel.tracking.server import configure
 
     params = load_params(options.params)
     configure(options.params.parent)  # steps that are processes log where this machine's stages do
@@ -96,7 +96,7 @@ def _run_pipeline(options: argparse.Namespace) -> int:
 
 
 def _summary_of_sweep(made: Path, plan: SweepPlan) -> str:
-    from laurel.data.directory import read_manifest
+    from laurel.data.manifest import read_manifest
     from laurel.tuning.results import summary
     from laurel.tuning.trials import TRIALS, read_trials
 

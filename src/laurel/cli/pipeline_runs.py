@@ -20,8 +20,9 @@ from laurel.permissions import add_permissions
 if TYPE_CHECKING:
     from laurel.pipelines.cluster import Cluster
     from laurel.pipelines.follow import Progress
+    from laurel.pipelines.options import Options
     from laurel.pipelines.request import Place
-    from laurel.pipelines.submission import Options, Submission
+    from laurel.pipelines.submission import Submission
     from laurel.pipelines.vertex import Vertex
 
     Backend = Vertex | Cluster
@@ -82,6 +83,12 @@ def add(actions: Commands) -> None:
         const="short",
         choices=["short", "full"],
         help="print the request (full: with the whole pipeline) and what will run; contact nothing",
+    )
+    submit.add_argument(
+        "--steps-per-second",
+        type=number(1e-3, 1e9),
+        metavar="N",
+        help="--dry-run: environment steps a second of one task that trains agents, to say hours and their price",
     )
     submit.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
     submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
@@ -161,7 +168,9 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
     else:
         url = f"{place.address}/v1/{place.parent}/pipelineJobs?pipelineJobId={job}"
     if options.dry_run:
-        return _dry_run(submission, url, body, region=place.region, full=options.dry_run == "full")
+        return _dry_run(
+            submission, url, body, region=place.region, full=options.dry_run == "full", speed=options.steps_per_second
+        )
 
     backend = pipelines_module("vertex").Vertex(place)
     _tell_notes(
@@ -192,7 +201,9 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
         body = request.recurring_request(body, options.schedule)
         url = f"{options.host.rstrip('/')}/apis/v2beta1/recurringruns"
     if options.dry_run:
-        return _dry_run(submission, url, body, region=None, full=options.dry_run == "full")
+        return _dry_run(
+            submission, url, body, region=None, full=options.dry_run == "full", speed=options.steps_per_second
+        )
 
     backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
     _tell_notes(backend.check_version())
@@ -218,11 +229,13 @@ def _tell_notes(*remarks: str | None) -> None:
         tell(f"note: {remark}")
 
 
-def _dry_run(submission: Submission, url: str, body: dict[str, Any], *, region: str | None, full: bool) -> int:
+def _dry_run(
+    submission: Submission, url: str, body: dict[str, Any], *, region: str | None, full: bool, speed: float | None
+) -> int:
     """Print the request to standard output, and what will run to standard error."""
     estimate = pipelines_module("estimate")
     run = estimate.estimate(
-        submission.spec, submission.params, submission.branches, region=region, sweep=submission.sweep
+        submission.spec, submission.params, submission.branches, region=region, sweep=submission.sweep, speed=speed
     )
     tell(f"{run}\nnothing was sent.\n")
     shown = body if full else _shortened(body, submission.spec, estimate.summary(submission.spec))

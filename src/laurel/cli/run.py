@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from laurel.data.directory import read_json
+    from laurel.data.json_file import read_json
     from laurel.evaluation.summary import checked, table
     from laurel.params import load_params
     from laurel.stages.preflight import check_run, described

@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
     from laurel.stages.preflight import check_run
-    from laurel.tracking.runs import configure
+    from laurel.tracking.server import configure
 
     log_warnings()
     stage: Stage = options.stage

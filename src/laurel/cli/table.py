@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from laurel.data.directory import read_json
+    from laurel.data.json_file import read_json
     from laurel.evaluation.summary import checked, markdown_table, table
 
     file = options.directory / "metrics.json"

@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> str:
     from laurel.extras import need
     from laurel.params import load_params
     from laurel.stages import tune
-    from laurel.tracking.runs import configure
+    from laurel.tracking.server import configure
 
     need("optuna")
     log_warnings()

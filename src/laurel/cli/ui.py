@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def _ui(options: argparse.Namespace) -> int:
-    from laurel.tracking.runs import URI, configure, without_secrets
+    from laurel.tracking.server import URI, configure, without_secrets
 
     configure(options.params.parent)
     uri = os.environ[URI]
@@ -82,7 +82,7 @@ def _experiment_name(params: Path) -> str:
 
 def _route(experiment: str) -> str:
     """Return the page of an experiment's arms as a path of MLflow's pages; of all experiments where it has no runs."""
-    from laurel.tracking.runs import explained, failures
+    from laurel.tracking.server import explained, failures
 
     fails_with = failures()
     try:
@@ -100,7 +100,7 @@ def _prepare(experiment: str) -> str | None:
     """Give an experiment the view of its arms; return its id, None where there is none yet."""
     from mlflow import MlflowClient
 
-    from laurel.tracking.runs import quiet
+    from laurel.tracking.server import quiet
 
     quiet()
     client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.data.parquet import read_table, write_table
 from laurel.data.trajectories import Position
 from laurel.envs.base import IntArray

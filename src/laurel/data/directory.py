@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import errno
 import glob
-import hashlib
-import json
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,27 +22,12 @@ from filelock import FileLock, Timeout
 
 from laurel import __version__
 from laurel.data import digests
+from laurel.data.json_file import digest_json, read_json, write_json
+from laurel.data.manifest import LIVE_PAGE, MANIFEST, RUN, checked_manifest, digest_directory
+from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.errors import DataError
 from laurel.machine import machine
 
-MANIFEST = "manifest.json"
-RUN = ".run.json"
-"""What is true of one run alone: how long it took, what it cost, its runs in MLflow. DVC ignores this file, so that two
-runs with the same result have the same hashes; it lies in the output, so that it appears and moves with it."""
-RUN_PAGE = "run.html"
-"""The same for a person, beside the report; DVC ignores it, too."""
-LIVE_PAGE = "live.html"
-"""Learning curves while agents train, where the report will be; DVC ignores it, too."""
-RUN_FACTS: Mapping[str, Any] = {
-    "seconds": None,
-    "usage": {},
-    "mlflow_run_id": None,
-    "mlflow_agent_runs": {},
-    "run_notes": [],
-}
-"""Keys of RUN, which `read_manifest` adds to the manifest's -> what they are where RUN is missing."""
-LOCK_SECONDS = 10.0
-"""How long a reader waits for a writer between its two renames, which follow each other at once."""
 SPENT = ".seconds.json"
 """Seconds that stopped runs worked on what is there; written when the next one begins, and gone in the end."""
 
@@ -105,7 +88,7 @@ def output_directory(
     with ExitStack() as held:
         with _explaining(output):
             output.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(FileLock(_lock(output), blocking=False))
+            held.enter_context(FileLock(lock_of(output), blocking=False))
             recover(output)
             _check_replaceable(output)
             _remove_partial(output, keep=partial if resumable else None)
@@ -164,171 +147,10 @@ def check_output(output: Path) -> None:
         _check_replaceable(output)
 
 
-def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output, whose files are as they are; `checked_manifest` looks at them.
-
-    RUN_FACTS are added, from the run that wrote it; where that is not known, e.g. of data that DVC pulled, they are
-    empty.
-
-    Raises:
-        DataError: it is missing, damaged or another stage's.
-    """
-    command = f"laurel {stage}" if stage else "the stage that makes it"
-    recover_killed(path)
-    if not path.is_dir():
-        raise DataError(f"{path}: no such directory. Run `dvc repro` or {command} first.")
-    manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or "stage" not in manifest or "digest" not in manifest:
-        raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
-    if stage is not None and manifest["stage"] != stage:
-        raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
-    return manifest | _run_facts(path, manifest["digest"])
-
-
-def _run_facts(path: Path, digest: str) -> dict[str, Any]:
-    """Read RUN where it is of the content that is there: DVC replaces that, and leaves the file."""
-    run = read_json(path / RUN) if (path / RUN).exists() else {}
-    return {**RUN_FACTS, **({key: run[key] for key in RUN_FACTS} if run.get("digest") == digest else {})}
-
-
-def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output, and check that its files are those that the stage wrote.
-
-    Raises:
-        DataError: as `read_manifest`, or a file was changed, added or removed since.
-    """
-    manifest = read_manifest(path, stage)
-    try:
-        found = digest_directory(path)
-    except OSError as error:
-        raise DataError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from None
-    if found != manifest["digest"]:
-        stage = manifest["stage"]
-        changed = _changed_since(path)
-        what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
-        raise DataError(
-            f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again (with DVC: "
-            f"`dvc repro --force {stage}`)."
-        )
-    return manifest
-
-
-def _changed_since(path: Path) -> Path | None:
-    """Return the file that was written after the manifest, which a stage writes last; None where that is not one."""
-    last = (path / MANIFEST).stat().st_mtime_ns
-    later = [f for f in path.rglob("[!.]*") if f.is_file() and f.name != MANIFEST and f.stat().st_mtime_ns > last]
-    return later[0] if len(later) == 1 else None
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        DataError: it is missing or damaged.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Run the stage that writes it again.") from None
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path}: cannot be read ({error}). Run the stage that writes it again.") from None
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON with sorted keys, so that the same content gives the same bytes; whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def digest_directory(path: Path) -> str:
-    """Return the SHA-256 of a directory's files, without MANIFEST, pages of one run and hidden ones."""
-    return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
-
-
-def stamp_directory(path: Path) -> str:
-    """Return what is the same for as long as no file that `digest_directory` reads is written, moved or removed."""
-    return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
-
-
 def _digest_input(path: Path) -> str:
     if path.is_file():
         return digests.digest_file(path)
     return str(checked_manifest(path)["digest"])
-
-
-def digest_json(content: Any) -> str:
-    """Return the SHA-256 of plain values, whatever the order of their keys."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def replace_directory(finished: Path, place: Path) -> None:
-    """Move a finished directory into place; what was there goes only when its successor is complete and on disk."""
-    for path in (finished, *finished.rglob("*")):
-        if path.is_file():
-            with path.open("rb") as stream:
-                os.fsync(stream.fileno())
-        else:
-            sync_directory(path)
-    previous = _previous(place)
-    _remove(previous)
-    if place.exists():
-        place.rename(previous)
-    finished.rename(place)
-    sync_directory(place.parent)
-    _remove(previous)
-
-
-def sync_directory(path: Path) -> None:
-    """See to it that names made, changed and removed in a directory outlive a loss of power, where that can be done."""
-    if os.name != "posix":  # elsewhere directories cannot be opened
-        return
-    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a bucket that is mounted as a folder has nothing to sync
-            raise
-    finally:
-        os.close(opened)
-
-
-def recover(place: Path) -> None:
-    """Put back what `replace_directory` had moved aside when it was killed between its two renames.
-
-    For its writer; a reader may meet a writer at work, and calls `recover_killed`.
-    """
-    if _previous(place).exists() and not place.exists():
-        _previous(place).rename(place)
-
-
-def recover_killed(path: Path) -> None:
-    """Put back what a killed writer had moved aside of a path, or of a directory above it; for readers.
-
-    A writer that lives holds its lock until both renames are done: it is waited for. Where the reader may not write,
-    nothing is put back.
-    """
-    path = path.resolve() if path.is_symlink() else path
-    for place in (*reversed(path.parents), path):
-        if not place.exists() and _previous(place).exists():
-            with suppress(OSError, Timeout), FileLock(_lock(place), timeout=LOCK_SECONDS):
-                recover(place)
-
-
-def _previous(place: Path) -> Path:
-    return place.parent / f".{place.name}.previous"
-
-
-def _lock(place: Path) -> Path:
-    return place.parent / f".{place.name}.lock"
-
-
-def _remove(previous: Path) -> None:
-    """Remove what was moved aside, which may be a symbolic link."""
-    if previous.is_symlink():
-        previous.unlink()
-    else:
-        shutil.rmtree(previous, ignore_errors=True)
 
 
 def _followed(output: Path) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import checked_manifest
+from laurel.data.manifest import checked_manifest
 from laurel.errors import DataError
 
 PRODUCERS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.data.parquet import opened, read_table, readable
 from laurel.data.preferences import STAGE, STATUSES, Preferences
 from laurel.errors import DataError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.data.directory import checked_manifest
+from laurel.data.manifest import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
 from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.errors import DataError, LaurelError

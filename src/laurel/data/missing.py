@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import opened, readable
 from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
 

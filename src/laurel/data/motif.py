@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from laurel.data.directory import replace_directory
 from laurel.data.parquet import opened, write_table
 from laurel.data.preference_rows import PreferenceRows, Row, RowError, extras_of, with_extras
+from laurel.data.replacing import replace_directory
 from laurel.envs.captioner import collapse
 from laurel.errors import DataError
 

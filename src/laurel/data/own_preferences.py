@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from laurel.data.captions import Segments, Vocabulary, read_segments, read_vocabulary, write_segments, write_vocabulary
-from laurel.data.directory import MANIFEST, output_directory, read_manifest
+from laurel.data.directory import output_directory
 from laurel.data.labels import write_labels
+from laurel.data.manifest import MANIFEST, read_manifest
 from laurel.data.motif import is_motif, read_motif
 from laurel.data.preference_rows import PreferenceRows
 from laurel.data.preferences import Pairs, read_pairs, read_preferences

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.data.parquet import opened, read_table, readable
 from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from laurel.data.directory import replace_directory
 from laurel.data.parquet import opened, write_table
 from laurel.data.preference_rows import (
     EXTRAS,
@@ -28,6 +27,7 @@ from laurel.data.preference_rows import (
     layout_of,
     with_extras,
 )
+from laurel.data.replacing import replace_directory
 from laurel.errors import DataError, MissingPackageError
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
-from laurel.data.directory import MANIFEST, RUN, checked_manifest, read_json
+from laurel.data.json_file import read_json
+from laurel.data.manifest import MANIFEST, RUN, checked_manifest
 from laurel.data.missing import listed
 from laurel.data.parquet import opened, readable
 from laurel.data.quality import QUALITY, figures

@@ -101,6 +101,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
     except ImportError as error:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {in_a_line(error)}.") from error
+    except MissingEnvError:
+        raise
     except Exception as error:  # whatever its constructor raises: the code is not ours
         if env.kwargs:
             why = str(error) or type(error).__name__

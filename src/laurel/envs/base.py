@@ -140,6 +140,8 @@ class EnvAdapter:
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
     keep of it, a number a step."""
+    agents_in_lockstep: ClassVar[int] = 8
+    """Agents that a process trains at once, at most: more gain little, and end no sooner than the last of them."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
     texts: ClassVar[bool] = False
@@ -299,6 +301,12 @@ class EnvAdapter:
     # -- the task -------------------------------------------------------------------------------
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         """Return which finished episodes (N,) solved the task; None where success has no meaning."""
+        return None
+
+    def progression(self, transitions: Transitions) -> FloatArray | None:
+        """Return how far steps have come by the rule of BALROG (Paglieri et al. 2024, arXiv 2411.13543), (N,) from 0 to
+        1: an episode has come as far as the furthest of its steps. None where that benchmark has no such environment.
+        """
         return None
 
     def oracle(self, caption: str) -> float | None:

@@ -234,6 +234,10 @@ class MiniGridAdapter(EnvAdapter):
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns > 0
 
+    def progression(self, transitions: Transitions) -> FloatArray | None:
+        done = (transitions.reward > 0).astype(np.float32)
+        return done if self.env_id.startswith("BabyAI-") else None
+
     def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""
         failed = f" {_MISSION[FAILS]}." in caption

@@ -16,6 +16,7 @@ from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray,
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
+from laurel.envs.nethack_progression import progression
 
 WORDS = 64
 """Places that pairs of letters of a message are counted in, for networks."""
@@ -35,6 +36,8 @@ _GOALS = {
     "oracle_sober": "Find the Oracle and stand beside it with a clear mind.",
 }
 _STEERING: Mapping[str, str] = {
+    "default": "Get as far in the game as possible: grow strong, survive, explore, and go deeper into the dungeon.",
+    "zero_knowledge": "Do well in the game. Nothing else is known of what matters in it.",
     "combat": "Find and kill monsters. You do not care about gold or going deeper.",
     "gold": "Collect gold. You do not care about monsters or going deeper.",
     "stairs": "Find stairs and go down. You do not care about gold or monsters.",
@@ -56,6 +59,7 @@ class NetHackAdapter(EnvAdapter):
     anti_goal = "You are hurt, get hungry, do something in vain, or die."
     goals = _STEERING
     success_words = ("the task is done",)
+    agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
     _task = "score"
     _status_in_words = False
     _crop = 9
@@ -69,21 +73,24 @@ class NetHackAdapter(EnvAdapter):
         self.action_names = game.action_names()
 
     def features(self, observation: Array) -> FloatArray:
-        """Turn observations into a bit for each kind of each square, the status in small numbers, and the message.
+        """Turn observations into bits for squares and for the place, the status in small numbers, and the message.
 
-        Of the message, its pairs of letters are counted in WORDS places.
+        Each square has a bit for each kind, the player's place one for its column and one for its row. Of the message,
+        pairs of letters are counted in WORDS places.
         """
         squares = self._crop**2
         kinds = glyphs.kinds_of_glyphs()[observation[:, :squares]]
         seen = np.eye(len(glyphs.DRAWN), dtype=np.float32)[kinds].reshape(len(observation), -1)
+        rows_of, columns_of = (np.arange(n) for n in game.SHAPE)
         status = observation[:, squares : squares + STATUS].astype(np.float32)
+        at = np.concatenate([status[:, [game.X]] == columns_of, status[:, [game.Y]] == rows_of], axis=1)
         status = (np.sign(status) * np.log1p(np.abs(status)) / 4).astype(np.float32)
         message = observation[:, -MESSAGE:].astype(np.int64)
         pairs = (message[:, :-1] * 31 + message[:, 1:]) % WORDS
         said = np.zeros((len(observation), WORDS), dtype=np.float32)
         rows, places = np.nonzero(message[:, 1:])
         np.add.at(said, (rows, pairs[rows, places]), 0.1)
-        return np.concatenate([seen, status, said], axis=1)
+        return np.concatenate([seen, at.astype(np.float32), status, said], axis=1)
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)
@@ -121,6 +128,10 @@ class NetHackAdapter(EnvAdapter):
         said = message_of(row)
         lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
+
+    def progression(self, transitions: Transitions) -> FloatArray:
+        status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
+        return progression(status[:, game.DEPTH], status[:, game.EXPERIENCE])
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         return terminated & (returns > 0.5) if self._task in REACHED else None

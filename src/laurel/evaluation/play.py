@@ -12,7 +12,7 @@ import torch
 
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams

@@ -161,6 +161,7 @@ def render(content: ReportContent) -> str:
         models=text_columns(content.metrics),
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         online=_annotated_online(content.metrics.get("online", {})),
+        progression=_progression(content.metrics.get("progression", {})),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),
@@ -246,7 +247,17 @@ def _annotated_online(
     """Return the heads and rows of a table of rewards that were learned while agents were trained."""
     if not accounts:
         return None
-    heads = ("arm", "questions", "distinct, all agents", "labels", "coverage", "lag in steps", "dropped", "late agents")
+    heads = (
+        "arm",
+        "questions",
+        "distinct, all agents",
+        "labels",
+        "read",
+        "coverage",
+        "lag in steps",
+        "dropped",
+        "late agents",
+    )
 
     def share(value: float | None) -> str:
         return "-" if value is None else f"{value:.0%}"
@@ -254,12 +265,21 @@ def _annotated_online(
     rows = [
         [
             name,
-            *(number(one["questions"]), str(one["distinct_questions"]), number(one["labels"]), share(one["coverage"])),
+            *(number(one["questions"]), str(one["distinct_questions"]), number(one["labels"])),
+            *(share(one.get("parse_rate")), share(one["coverage"])),
             *(number(one["lag"]), number(one["dropped"]), str(one["late_agents"])),
         ]
         for name, one in accounts.items()
     ]
     return heads, rows
+
+
+def _progression(arms: Mapping[str, Mapping[str, Any]]) -> Sequence[tuple[str, str, str]]:
+    """Return arm, mean and interval of BALROG's progression, in percent."""
+    return [
+        (name, f"{one['mean']:.1%}", " to ".join(f"{bound:.1%}" for bound in one["ci95"]) if one["ci95"] else "-")
+        for name, one in arms.items()
+    ]
 
 
 # -- tables ---------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def roll_out(
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
         reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
-        prompt and the whole text.
+        prompt and the whole text; progression, where the adapter has one.
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
@@ -57,6 +57,7 @@ def roll_out(
     rng = generator(seed, "actions")
     actor.begin(np.ones(n_envs, dtype=np.bool_))
     returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
+    furthest: Array | None = None
     played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
     while left.any():
         action = actor.act(View(adapter, observation), rng).action
@@ -65,6 +66,10 @@ def roll_out(
         transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)
         ended = step.terminated | step.truncated
         meter.update(transitions, step.valid)
+        reached = adapter.progression(transitions)
+        if reached is not None:
+            before = np.zeros(n_envs, dtype=np.float32) if furthest is None else furthest
+            furthest = np.maximum(before, np.where(step.valid, reached, 0))
         returns += step.reward * step.valid
         lengths += step.valid
         success = adapter.succeeded(returns, step.terminated) if ended.any() else None
@@ -76,6 +81,8 @@ def roll_out(
                     "terminated": bool(step.terminated[i]),
                 }
                 row["success"] = None if success is None else bool(success[i])
+                if furthest is not None:
+                    row["progression"] = float(furthest[i])
                 if adapter.texts:
                     one = transitions[i : i + 1]
                     row["prompt"] = adapter.describe_observation(one.observation[0])
@@ -86,6 +93,8 @@ def roll_out(
         envs.rest(left == 0, step.observation)
         returns[ended] = 0
         lengths[ended] = 0
+        if furthest is not None:
+            furthest[ended] = 0
         meter.begin(ended)
         observation = step.observation.copy()
     envs.close()

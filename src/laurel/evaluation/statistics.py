@@ -148,6 +148,15 @@ def estimate(scores: Floats, low: float, high: float, *, draws: int, seed: int) 
     return {"mean": _finite(scores.mean()), "ci95": interval, "iqm": _finite(metrics.aggregate_iqm(scores))}
 
 
+def progressions(results: pd.DataFrame, *, draws: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Return for each arm BALROG's progression, of the agents' means over their episodes, as `estimate` has it."""
+    means = results.groupby(["arm", "seed"], sort=False)["progression"].mean()
+    return {
+        str(arm): estimate(of.to_numpy(dtype=np.float64), 0.0, 1.0, draws=draws, seed=seed)
+        for arm, of in means.groupby("arm", sort=False)
+    }
+
+
 def solved(scores: Floats, threshold: float) -> dict[str, Any] | None:
     """Return how many seeds score at least the threshold, and Wilson's interval of their share; None for NaN."""
     if not np.isfinite(scores).all():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Answer, Pair, Usage, added
@@ -16,6 +16,7 @@ from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.mailbox import Item, Shown, Verdict
+from laurel.feedback.online_quality import joined, packed, require_success_preferred
 from laurel.feedback.questions.helpful import HelpfulQuestion
 from laurel.feedback.yes_no import probability
 from laurel.params.annotation import ENSEMBLE, AnnotateParams
@@ -43,6 +44,14 @@ class Desk(ABC):
     def usage(self) -> Usage:
         """Return what answering took so far."""
 
+    def known_answers(self) -> dict[str, Any]:
+        """Ask what is beyond dispute, where there is such a question; return what is known of the judge by that.
+
+        Raises:
+            RefusedLabelsError: it answers wrongly (annotate.gates.min_success_preferred).
+        """
+        return {}
+
     @abstractmethod
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         """Yield the answer to each question, in order; errors as of `laurel.feedback.asker.Asker.ask`."""
@@ -55,16 +64,21 @@ class PairDesk(Desk):
         self._annotator = kind_of(annotate).make(adapter, seed, (), budget=budget)
         self.name, self.simulated = self._annotator.name, self._annotator.simulated
         self.at_once = max(BLOCK, getattr(self._annotator, "at_once", 0))
+        self._asked_first = annotate, self._annotator, adapter, seed
 
     @property
     def usage(self) -> Usage:
         return self._annotator.usage
 
+    def known_answers(self) -> dict[str, Any]:
+        return require_success_preferred(*self._asked_first)
+
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         pairs = [Pair(*item) for item in items]
         self._annotator.prepare(pairs)
         for judgement in self._annotator.annotate(pairs):
-            yield Verdict(judgement.status, judgement.p_first)
+            answers = judgement.answers or [one for _, member in judgement.members for one in member.answers]
+            yield Verdict(judgement.status, judgement.p_first, judgement.swap_consistent, packed(answers))
 
 
 class CaptionDesk(Desk):
@@ -103,7 +117,7 @@ class CaptionDesk(Desk):
                 yield Verdict("unasked", None)
             elif said:
                 p = sum(weight * p for weight, p in said) / sum(weight for weight, _ in said)
-                yield Verdict("tie" if p == 0.5 else "ok", p)
+                yield Verdict("tie" if p == 0.5 else "ok", p, None, joined(vote.answers for vote in votes))
             else:
                 yield votes[0]
 
@@ -157,7 +171,7 @@ class _Chat(Desk):
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for answers in self._asker.ask([text for text, _ in items]):
-            yield _verdict(answers)
+            yield _verdict(answers)._replace(answers=packed(answers))
 
 
 def _verdict(answers: Sequence[Answer[float]]) -> Verdict:

@@ -1,10 +1,10 @@
-"""Pairs whose answer is known, to tune a judge on or to test one: by an environment's hand-written progress, by a
+"""Pairs whose answer is known, to tune, test or compare judges on: by an environment's hand-written progress, by a
 person's gold labels, or by the labels that another judge gave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,16 +13,19 @@ import numpy as np
 
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Pair
+from laurel.feedback.annotators.scripted import OracleUtility
+from laurel.feedback.pairs import sample_pairs
 from laurel.feedback.rates import grouped_rate, rate
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
+    from laurel.data.captions import Segments
     from laurel.data.gold import GoldFile
     from laurel.data.preferences import Pairs, Preferences
     from laurel.envs.base import EnvAdapter
 
 TRIES = 50
-"""Draws for each pair that is wanted; after that the environment has no more of them."""
+"""Draws for each pair that is wanted; after that the environment has no more of them, or shows no difference."""
 
 
 class KnownPair(NamedTuple):
@@ -40,6 +43,14 @@ class Subject:
     adapter: EnvAdapter
     pairs: tuple[KnownPair, ...]
 
+    @property
+    def questions(self) -> tuple[Pair, ...]:
+        return tuple(pair for pair, _ in self.pairs)
+
+    @property
+    def first_is_better(self) -> tuple[bool, ...]:
+        return tuple(p_first > 0.5 for _, p_first in self.pairs)
+
 
 def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
     """Draw pairs of captions that the adapter lists, of unlike progress; no two levels of progress come more often.
@@ -55,7 +66,7 @@ def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
         progress = adapter.oracle(caption)
         if caption and progress is not None:
             levels.setdefault(round(progress, 6), []).append(caption)
-    rng = generator(seed, "known pairs", adapter.env_id)
+    rng = drawing(seed, adapter)
     unlike = list(combinations(sorted(levels), 2))
     if not unlike:
         raise AnnotationError(
@@ -74,34 +85,82 @@ def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
     return Subject(adapter, tuple(found.values()))
 
 
-def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, seed: int) -> Subject:
-    """Draw pairs that a person gave a side; errors as `by_progress`."""
-    sides = {"first": 1.0, "second": 0.0}
+def by_progress_of_segments(
+    adapter: EnvAdapter, segments: Segments, captions: Collection[str], n: int, seed: int
+) -> Subject:
+    """Draw pairs of segments evenly, and keep up to n whose hand-written progress differs.
+
+    Raises:
+        AnnotationError: the environment has no hand-written progress, or it differs between no two.
+    """
+    if adapter.oracle("") is None:
+        raise AnnotationError(
+            f"{adapter.env_id} has no hand-written progress to compare judges with. Give --gold a file of labels, as "
+            "`laurel annotate review` makes."
+        )
+    first, second = sample_pairs(segments.counts, TRIES * n, "uniform", np.random.default_rng(seed))
+    utility = OracleUtility(adapter, captions)
+    found: list[KnownPair] = []
+    for a, b in zip(first.tolist(), second.tolist(), strict=True):
+        if difference := utility(segments.texts[a]) - utility(segments.texts[b]):
+            found.append(KnownPair(Pair(segments.texts[a], segments.texts[b]), float(difference > 0)))
+        if len(found) == n:
+            break
+    if not found:
+        raise AnnotationError(
+            f"The hand-written progress of {adapter.env_id} sees no difference between any two of "
+            f"{len(segments)} segments. Collect more steps (collect.steps), or give --gold a file of labels."
+        )
+    return Subject(adapter, tuple(found))
+
+
+def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generator) -> Subject:
+    """Draw up to n pairs that a person gave a side.
+
+    Raises:
+        AnnotationError: no gold label is for the task.
+    """
     known = [
-        KnownPair(Pair(one.first, one.second), sides[one.answer])
+        KnownPair(Pair(one.first, one.second), float(one.answer == "first"))
         for one in gold.labels.values()
         if one.answer in ("first", "second")
     ]
-    return _drawn(adapter, known, n, seed, f"{gold.path} holds no gold label with a side")
+    if not known:
+        others = f", but {gold.others} for other tasks" if gold.others else ""
+        raise AnnotationError(
+            f'{gold.path}: holds no label with a side for {gold.task.env} and the goal "{gold.task.goal}"{others}. '
+            "Label some pairs with `laurel annotate review`."
+        )
+    return Subject(adapter, _drawn(known, n, rng))
 
 
 def by_judge(
     adapter: EnvAdapter, pairs: Pairs, labels: Preferences, texts: Sequence[str], n: int, seed: int
 ) -> Subject:
-    """Draw pairs that another judge gave a side, with its soft labels; errors as `by_progress`."""
+    """Draw pairs that another judge gave a side, with its soft labels.
+
+    Raises:
+        AnnotationError: it gave none a side.
+    """
     known = [
         KnownPair(Pair(texts[first], texts[second]), float(p))
         for first, second, p in zip(pairs.first.tolist(), pairs.second.tolist(), labels.p_first.tolist(), strict=True)
         if np.isfinite(p) and p != 0.5 and texts[first] != texts[second]
     ]
-    return _drawn(adapter, known, n, seed, "the preferences hold no label with a side")
-
-
-def _drawn(adapter: EnvAdapter, known: list[KnownPair], n: int, seed: int, otherwise: str) -> Subject:
     if not known:
-        raise AnnotationError(f"{adapter.env_id}: {otherwise}, so there is nothing to learn from.")
-    order = generator(seed, "known pairs", adapter.env_id).permutation(len(known))[:n]
-    return Subject(adapter, tuple(known[i] for i in order.tolist()))
+        raise AnnotationError(
+            f"{adapter.env_id}: the preferences hold no label with a side, so there is nothing to learn from."
+        )
+    return Subject(adapter, _drawn(known, n, drawing(seed, adapter)))
+
+
+def drawing(seed: int, adapter: EnvAdapter) -> np.random.Generator:
+    """Return the random numbers that draw the pairs which a judge is tuned on and tested with."""
+    return generator(seed, "known pairs", adapter.env_id)
+
+
+def _drawn(known: list[KnownPair], n: int, rng: np.random.Generator) -> tuple[KnownPair, ...]:
+    return tuple(known[i] for i in rng.permutation(len(known))[:n].tolist())
 
 
 def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dict[str, Any]:

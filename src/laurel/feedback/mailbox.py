@@ -28,6 +28,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS questions (
     id INTEGER PRIMARY KEY, desk TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL, wanted INTEGER NOT NULL,
     tries INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0, status TEXT, p REAL,
+    swap_consistent INTEGER, answers TEXT NOT NULL DEFAULT '',
     UNIQUE (desk, first, second));
 CREATE INDEX IF NOT EXISTS open_questions ON questions (id) WHERE status IS NULL;
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -60,6 +61,10 @@ class Verdict(NamedTuple):
     """As of a judgement on a pair (`laurel.feedback.annotator.Status`)."""
     p: float | None
     """Probability that the first is better, or of yes; None without a label."""
+    swap_consistent: bool | None = None
+    """Of a pair: whether both orders gave the same label; None where only one was asked."""
+    answers: str = ""
+    """The single answers behind it, as `laurel.feedback.online_quality.packed` writes them."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +116,14 @@ class Mailbox:
     def answers(self, numbers: Sequence[int]) -> dict[int, Verdict]:
         """Return number -> answer, of those that are answered."""
         query = (
-            "SELECT id, status, p FROM questions WHERE status IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
+            "SELECT id, status, p, swap_consistent, answers FROM questions WHERE status IS NOT NULL "
+            "AND id IN (SELECT value FROM json_each(?))"
         )
         rows = self._db.execute(query, (json.dumps(list(numbers)),)) if numbers else ()
-        return {number: Verdict(status, p) for number, status, p in rows}
+        return {
+            number: Verdict(status, p, None if same is None else bool(same), answers)
+            for number, status, p, same, answers in rows
+        }
 
     def open(self, limit: int) -> list[Open]:
         """Return the questions to be answered next, the newest first."""
@@ -127,8 +136,8 @@ class Mailbox:
 
     def answer(self, question: Open, verdict: Verdict) -> None:
         """Keep an answer."""
-        row = verdict.status, verdict.p, question.number
-        self._db.execute("UPDATE questions SET status = ?, p = ? WHERE id = ?", row)
+        update = "UPDATE questions SET status = ?, p = ?, swap_consistent = ?, answers = ? WHERE id = ?"
+        self._db.execute(update, (*verdict, question.number))
 
     def put_off(self, question: Open, status: str) -> None:
         """Keep that the model failed: the question is asked again later, or has no label after TRIES."""

@@ -10,7 +10,7 @@ import numpy as np
 from laurel.agents.actor import Actor, View
 from laurel.agents.actors.checkpoint import check_fit
 from laurel.agents.checkpoint import CONFIG, load_policy
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
 from laurel.envs.base import Array, BoolArray, EnvAdapter
 from laurel.errors import DataError, EnvError

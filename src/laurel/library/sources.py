@@ -36,7 +36,7 @@ def fetched(source: str | Path) -> Path:
 def _from_mlflow(uri: str) -> Path:
     from mlflow.artifacts import download_artifacts
 
-    from laurel.tracking.runs import configure, explained, failures, quiet
+    from laurel.tracking.server import configure, explained, failures, quiet
 
     quiet()
     configure(Path.cwd())

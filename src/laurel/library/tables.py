@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from laurel.data.captions import read_segments, read_vocabulary
-from laurel.data.directory import checked_manifest, read_manifest
+from laurel.data.manifest import checked_manifest, read_manifest
 from laurel.data.preferences import PREFERENCES_SCHEMA, read_labels
 from laurel.data.trajectories import trajectory_shards
 from laurel.errors import DataError, MissingPackageError

@@ -16,7 +16,7 @@ import torch
 
 from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply
 from laurel.llm.local_model import LocalModel, load_model
-from laurel.llm.local_prompts import Prompt, PromptReader
+from laurel.llm.local_prompts import Pack, Prompt, PromptReader
 from laurel.llm.local_scoring import Scorer
 from laurel.llm.local_writing import Writer
 
@@ -29,16 +29,17 @@ WINDOW = 512
 
 FULL = 1024
 """Tokens of a batch from which on a model is no quicker with more at once, so that narrower prompts make another."""
+CPU_TOKENS = 256
+"""Tokens of a batch that is scored on a CPU, at most: with more, what layers hand on leaves the cache of a core."""
 LIKE = 0.75
 """Of the width of a batch that a prompt fills at least, or the rest would be padding; unless the batch is not full."""
 
 
 class Worker(Protocol):
-    """Answers prompts, each of which takes `height` rows of `width` tokens in a batch."""
+    """Answers packs of prompts, in their order."""
 
-    def width(self, prompt: Prompt) -> int: ...
-    def height(self, prompt: Prompt) -> int: ...
-    def answer(self, prompts: Sequence[Prompt]) -> list[Reply]: ...
+    def packs(self, prompts: Sequence[Prompt], batch_tokens: int) -> list[Pack]: ...
+    def answer(self, packs: Sequence[Pack]) -> list[Reply]: ...
 
 
 class LocalChat:
@@ -76,39 +77,43 @@ class LocalChat:
                         f'The memory of the GPU is too small for the prompts of "{self.identity.model}". '
                         "Shorten them, or use a smaller model."
                     ) from None
-                yield from self._in_batches(scorer, scored)
-            yield from self._in_batches(Writer(self._local), written)
+                most = CPU_TOKENS if self._local.device.type == "cpu" else self._batch_tokens
+                yield from self._in_batches(scorer, scored, most)
+            yield from self._in_batches(Writer(self._local), written, self._batch_tokens)
 
-    def _in_batches(self, worker: Worker, prompts: list[Prompt]) -> Iterator[tuple[int, Reply | Failure]]:
-        """Answer batch by batch, the longest first, with smaller ones once memory runs out."""
-        queue = sorted(prompts, key=worker.width, reverse=True)
+    def _in_batches(self, worker: Worker, prompts: list[Prompt], most: int) -> Iterator[tuple[int, Reply | Failure]]:
+        """Answer batches of at most so many tokens, the longest first, with smaller ones once memory runs out."""
+        queue = sorted(worker.packs(prompts, self._batch_tokens), key=lambda pack: pack.width, reverse=True)
         while queue:
-            size, tokens = self._fitting(worker, queue)
+            size, tokens = self._fitting(queue, min(most, self._batch_tokens))
             batch = queue[:size]
+            prompts = [prompt for pack in batch for prompt in pack.prompts]
             replies = self._attempt(worker, batch)
             if replies is None and size > 1:
                 self._shrink(tokens)
                 continue
             del queue[:size]
-            if replies is None:
-                yield batch[0].number, Failure("the memory of the GPU is too small for this prompt alone")
+            if replies is None and len(prompts) > 1:
+                queue[:0] = [pack for prompt in prompts for pack in worker.packs([prompt], self._batch_tokens)]
+            elif replies is None:
+                yield prompts[0].number, Failure("the memory of the GPU is too small for this prompt alone")
             else:
-                yield from zip((prompt.number for prompt in batch), replies, strict=True)
+                yield from zip((prompt.number for prompt in prompts), replies, strict=True)
 
-    def _fitting(self, worker: Worker, queue: list[Prompt]) -> tuple[int, int]:
-        """Return how many prompts of like width make the next batch, at least one, and how many tokens it has."""
-        width = worker.width(queue[0])
+    def _fitting(self, queue: list[Pack], most: int) -> tuple[int, int]:
+        """Return how many packs of like width make the next batch, at least one, and how many tokens it has."""
+        width = queue[0].width
         size = rows = 0
-        for prompt in queue:
-            more = rows + worker.height(prompt)
-            if size and more * width > self._batch_tokens:
+        for pack in queue:
+            more = rows + pack.height
+            if size and more * width > most:
                 break
-            if rows * width >= FULL and worker.width(prompt) < LIKE * width:
+            if rows * width >= FULL and pack.width < LIKE * width:
                 break
             size, rows = size + 1, more
         return size, rows * width
 
-    def _attempt(self, worker: Worker, batch: list[Prompt]) -> list[Reply] | None:
+    def _attempt(self, worker: Worker, batch: list[Pack]) -> list[Reply] | None:
         """Return the answers to a batch, or None if memory does not suffice."""
         started = time.perf_counter()
         try:
@@ -118,7 +123,7 @@ class LocalChat:
         if replies is None:
             torch.cuda.empty_cache()  # only now, when what the failed attempt held is let go
             return None
-        seconds = (time.perf_counter() - started) / len(batch)
+        seconds = (time.perf_counter() - started) / len(replies)
         return [reply._replace(seconds=seconds) for reply in replies]
 
     def _shrink(self, tokens: int) -> None:

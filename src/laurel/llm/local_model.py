@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.data.directory import MANIFEST, RUN
+from laurel.data.manifest import MANIFEST, RUN
 from laurel.device import torch_device
 from laurel.errors import ParamsError
 from laurel.llm import smollm2
@@ -51,8 +52,9 @@ class LocalModel:
     """Tokens that end an answer."""
     resumes: bool
     """Whether its cache can go on with several tokens at once, as a shared beginning asks for."""
-    skips: bool
-    """Whether its cache can also have padding before them: no layer counts places back to what it sees."""
+    trees: bool
+    """Whether it takes a mask and positions of one's own, so that several continuations can stand in one row: no layer
+    counts places back to what it sees."""
     picks_logits: bool
     """Whether it computes logits at chosen positions alone."""
 
@@ -76,6 +78,20 @@ class LocalModel:
                     f"set {KEY}.dtype to bfloat16 or float32, or fix its weights."
                 )
         return logits
+
+    @contextmanager
+    def plain_attention(self) -> Iterator[None]:
+        """Compute attention by products of matrices, which on a CPU are quicker for short rows than what is fused.
+
+        They keep the weights of all pairs of tokens: long rows would take gigabytes.
+        """
+        usual = self.model.config._attn_implementation
+        if self.device.type == "cpu":
+            self.model.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            self.model.set_attn_implementation(usual)
 
 
 def load_model(params: HuggingFaceParams) -> LocalModel:
@@ -109,7 +125,9 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
         context=getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length,
         stops=frozenset(token for token in flat if token is not None),
         resumes=kinds <= {DynamicLayer, DynamicSlidingWindowLayer},
-        skips=kinds == {DynamicLayer},
+        trees=kinds == {DynamicLayer}
+        and "position_ids" in inspect.signature(model.forward).parameters
+        and not getattr(config, "alibi", False),
         picks_logits="logits_to_keep" in inspect.signature(model.forward).parameters,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import permutations
+from typing import NamedTuple
 
 from laurel.llm.chat import ChatRequest, Failure, RefusedError
 from laurel.llm.local_model import LocalModel
@@ -23,6 +24,16 @@ class Prompt:
     tokens: list[int]
     answers: dict[str, list[int]]
     """Choice -> tokens; empty where text is to be written."""
+
+
+class Pack(NamedTuple):
+    """Prompts that are answered together, and what they take of a batch."""
+
+    prompts: list[Prompt]
+    width: int
+    """Tokens of its longest row."""
+    height: int = 1
+    """Rows."""
 
 
 class PromptReader:

@@ -1,56 +1,73 @@
-"""Probabilities of given answers, read off a language model in two passes for each batch; no text is written.
+"""Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
 
-What all prompts begin with is computed once, for all batches; what several prompts of a batch begin with, such as the
-first of two texts, once for the batch. Where the first tokens of the answers differ, they alone are compared;
-otherwise the probability of an answer is the product over its tokens, or their mean where that is asked for.
+What all prompts begin with is computed once, for all batches. What they have of their own is packed into rows as trees:
+prompts that go on alike, such as with the same first text, have these tokens once, and each token sees those that it
+follows and no others (tree attention; Miao et al. 2023, arXiv 2305.09781). Where the first tokens of the answers
+differ, they alone are compared; otherwise the probability of an answer is the product over its tokens, or their mean
+where that is asked for.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from transformers import DynamicCache
 
 from laurel.llm.chat import Reply
 from laurel.llm.local_model import LocalModel
-from laurel.llm.local_prompts import Prompt
+from laurel.llm.local_prompts import Pack, Prompt
 
-PASS_TOKENS = 4
-"""Tokens that must be saved for a beginning to be computed apart."""
+WIDTH = 128
+"""Tokens up to which prompts are packed into a row: a wider one saves few more, but attention is quadratic in it."""
 
 
 class Read(NamedTuple):
     """A log-probability to read off."""
 
-    position: int
+    place: int
     """Of the token before, in its row."""
     token: int
+    prompt: int
     choice: str
 
 
 class Row(NamedTuple):
     """What the model is run on after the shared beginning, and what is read off it."""
 
-    prompt: int
-    """Its place in the batch."""
-    tokens: list[int]
-    reads: list[Read]
-    begins: int
-    """Tokens that other rows begin with, too."""
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    """Place of the token that each token follows; -1 is the end of the shared beginning."""
+    line: tuple[int, ...] = ()
+    """Places of the tokens of the path that was added last."""
+    reads: tuple[Read, ...] = ()
+
+    def with_path(self, path: Sequence[int]) -> Row:
+        """Add a path, of whose tokens those that the last path begins with are there already."""
+        last = [self.tokens[place] for place in self.line]
+        begins = _alike(last, path, min(len(last), len(path)))
+        line = (*self.line[:begins], *range(len(self.tokens), len(self.tokens) + len(path) - begins))
+        parents = (*self.parents, *(-1, *line)[begins : len(path)])
+        return self._replace(tokens=(*self.tokens, *path[begins:]), parents=parents, line=line)
+
+    def depths(self) -> list[int]:
+        """Return how many tokens each token follows, of this row."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return depths
 
 
 class ResumedCache(DynamicCache):
-    """A cache that goes on from one row of another for each of its own, and keeps nothing of what is added.
+    """A cache of one row, which all rows of a batch go on from, and which keeps nothing of what they add."""
 
-    The rows are copied for one layer at a time, so that they take the memory of one layer.
-    """
-
-    def __init__(self, beginnings: DynamicCache, rows: torch.Tensor) -> None:
+    def __init__(self, beginning: DynamicCache, rows: int) -> None:
         super().__init__()
-        self.layers = beginnings.layers
+        self.layers = beginning.layers
         self._rows = rows
 
     def update(
@@ -58,13 +75,8 @@ class ResumedCache(DynamicCache):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values of the beginning and of what is new, for attention in one layer."""
         layer: Any = copy.copy(self.layers[layer_idx])
-        layer.keys, layer.values = (self._of_rows(states) for states in (layer.keys, layer.values))
+        layer.keys, layer.values = (states.expand(self._rows, -1, -1, -1) for states in (layer.keys, layer.values))
         return layer.update(key_states, value_states, *args, **kwargs)
-
-    def _of_rows(self, states: torch.Tensor) -> torch.Tensor:
-        if len(states) == 1:  # without a copy
-            return states.expand(len(self._rows), -1, -1, -1)
-        return states[self._rows.to(states.device)]
 
 
 class Scorer:
@@ -78,87 +90,79 @@ class Scorer:
             tokens = torch.tensor([prompts[0].tokens[: self.shared]])
             self._beginning = DynamicCache(config=local.model.config)
             local.logits(tokens, torch.tensor([[self.shared - 1]]), past_key_values=self._beginning, use_cache=True)
-        self._begins: dict[int, int] = {}
-        if local.resumes and local.skips:
-            own = [prompt.tokens[self.shared :] for prompt in prompts]
-            found = beginnings(own, [len(prompt.answers) if _branches(prompt) else 1 for prompt in prompts])
-            self._begins = {prompt.number: begins for prompt, begins in zip(prompts, found, strict=True)}
 
-    def width(self, prompt: Prompt) -> int:
-        """Return how many tokens a row of this prompt has."""
-        return max(len(row.tokens) - row.begins for row in self._rows(prompt))
+    def packs(self, prompts: Sequence[Prompt], batch_tokens: int) -> list[Pack]:
+        """Divide prompts into packs: a row of WIDTH tokens, or one prompt where the model takes no trees."""
+        packs: list[tuple[list[Prompt], list[Row]]] = []
+        for prompt in sorted(prompts, key=lambda prompt: prompt.tokens):
+            if packs and self._local.trees:
+                rows = self._rows(prompt, packs[-1][1])
+                if len(rows[0].tokens) <= min(WIDTH, batch_tokens):
+                    packs[-1] = [*packs[-1][0], prompt], rows
+                    continue
+            packs.append(([prompt], self._rows(prompt)))
+        return [Pack(group, max(len(row.tokens) for row in rows), len(rows)) for group, rows in packs]
 
-    def height(self, prompt: Prompt) -> int:
-        """Return how many rows this prompt takes."""
-        return len(self._rows(prompt))
-
-    def answer(self, prompts: Sequence[Prompt]) -> list[Reply]:
+    def answer(self, packs: Sequence[Pack]) -> list[Reply]:
         """Return the log-probability of each choice of each prompt, normalised over its choices."""
-        rows = [row for place, prompt in enumerate(prompts) for row in self._rows(prompt, place)]
-        sums = [dict.fromkeys(prompt.answers, 0.0) for prompt in prompts]
-        for row, logprobs in zip(rows, self._logprobs(rows), strict=True):
-            for read, logprob in zip(row.reads, logprobs, strict=True):
-                sums[row.prompt][read.choice] += logprob
-        return [_reply(prompt, choices) for prompt, choices in zip(prompts, sums, strict=True)]
+        prompts = [prompt for pack in packs for prompt in pack.prompts]
+        rows: list[Row] = []
+        for pack in packs:
+            of_pack: list[Row] = []
+            for prompt in pack.prompts:
+                of_pack = self._rows(prompt, of_pack)
+            rows += of_pack
+        sums = {prompt.number: dict.fromkeys(prompt.answers, 0.0) for prompt in prompts}
+        for read, logprob in self._logprobs(rows):
+            sums[read.prompt][read.choice] += logprob
+        return [_reply(prompt, sums[prompt.number]) for prompt in prompts]
 
-    def _rows(self, prompt: Prompt, place: int = 0) -> list[Row]:
-        """Return the rows that a prompt needs."""
-        own, begins = prompt.tokens[self.shared :], self._begins.get(prompt.number, 0)
-        last = len(own) - 1
-        if not _branches(prompt):
-            return [
-                Row(place, own, [Read(last, answer[0], choice) for choice, answer in prompt.answers.items()], begins)
-            ]
-        return [
-            Row(place, own + answer[:-1], [Read(last + j, token, choice) for j, token in enumerate(answer)], begins)
-            for choice, answer in prompt.answers.items()
-        ]
+    def _rows(self, prompt: Prompt, before: Sequence[Row] = ()) -> list[Row]:
+        """Return rows that have a prompt, too: one where the model takes trees, else one for each of its paths."""
+        rows = list(before)
+        for path, reads in _paths(prompt, self.shared):
+            row = rows.pop() if rows and self._local.trees else Row()
+            row = row.with_path(path)
+            more = (Read(row.line[read.place], *read[1:]) for read in reads)
+            rows.append(row._replace(reads=(*row.reads, *more)))
+        return rows
 
-    def _logprobs(self, rows: list[Row]) -> list[list[float]]:
-        """Run the model on rows; return what is read off each.
+    def _logprobs(self, rows: Sequence[Row]) -> Iterator[tuple[Read, float]]:
+        """Run the model on rows; yield what is read off them.
 
-        Padding stands on the right, where no token before it can see it, so it needs no mask and moves no position.
+        Padding stands on the right, where no token before it can see it, so that rows without branches need no mask.
         """
-        cache, inputs = self._begun(rows)
-        tokens = _padded([row.tokens[row.begins :] for row in rows])
-        if inputs:
-            seen = torch.cat([inputs["attention_mask"], torch.ones_like(tokens)], dim=1)
-            positions = inputs["position_ids"] + torch.arange(tokens.shape[1])
-            device = self._local.device
-            inputs = {"attention_mask": seen.to(device), "position_ids": positions.to(device)}
-        wanted = [list(dict.fromkeys(read.position - row.begins for read in row.reads)) for row in rows]
-        logits = self._local.logits(
-            tokens, _padded(wanted), past_key_values=cache, use_cache=cache is not None, **inputs
-        )
-        reads = [
-            (number, wanted[number].index(read.position - row.begins), read.token)
-            for number, row in enumerate(rows)
-            for read in row.reads
-        ]
-        of_row, at, token = torch.tensor(reads).T
-        flat = iter(logits[of_row, at].float().log_softmax(dim=-1)[torch.arange(len(reads)), token].tolist())
-        return [[next(flat) for _ in row.reads] for row in rows]
+        cache = ResumedCache(self._beginning, len(rows)) if self._beginning else None
+        depths = [row.depths() for row in rows]
+        inputs: dict[str, Any] = {}
+        if any(depth != place for of_row in depths for place, depth in enumerate(of_row)):
+            inputs = {"attention_mask": self._mask(rows), "position_ids": self.shared + _padded(depths)}
+            inputs = {name: tensor.to(self._local.device) for name, tensor in inputs.items()}
+        wanted = [list(dict.fromkeys(read.place for read in row.reads)) for row in rows]
+        tokens = _padded([row.tokens for row in rows])
+        plain = tokens.shape[1] <= WIDTH and self._local.model.dtype.itemsize == 2
+        with self._local.plain_attention() if plain else nullcontext():
+            logits = self._local.logits(
+                tokens, _padded(wanted), past_key_values=cache, use_cache=cache is not None, **inputs
+            )
+        reads = [(number, read) for number, row in enumerate(rows) for read in row.reads]
+        of_row, at, token = torch.tensor([(i, wanted[i].index(read.place), read.token) for i, read in reads]).T
+        found = logits.float().log_softmax(dim=-1)[of_row, at, token].tolist()
+        yield from zip((read for _, read in reads), found, strict=True)
 
-    def _begun(self, rows: list[Row]) -> tuple[DynamicCache | None, dict[str, Any]]:
-        """Run the model on what several rows begin with.
-
-        Returns:
-            A cache that goes on from there, and, unless there is nothing of the kind, which of its places are padding
-            (rows, places) and the positions that rows go on from (rows, 1).
-        """
-        begun = {tuple(row.tokens[: row.begins]): 0 for row in rows}
-        if not any(begun):
-            every = torch.zeros(len(rows), dtype=torch.long)
-            return (ResumedCache(self._beginning, every) if self._beginning else None), {}
-        begun = {tokens: number for number, tokens in enumerate(begun)}
-        cache = copy.deepcopy(self._beginning) if self._beginning else DynamicCache(config=self._local.model.config)
-        cache.batch_repeat_interleave(len(begun))
-        tokens = _padded(list(begun))
-        self._local.logits(tokens, torch.zeros(len(begun), 1, dtype=torch.long), past_key_values=cache, use_cache=True)
-        of_rows = torch.tensor([begun[tuple(row.tokens[: row.begins])] for row in rows])
-        begins = torch.tensor([[row.begins] for row in rows])
-        seen = torch.arange(self.shared + tokens.shape[1]) < self.shared + begins
-        return ResumedCache(cache, of_rows), {"attention_mask": seen.long(), "position_ids": self.shared + begins}
+    def _mask(self, rows: Sequence[Row]) -> torch.Tensor:
+        """Return what is added to the attention (B, 1, W, shared + W) of rows: 0 where a token is seen."""
+        width = max(len(row.tokens) for row in rows)
+        seen = np.zeros((len(rows), width, self.shared + width), dtype=np.bool_)
+        seen[:, :, : self.shared] = True
+        for of_row, row in zip(seen, rows, strict=True):
+            for place, parent in enumerate(row.parents):
+                if parent >= 0:
+                    of_row[place] = of_row[parent]
+                of_row[place, self.shared + place] = True
+        dtype = self._local.model.dtype
+        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(torch.from_numpy(~seen), torch.finfo(dtype).min)
+        return mask[:, None]
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -166,10 +170,20 @@ def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
 
 
-def _branches(prompt: Prompt) -> bool:
-    """Say whether its answers need rows of their own: they differ later than in the first token."""
+def _paths(prompt: Prompt, shared: int) -> list[tuple[list[int], list[Read]]]:
+    """Return what a prompt runs the model on after the shared beginning, and what is read off.
+
+    That is the prompt alone, unless its answers differ later than in the first token.
+    """
+    own = prompt.tokens[shared:]
+    last = len(own) - 1
     first = {answer[0] for answer in prompt.answers.values()}
-    return len(first) < len(prompt.answers) or prompt.request.per_token
+    if len(first) == len(prompt.answers) and not prompt.request.per_token:
+        return [(own, [Read(last, answer[0], prompt.number, choice) for choice, answer in prompt.answers.items()])]
+    return [
+        (own + answer[:-1], [Read(last + j, token, prompt.number, choice) for j, token in enumerate(answer)])
+        for choice, answer in prompt.answers.items()
+    ]
 
 
 def common_beginning(prompts: Sequence[Prompt]) -> int:
@@ -182,39 +196,6 @@ def common_beginning(prompts: Sequence[Prompt]) -> int:
 
 def _alike(one: Sequence[int], other: Sequence[int], limit: int) -> int:
     return next((i for i in range(limit) if one[i] != other[i]), limit)
-
-
-def beginnings(prompts: Sequence[list[int]], rows: Sequence[int]) -> list[int]:
-    """Return how many tokens of each prompt are to be computed once for all that begin with them.
-
-    Prompts that begin alike are neighbours once they are sorted. They are divided into groups by dynamic programming
-    over where the last group starts, so that the fewest tokens are computed.
-
-    Args:
-        prompts: the tokens of each.
-        rows: that each has, which go on differently after its last token.
-    """
-    order = sorted(range(len(prompts)), key=lambda i: prompts[i])
-    saved, cuts = [0], [(0, 0)]
-    for end in range(1, len(order) + 1):
-        last, total = prompts[order[end - 1]], 0
-        begins = len(last) - 1
-        best = (saved[end - 1], 0, end - 1)
-        for start in range(end - 1, -1, -1):
-            begins = _alike(prompts[order[start]], last, min(begins, len(prompts[order[start]]) - 1))
-            if begins == 0:
-                break
-            total += rows[order[start]]
-            best = max(best, (saved[start] + begins * (total - 1) - PASS_TOKENS, begins, start))
-        saved.append(best[0])
-        cuts.append(best[1:])
-    found, end = [0] * len(order), len(order)
-    while end:
-        begins, start = cuts[end]
-        for i in order[start:end]:
-            found[i] = begins
-        end = start
-    return found
 
 
 def _reply(prompt: Prompt, sums: dict[str, float]) -> Reply:

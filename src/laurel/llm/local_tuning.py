@@ -104,13 +104,13 @@ def tune(
     step = total * len(losses) // tuning.passes
     advance(len(items) * len(losses))
     adapted.train()
-    local.model.set_attn_implementation("eager")  # whose gradient is the faster one on a CPU, for questions this short
     for number in range(len(losses), tuning.passes):
         sums = 0.0
         for shared, batch in _batches(groups, tuning.batch, generator(seed, "order", number)):
             for group in optimizer.param_groups:
                 group["lr"] = tuning.learning_rate * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / total))
-            loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
+            with local.plain_attention():  # whose gradient is the faster one, too
+                loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(weights.values(), 1.0)
@@ -120,7 +120,6 @@ def tune(
         losses.append(sums / len(items))
         _save(folder / CHECKPOINT, weights, optimizer, losses)
     adapted.eval()
-    local.model.set_attn_implementation("sdpa")
     adapted.save_pretrained(folder, save_embedding_layers=False)
     _in_half(folder / ADAPTER)
     as_anywhere(folder / "adapter_config.json", local.identity.model)

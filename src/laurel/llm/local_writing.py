@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from laurel.llm.chat import Reply
 from laurel.llm.local_model import LocalModel
-from laurel.llm.local_prompts import Prompt
+from laurel.llm.local_prompts import Pack, Prompt
 from laurel.llm.replies import CHANNEL, said_in
 from laurel.seeding import generator
 
@@ -24,16 +24,13 @@ class Writer:
     def __init__(self, local: LocalModel) -> None:
         self._local = local
 
-    def width(self, prompt: Prompt) -> int:
-        """Return how many tokens prompt and answer have at most."""
-        return len(prompt.tokens) + self._limit(prompt)
+    def packs(self, prompts: Sequence[Prompt], batch_tokens: int) -> list[Pack]:
+        """Return prompts one by one: each takes a row, as long as prompt and answer at most."""
+        return [Pack([prompt], len(prompt.tokens) + self._limit(prompt)) for prompt in prompts]
 
-    def height(self, prompt: Prompt) -> int:
-        """Return how many rows this prompt takes."""
-        return 1
-
-    def answer(self, prompts: Sequence[Prompt]) -> list[Reply]:
+    def answer(self, packs: Sequence[Pack]) -> list[Reply]:
         """Return the answer to each prompt."""
+        prompts = [prompt for pack in packs for prompt in pack.prompts]
         written = self._write(prompts)
         replies = []
         for prompt, tokens in zip(prompts, written, strict=True):

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from laurel.data.directory import sync_directory
+from laurel.data.replacing import sync_directory
 from laurel.errors import DataError
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.responses import ResponseStore

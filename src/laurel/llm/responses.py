@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from laurel.data.directory import sync_directory
+from laurel.data.replacing import sync_directory
 from laurel.errors import DataError
 from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling

@@ -15,7 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from laurel.data.digests import digest_file
-from laurel.data.directory import MANIFEST, checked_manifest, output_directory, recover_killed
+from laurel.data.directory import output_directory
+from laurel.data.manifest import MANIFEST, checked_manifest
+from laurel.data.replacing import recover_killed
 from laurel.errors import DataError, MissingPackageError
 from laurel.llm.chat import RefusedError
 from laurel.workspace import cache_directory

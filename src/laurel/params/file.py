@@ -38,7 +38,7 @@ _ALLOWED = {
 """Pydantic's kinds of error -> what is allowed, in YAML's words."""
 
 
-def read_mapping(path: Path, start: str = "Start from the params.yaml of the repository.") -> dict[str, Any]:
+def read_mapping(path: Path, start: str = "laurel init makes a project that has one.") -> dict[str, Any]:
     """Read the mapping that a YAML file holds.
 
     Args:

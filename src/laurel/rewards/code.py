@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.envs.numbers import Number, Numbers
 from laurel.errors import DataError

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.console import tell
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.data.trajectories import read_episodes
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, LaurelError

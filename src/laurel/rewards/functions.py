@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.errors import DataError

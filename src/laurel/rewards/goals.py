@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator_kind import kind_of

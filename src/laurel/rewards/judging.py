@@ -21,7 +21,7 @@ from laurel.console import tell
 from laurel.data.preferences import FAILURES
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.annotator import Usage, added
-from laurel.feedback.mailbox import CLOSED, READY, SPENT, USAGE, Mailbox, Office, Verdict
+from laurel.feedback.mailbox import CLOSED, READY, SPENT, USAGE, Mailbox, Office
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
 
@@ -187,7 +187,6 @@ def serve(
         seed = derive_seed(run_seed, "annotate", *([str(one.label_set)] if one.label_set else []))
         params = context.annotate.of_judge(one.judge)
         desks[one.name] = make_desk(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
-    who = {name: {"judge": desk.name, "simulated": desk.simulated} for name, desk in desks.items()}
 
     def spent() -> None:
         """Note what this process and those before it have used."""
@@ -197,7 +196,9 @@ def serve(
         mailbox.note(SPENT, json.dumps(asdict(budget.spent)))
         mailbox.note(USAGE, json.dumps(used))
 
-    mailbox.note(READY, json.dumps(who))
+    if mailbox.fact(READY) is None:  # which a judge that was started again need not say again
+        who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in desks.items()}
+        mailbox.note(READY, json.dumps(who))
     most = max(desk.at_once for desk in desks.values())
     pause, told = 0.0, ""
     while True:
@@ -231,7 +232,7 @@ def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int, spent: Callable
             if verdict.status in FAILURES and verdict.status != "parse_failed":
                 mailbox.put_off(question, verdict.status)
             else:
-                mailbox.answer(question, Verdict(verdict.status, verdict.p))
+                mailbox.answer(question, verdict)
     return len(found)
 
 

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laurel.console import tell
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.envs.captioner import NOTHING
-from laurel.errors import DataError
+from laurel.errors import DataError, RefusedLabelsError
 from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox, Office
+from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
 from laurel.params.rewards import OnlineParams, PreferenceParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.bradley_terry import Comparisons, fit
@@ -120,6 +121,10 @@ class OnlineReward:
         self._rows: list[dict[str, Any]] = []
         self._fitted = 0
         """Labels that the reward was last fitted to."""
+        self._annotate = None if settings.replay else params.annotate.of_judge(settings.judge)
+        self._adapter = adapter
+        self._gates_at = FIRST_LOOK
+        """Labels at which the gates are looked at next."""
         self._made: Made = None
         self._steps, self._next = 0, settings.every
         self._looks = False
@@ -145,6 +150,7 @@ class OnlineReward:
         if self._looks:
             self._looks = False
             self._take()
+            self._check()
             self._fit()
         if len(self._texts) >= len(self._table):
             self._score(len(self._table) - 1)
@@ -235,6 +241,25 @@ class OnlineReward:
                     f"{self._agent}: has not met {error} where the log of labels says it has, so that log is of "
                     "another run. Replay one with the same params and seeds."
                 ) from None
+
+    def _check(self) -> None:
+        """Look at the gates where there are enough answers since the last look.
+
+        Raises:
+            RefusedLabelsError: labels do not pass; what was answered is in the store, and is not asked again.
+        """
+        if self._annotate is None or len(self._labels) < self._gates_at:
+            return
+        self._gates_at = 2 * len(self._labels)
+        refusals = check_labels(self._annotate, self._quality()).refusals
+        if refusals:
+            raise RefusedLabelsError(
+                f"rewards.{self.name}: {self._agent} stopped training at {self._steps:,} steps, after "
+                f"{len(self._labels):,} answers of the judge beside it. {' '.join(refusals)}"
+            )
+
+    def _quality(self) -> dict[str, Any]:
+        return measured(self._labels, self._adapter, self._seed)
 
     # -- questions ------------------------------------------------------------------------------
     def _ask(self) -> None:
@@ -389,6 +414,11 @@ class OnlineReward:
         """Write what is learned, and the log, into a new directory of an agent's checkpoint."""
         place.mkdir(parents=True)
         config = {"labels": self._usable, "questions": self._asked, "late": self._ever_late, **self._judge}
+        if self._labels:
+            config["quality"] = quality = self._quality()
+            if self._annotate is not None:
+                checked = check_labels(self._annotate, quality)
+                config["warnings"] = [*config.get("warnings", ()), *checked.refusals, *checked.warnings, *checked.notes]
         save(place, self._made, config, self._labels, self._rows)
         write_json(place / CARD, self._card)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import DataError
@@ -38,6 +38,8 @@ LABELS_SCHEMA = pa.schema(
         pa.field("second", pa.string(), nullable=False),  # empty where a single caption was judged
         pa.field("status", pa.string(), nullable=False),
         pa.field("p", pa.float64()),  # that the first is better, or that the caption helps; null without a label
+        pa.field("swap_consistent", pa.bool_()),  # whether both orders gave the same label; null where one was asked
+        pa.field("answers", pa.string(), nullable=False),  # behind it, as laurel.feedback.online_quality.packed says
     ]
 )
 ANNOTATION_SCHEMA = pa.schema(

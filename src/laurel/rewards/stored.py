@@ -16,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from laurel.data.directory import checked_manifest, read_json, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import checked_manifest
 from laurel.data.preferences import set_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError

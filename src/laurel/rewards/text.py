@@ -23,7 +23,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from laurel.data.directory import MANIFEST, checked_manifest, read_json, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import MANIFEST, checked_manifest
 from laurel.data.preference_rows import PreferenceRows
 from laurel.envs.base import FloatArray
 from laurel.errors import DataError

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import Output, read_json
+from laurel.data.directory import Output
+from laurel.data.json_file import read_json
 from laurel.evaluation.play import Played, account_of
 
 

@@ -7,7 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import Output, output_directory, read_json, write_json
+from laurel.data.directory import Output, output_directory
+from laurel.data.json_file import read_json, write_json
 from laurel.data.labels import LabelWriter
 from laurel.data.lineage import read_inputs
 from laurel.data.missing import MOST, in_a_line, read_missing
@@ -26,7 +27,8 @@ from laurel.stages.label_quality import gold_of, keep_sample, setting_aside
 from laurel.stages.label_sets import LabelSet, label_sets, title, titled
 from laurel.stages.pair_labelling import PairLabelling
 from laurel.tracking.judgements import log_prompt, log_traces
-from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import Tracker
 
 STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000

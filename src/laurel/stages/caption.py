@@ -9,7 +9,7 @@ from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 
 if TYPE_CHECKING:
-    from laurel.tracking.runs import Run
+    from laurel.tracking.run import Run
 
 
 def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajectories: Path, output: Path) -> None:
@@ -26,14 +26,15 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
 
     from laurel.data.background import read_ahead
     from laurel.data.captions import Segments, write_captions, write_segments, write_vocabulary
-    from laurel.data.directory import checked_manifest, output_directory
+    from laurel.data.directory import output_directory
+    from laurel.data.manifest import checked_manifest
     from laurel.data.tally import CaptionTally, SegmentTally
     from laurel.data.trajectories import read_metadata, read_trajectories
     from laurel.envs import adapter_for
     from laurel.envs.captioner import Captioner
     from laurel.errors import DataError
     from laurel.progress import progress
-    from laurel.tracking.runs import Tracker
+    from laurel.tracking.tracker import Tracker
 
     manifest = checked_manifest(trajectories, "collect")
     collected = read_metadata(trajectories)["env"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from laurel.agents.behaviour import Behaviour
     from laurel.envs.base import EnvAdapter
-    from laurel.tracking.runs import Run
+    from laurel.tracking.run import Run
 
 
 STAGE, PART = "collect", "collect-part"
@@ -45,7 +45,7 @@ def run(
     from laurel.data.directory import output_directory
     from laurel.data.trajectories import join_trajectories
     from laurel.progress import progress
-    from laurel.tracking.runs import Tracker
+    from laurel.tracking.tracker import Tracker
 
     parts = collect.parts
     if parts > collect.steps:

@@ -10,9 +10,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from laurel.data.captions import read_segments, read_vocabulary
-from laurel.data.directory import Output, output_directory, write_json
+from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile, Task
+from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.parquet import write_table
 from laurel.envs import adapter_for
@@ -21,7 +24,7 @@ from laurel.errors import AnnotationError, DataError, LaurelError
 from laurel.feedback.annotator import Judgement, judge
 from laurel.feedback.estimate_grid import forecast, in_table
 from laurel.feedback.goals import goal_in_words
-from laurel.feedback.known_pairs import KnownPairs, known_by_gold, known_by_oracle
+from laurel.feedback.known_answers import Subject, by_gold, by_progress_of_segments
 from laurel.feedback.leaderboard import Entry, Row, leaderboard, markdown, title
 from laurel.llm.budget import Budget
 from laurel.params import Params
@@ -29,7 +32,7 @@ from laurel.params.grid import Cell, load_grid
 from laurel.progress import progress
 from laurel.seeding import derive_seed
 from laurel.stages.estimate_annotate import NOTHING
-from laurel.tracking.runs import Tracker
+from laurel.tracking.tracker import Tracker
 
 STAGE = "annotate-compare"
 
@@ -56,25 +59,25 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     used["grid"] = wanted.model_dump(mode="json")
     with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
         adapter = adapter_for(params.env, with_action=params.caption.with_action)
-        known = known_pairs(params, captions, adapter, wanted.pairs, gold)
+        subject, source = known_answers(params, captions, adapter, wanted.pairs, gold)
         texts = read_vocabulary(captions).texts
         entries = []
         budget = Budget(
             params.annotate.budget.model_copy(update={"on_limit": "stop"})
         )  # a judge of some pairs alone compares with none
-        with progress(len(cells) * len(known), "compare", "judgements") as advance:
+        with progress(len(cells) * len(subject.pairs), "compare", "judgements") as advance:
             for cell in cells:
-                entries.append(_judged(cell, params, adapter, texts, known, budget))
-                advance(len(known))
+                entries.append(_judged(cell, params, texts, subject, budget))
+                advance(len(subject.pairs))
         if all(entry.failure is not None for entry in entries):
             raise AnnotationError(f"None of {len(cells)} judges could be asked. The first: {entries[0].failure}")
-        rows = leaderboard(entries, known.first_is_better, derive_seed(params.seed, "compare", "bootstrap"))
-        heading = about(adapter, known)
+        rows = leaderboard(entries, subject.first_is_better, derive_seed(params.seed, "compare", "bootstrap"))
+        heading = about(subject, source)
         out.notes += _notes(rows)
         out.counts = {"cells": len(cells), "failed": sum(row["failure"] is not None for row in rows)}
-        out.counts["pairs"] = len(known)
+        out.counts["pairs"] = len(subject.pairs)
         write_json(out.path / "leaderboard.json", {"about": heading, "rows": rows})
-        _write_tables(out, rows, entries, known)
+        _write_tables(out, rows, entries, subject)
         text = "\n\n".join([heading, markdown(rows), *out.notes]) + "\n"
         (out.path / "leaderboard.md").write_text(text, encoding="utf-8")
         tracker = Tracker(dict(params), STAGE, inputs, out)
@@ -100,40 +103,43 @@ def estimated(params: Params, captions: Path, grid: Path, gold: Path | None = No
     wanted, cells = load_grid(grid, params.annotate)
     read_inputs(params.dump("env", "caption"), {"captions": captions})
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    known = known_pairs(params, captions, adapter, wanted.pairs, gold)
-    found = forecast(cells, adapter, known.questions, params.annotate.budget)
-    return "\n".join([f"{about(adapter, known)}\n", in_table(found), NOTHING]) + "\n"
+    subject, source = known_answers(params, captions, adapter, wanted.pairs, gold)
+    found = forecast(cells, adapter, subject.questions, params.annotate.budget)
+    return "\n".join([f"{about(subject, source)}\n", in_table(found), NOTHING]) + "\n"
 
 
-def known_pairs(params: Params, captions: Path, adapter: EnvAdapter, n: int, gold: Path | None) -> KnownPairs:
-    """Return the pairs that all judges are asked about; arguments and errors as `run`."""
+def known_answers(
+    params: Params, captions: Path, adapter: EnvAdapter, n: int, gold: Path | None
+) -> tuple[Subject, str]:
+    """Return the pairs that all judges are asked about, and who knows their answers; arguments and errors as `run`."""
     seed = derive_seed(params.seed, "compare")
     if gold is None:
-        return known_by_oracle(read_segments(captions), read_vocabulary(captions).texts, adapter, n, seed)
+        segments, texts = read_segments(captions), read_vocabulary(captions).texts
+        subject = by_progress_of_segments(adapter, segments, texts, n, seed)
+        return subject, f"the hand-written progress of {adapter.env_id}"
     if not gold.exists():
         raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave --gold out.")
     task = Task(adapter.env_id, goal_in_words(adapter, params.annotate.language_model.goal))
-    return known_by_gold(GoldFile(gold, task), n, seed)
+    return by_gold(adapter, GoldFile(gold, task), n, np.random.default_rng(seed)), f"the gold labels in {gold}"
 
 
-def about(adapter: EnvAdapter, known: KnownPairs) -> str:
+def about(subject: Subject, source: str) -> str:
     """Say in a sentence what is compared."""
-    return f"Judges of {adapter.env_id} on {len(known)} pair{'s' * (len(known) != 1)}, by {known.source}."
+    n = len(subject.pairs)
+    return f"Judges of {subject.adapter.env_id} on {n} pair{'s' * (n != 1)}, by {source}."
 
 
-def _judged(
-    cell: Cell, params: Params, adapter: EnvAdapter, captions: Sequence[str], known: KnownPairs, budget: Budget
-) -> Entry:
+def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subject, budget: Budget) -> Entry:
     """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
     from laurel.feedback.annotators import make_annotator
 
     started = monotonic()
     try:
         annotator = make_annotator(
-            cell.annotate, adapter, derive_seed(params.seed, "annotate"), captions, budget=budget
+            cell.annotate, subject.adapter, derive_seed(params.seed, "annotate"), captions, budget=budget
         )
-        annotator.prepare(known.questions)
-        judgements: list[Judgement] = list(judge(annotator, known.questions))
+        annotator.prepare(subject.questions)
+        judgements: list[Judgement] = list(judge(annotator, subject.questions))
     except LaurelError as error:
         return Entry(cell.model, cell.prompt, cell.temperature, failure=str(error))
     if any(judgement.status == "unasked" for judgement in judgements):
@@ -154,29 +160,27 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     return notes + [f"{title(row)} failed: {' '.join(row['failure'].split())}" for row in failed]
 
 
-def _write_tables(out: Output, rows: Sequence[Row], entries: Sequence[Entry], known: KnownPairs) -> None:
+def _write_tables(out: Output, rows: Sequence[Row], entries: Sequence[Entry], subject: Subject) -> None:
     import pyarrow as pa
 
     keys = list(dict.fromkeys(key for row in rows for key in row))
     write_table(out.path / "leaderboard.parquet", pa.table({key: [row.get(key) for row in rows] for key in keys}))
-    judged = list(_judgements(entries, known))
+    judged = list(_judgements(entries, subject))
     columns = {key: [row[key] for row in judged] for key in judged[0]}
     write_table(out.path / "judgements.parquet", pa.table(columns))
 
 
-def _judgements(entries: Sequence[Entry], known: KnownPairs) -> Iterator[dict[str, Any]]:
+def _judgements(entries: Sequence[Entry], subject: Subject) -> Iterator[dict[str, Any]]:
     """Yield a row for each pair that a judge judged."""
     for entry in entries:
-        for question, better, judgement in zip(
-            known.questions, known.first_is_better, entry.judgements, strict=entry.failure is None
-        ):
+        for (pair, p_first), judgement in zip(subject.pairs, entry.judgements, strict=entry.failure is None):
             yield {
                 "model": entry.model,
                 "prompt": entry.prompt,
                 "temperature": entry.temperature,
-                "first": question.first,
-                "second": question.second,
-                "known": "first" if better else "second",
+                "first": pair.first,
+                "second": pair.second,
+                "known": "first" if p_first else "second",
                 "status": judgement.status,
                 "p_first": judgement.p_first,
             }

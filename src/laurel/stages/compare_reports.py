@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.console import printable
-from laurel.data.directory import checked_manifest, read_json
+from laurel.data.json_file import read_json
+from laurel.data.manifest import checked_manifest
 from laurel.errors import DataError
 from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
 from laurel.evaluation.statistics import areas, seed_scores
 from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, checked, estimated, p_value, probability
 from laurel.stages.pipeline import STAGE
-from laurel.tracking.runs import flatten
+from laurel.tracking.tracker import flatten
 
 if TYPE_CHECKING:
     import pandas as pd

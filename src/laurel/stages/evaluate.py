@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.data.captions import read_vocabulary
-from laurel.data.directory import LIVE_PAGE, RUN_PAGE, output_directory, read_json, read_manifest, write_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import read_inputs
+from laurel.data.manifest import LIVE_PAGE, RUN_PAGE, read_manifest
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
 from laurel.envs import reference_id
@@ -16,7 +18,7 @@ from laurel.errors import DataError
 from laurel.evaluation.live_page import MOVED
 from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
 from laurel.evaluation.run_page import RunFacts
-from laurel.evaluation.statistics import rank_agreement, seed_scores, summarise
+from laurel.evaluation.statistics import progressions, rank_agreement, seed_scores, summarise
 from laurel.evaluation.summary import SCHEMA
 from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
@@ -38,7 +40,8 @@ from laurel.stages.report_files import rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
-from laurel.tracking.runs import BEST, Run, Tracker, flatten
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import BEST, Tracker, flatten
 from laurel.training.loop import CURVE_SCHEMA, read_curve
 
 if TYPE_CHECKING:
@@ -157,6 +160,8 @@ def run(
                 metrics["hacking"] = {
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
                 }
+            if "progression" in results:
+                metrics["progression"] = progressions(results, draws=evaluate.bootstrap, seed=seed)
             if models := win_rates(results, curves, every, seed):
                 metrics["texts"] = models
             metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)

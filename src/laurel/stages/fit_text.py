@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from laurel.console import aligned
-from laurel.data.directory import check_output, output_directory, write_json
+from laurel.data.directory import check_output, output_directory
+from laurel.data.json_file import write_json
 from laurel.data.own_preferences import read_any
 from laurel.llm.embedding_cache import encode_cached
 from laurel.progress import progress

@@ -14,7 +14,9 @@ import yaml
 
 from laurel import __version__
 from laurel.data.captions import read_vocabulary
-from laurel.data.directory import checked_manifest, output_directory, read_json, write_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import checked_manifest
 from laurel.data.own_preferences import read_own
 from laurel.data.preference_rows import LAYOUTS
 from laurel.data.preferences import STATUSES

@@ -10,8 +10,10 @@ from typing import Any
 
 from laurel.console import tell
 from laurel.data.captions import read_vocabulary
-from laurel.data.directory import Output, output_directory, read_json, read_manifest, write_json
+from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile, require_gold
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import read_manifest
 from laurel.data.members import read_votes
 from laurel.data.missing import FAILED, Missing, gather, read_missing, unread_keys, write_missing
 from laurel.data.preferences import read_annotator, read_labels

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.data.preferences import labels_of
 from laurel.data.quality import QUALITY
 from laurel.params.annotation import MAIN, AnnotateParams

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import Output, write_json
+from laurel.data.directory import Output
+from laurel.data.json_file import write_json
 from laurel.data.members import tally_members
 from laurel.data.missing import in_a_line, read_missing
 from laurel.data.preferences import FAILURES

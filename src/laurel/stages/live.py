@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from laurel.console import tell
-from laurel.data.directory import LIVE_PAGE
+from laurel.data.manifest import LIVE_PAGE
 from laurel.params.arms import Arm, ArmInfo
 from laurel.progress import Advance, Pace
 

@@ -102,7 +102,7 @@ def run(
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.stages.train_agents import notes_on_training, track_agents
-    from laurel.tracking.runs import Tracker
+    from laurel.tracking.tracker import Tracker
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}

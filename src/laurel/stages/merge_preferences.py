@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from laurel.data.captions import read_segments
-from laurel.data.directory import checked_manifest, output_directory
+from laurel.data.directory import output_directory
 from laurel.data.labels import join_labels
 from laurel.data.lineage import read_inputs
+from laurel.data.manifest import checked_manifest
 from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.feedback.annotator import added

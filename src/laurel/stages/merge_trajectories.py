@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import checked_manifest, output_directory
+from laurel.data.directory import output_directory
+from laurel.data.manifest import checked_manifest
 from laurel.data.trajectories import join_trajectories
 from laurel.errors import DataError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 from laurel.stages.collect import PART, STAGE, track
-from laurel.tracking.runs import Tracker
+from laurel.tracking.tracker import Tracker
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,14 @@ if TYPE_CHECKING:
     from laurel.params.arms import Arm
 
     Trained = tuple[Arm, int, Path | None]
+
+
+_SHARES = ("parse_rate", "position_bias", "answer_abstain_rate")
+"""Figures of `laurel.feedback.quality` that an account has the means of."""
+
+
+def _share(quality: dict[str, Any], name: str) -> float | None:
+    return quality[name]["value"] if name in quality else None
 
 
 def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
@@ -23,7 +32,7 @@ def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
     """
     import numpy as np
 
-    from laurel.data.directory import read_json
+    from laurel.data.json_file import read_json
     from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
     from laurel.rewards.stored import OWN
 
@@ -44,6 +53,8 @@ def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
                     "coverage": float(np.mean(covered)) if covered else None,
                     "lag": float(np.mean(lags)) if lags else None,
                     "late": bool(config.get("late")),
+                    "warnings": config.get("warnings", []),
+                    **{name: _share(config.get("quality", {}), name) for name in _SHARES},
                 }
             )
     return {name: _together(accounts) for name, accounts in found.items()}
@@ -56,12 +67,13 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
         known = [one[key] for one in accounts if one[key] is not None]
         return sum(known) / len(known) if known else None
 
-    means = {key: mean(key) for key in ("questions", "labels", "dropped", "coverage", "lag")}
+    means = {key: mean(key) for key in ("questions", "labels", "dropped", "coverage", "lag", *_SHARES)}
     return {
         "judge": accounts[0]["judge"],
         "simulated": any(one["simulated"] for one in accounts),
         **means,
         "distinct_questions": len(set().union(*(one["distinct"] for one in accounts))),
+        "warnings": dict(Counter(warning for one in accounts for warning in one["warnings"])),
         "late_agents": sum(one["late"] for one in accounts),
     }
 
@@ -73,6 +85,8 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
             out.notes.append(
                 f"The labels are simulated that the arm {name} learned from, not a language model's: {account['judge']}"
             )
+        for warning, agents in account["warnings"].items():
+            out.notes.append(f"What the judge beside {agents} agents of the arm {name} answered: {warning}")
         if account["late_agents"]:
             out.notes.append(
                 f"In {account['late_agents']} agents of the arm {name} training went on without answers that were "

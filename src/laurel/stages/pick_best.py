@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from laurel.data.directory import checked_manifest
 from laurel.data.lineage import read_inputs
+from laurel.data.manifest import checked_manifest
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.params.search import Sweep

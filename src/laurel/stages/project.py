@@ -15,15 +15,8 @@ from typing import Any
 from laurel import __version__
 from laurel.console import tell
 from laurel.data.digests import digest_file
-from laurel.data.directory import (
-    LIVE_PAGE,
-    checked_manifest,
-    digest_json,
-    read_json,
-    read_manifest,
-    stamp_directory,
-    write_json,
-)
+from laurel.data.json_file import digest_json, read_json, write_json
+from laurel.data.manifest import LIVE_PAGE, checked_manifest, read_manifest, stamp_directory
 from laurel.errors import DataError, StageError
 from laurel.evaluation.run_page import in_words
 from laurel.params import Params, load_params

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
-from laurel.data.directory import RUN_PAGE, Output
+from laurel.data.directory import Output
 from laurel.data.lineage import PRODUCERS
+from laurel.data.manifest import RUN_PAGE
 from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation import plots
@@ -25,7 +26,7 @@ from laurel.params.fields import dumped
 from laurel.rewards.method import PayTable
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.label_quality import gold_of
-from laurel.tracking.runs import commit
+from laurel.tracking.revision import commit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from laurel import __version__
-from laurel.data.directory import read_json, read_manifest, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import read_manifest
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table
 from laurel.machine import machine

@@ -11,7 +11,8 @@ from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.tracking.runs import Run, Tracker
+    from laurel.tracking.run import Run
+    from laurel.tracking.tracker import Tracker
 
 
 def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output) -> dict[str, str]:
@@ -27,9 +28,10 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
     """
     import time
 
-    from laurel.data.directory import MANIFEST, Output, read_manifest
+    from laurel.data.directory import Output
     from laurel.data.lineage import PRODUCERS
-    from laurel.tracking.runs import Tracker
+    from laurel.data.manifest import MANIFEST, read_manifest
+    from laurel.tracking.tracker import Tracker
 
     made: dict[str, str] = {}
     if not sections["tracking"].enabled:

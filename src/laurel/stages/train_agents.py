@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from laurel.agents.learner import METRICS
-from laurel.data.directory import output_directory, read_json
+from laurel.data.directory import output_directory
+from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
@@ -23,7 +24,8 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
-from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import Tracker
 from laurel.training.checks import check_agents
 from laurel.training.lockstep import on_device
 from laurel.training.loop import CURVE, STATE, is_finished, read_run
@@ -37,8 +39,6 @@ Agents = Sequence[tuple[Arm, int, Path]]
 Live: TypeAlias = "Callable[[str, Sequence[ArmInfo], Agents, int, int], LivePage]"
 """Takes what `laurel.stages.live.LivePage` takes behind its place. It is handed in, so that agents do not depend on
 what draws the page."""
-MAX_GROUP = 8
-"""Agents that a process trains at once: more gain little, and end no sooner than the last of them."""
 
 
 def run(
@@ -139,11 +139,11 @@ def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) ->
             train_arms,
             (seed, context, some, sources),
         )
-        for some in groups(agents)
+        for some in groups(agents, context.adapter)
     ]
 
 
-def groups(agents: Agents) -> list[Agents]:
+def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
     """Divide agents among the processes that the machine has room for; each trains its group in lockstep.
 
     Those of a group have the same algorithm and settings.
@@ -165,7 +165,7 @@ def groups(agents: Agents) -> list[Agents]:
         elif on_gpu(agent):
             divided += divide(some, agent.workers or 1, len(some))  # the quicker the more it has to do
         else:
-            divided += divide(some, agent.workers or usable_cpus(), MAX_GROUP)
+            divided += divide(some, agent.workers or usable_cpus(), adapter.agents_in_lockstep)
     return divided
 
 

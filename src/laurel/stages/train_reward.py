@@ -20,7 +20,8 @@ from laurel.rewards.arms import trained_arms
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed
-from laurel.tracking.runs import Run, Tracker, flatten
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.trial import ShortTraining
 
 

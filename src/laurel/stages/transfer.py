@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from laurel import __version__
-from laurel.data.directory import digest_json, read_json, read_manifest, write_json
+from laurel.data.json_file import digest_json, read_json, write_json
+from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out

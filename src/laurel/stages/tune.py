@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.agents.sb3.catalog import check_algorithm
-from laurel.data.directory import check_output, output_directory, write_json
+from laurel.data.directory import check_output, output_directory
+from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
 from laurel.errors import DataError, ParamsError, TrainingError
 from laurel.params import Params
@@ -21,7 +22,8 @@ from laurel.pool import Job
 from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages.train_agents import groups, preload
-from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.run import Run
+from laurel.tracking.tracker import Tracker
 from laurel.training.arms import steps_of, train_arms
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
@@ -186,7 +188,7 @@ def jobs_of(
             check_algorithm(arm.agent.sb3, context.adapter.action_space)
         agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
-        for some in groups(agents) if alone else [agents]:
+        for some in groups(agents, context.adapter) if alone else [agents]:
             job = Job(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, sources))
             found.update({place: job for _, _, place in some})
         return found

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from laurel.data.captions import read_segments
-from laurel.data.directory import Output, output_directory, write_json
+from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile
+from laurel.data.json_file import write_json
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, ParamsError
-from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_judge, by_progress, right
+from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_judge, by_progress, drawing, right
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.feedback.prompt import Prompt
 from laurel.feedback.questions.pair import PairQuestion, load_prompt
@@ -31,7 +32,7 @@ from laurel.params import EnvParams, Params
 from laurel.params.judges import HuggingFaceParams
 from laurel.progress import progress
 from laurel.seeding import derive_seed
-from laurel.tracking.runs import Tracker, flatten
+from laurel.tracking.tracker import Tracker, flatten
 
 STAGE = "tune-judge"
 CARD = "README.md"
@@ -156,7 +157,7 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
     own = adapter_for(params.env, with_action=params.caption.with_action)
     if labels.gold is not None:
         gold = GoldFile(labels.gold, task_of(params.annotate, own))
-        learned.append(by_gold(own, gold, labels.pairs, params.seed))
+        learned.append(by_gold(own, gold, labels.pairs, drawing(params.seed, own)))
     if labels.preferences is not None:
         texts = read_segments(labels.captions or Path("data/captions")).texts
         judged = read_pairs(labels.preferences), read_preferences(labels.preferences)
@@ -175,18 +176,13 @@ def _source(labels: Labels) -> str:
     return " and ".join(sources)
 
 
-def _question(adapter: EnvAdapter, prompt: Prompt) -> PairQuestion:
-
-    return PairQuestion(prompt, adapter)
-
-
 def _tune(
     local: LocalModel, learned: Sequence[Subject], prompt: Prompt, tuning: Tuning, seed: int, out: Output
 ) -> list[float]:
 
     items = []
     for subject in learned:
-        question = _question(subject.adapter, prompt)
+        question = PairQuestion(prompt, subject.adapter)
         for pair, p_first in subject.pairs:
             requests = tuple(ChatRequest(question.messages(pair, order), choices=question.choices) for order in (0, 1))
             items.append(Item(subject.adapter.env_id, requests, (p_first, 1 - p_first)))
@@ -214,7 +210,7 @@ def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict
 
 def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[float, float]]:
     """Return the probability that the text shown first is named, for each pair in both orders."""
-    question = _question(subject.adapter, prompt)
+    question = PairQuestion(prompt, subject.adapter)
     requests = [
         ChatRequest(question.messages(pair, order), choices=question.choices)
         for pair, _ in subject.pairs

@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.params.arms import Arm
-from laurel.tracking.runs import Run, Tracker, failures, flatten, status_of
+from laurel.tracking.run import Run, status_of
+from laurel.tracking.server import failures
+from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.arms import steps_of
 from laurel.training.loop import CURVE, STATE, read_run
 
@@ -105,7 +107,7 @@ class AgentRuns:
         """Log what is not logged yet of finished agents, end their runs, and note these in the stage's output.
 
         Raises:
-            MlflowException: the server refuses it, or any other of `laurel.tracking.runs.failures`.
+            MlflowException: the server refuses it, or any other of `laurel.tracking.tracker.failures`.
         """
         self._over.set()
         if self._thread is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from laurel.data.gold import GoldFile
     from laurel.feedback.prompt import Prompt
     from laurel.feedback.questions.pair import PairQuestion
-    from laurel.tracking.runs import Run
+    from laurel.tracking.run import Run
 
 TRACES = 20
 """Pairs that have a trace, at most."""

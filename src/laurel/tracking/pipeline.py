@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from laurel import __version__
-from laurel.tracking.runs import OUTPUT, connect, explained, failures, without_secrets
+from laurel.tracking.server import connect, explained, failures, without_secrets
+from laurel.tracking.tracker import OUTPUT
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -34,8 +34,10 @@ from laurel.agents.hints import Hints, make_advisor
 from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.agents.ppo import PPO
 from laurel.data.digests import digest_file
-from laurel.data.directory import RUN, read_json, recover, replace_directory, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import RUN
 from laurel.data.parquet import read_table
+from laurel.data.replacing import recover, replace_directory
 from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError

@@ -22,7 +22,9 @@ from laurel.agents.episodes import LEAST
 from laurel.agents.sb3.env import LearnedRewardEnvs
 from laurel.agents.sb3.model import make_algorithm, make_envs
 from laurel.agents.sb3.policy import SB3Policy
-from laurel.data.directory import RUN, read_json, replace_directory, write_json
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import RUN
+from laurel.data.replacing import replace_directory
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.rewards.base import Reward

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
-from laurel.data.directory import read_json
+from laurel.data.json_file import read_json
 from laurel.training.loop import CURVE, CURVE_SCHEMA
 from laurel.tuning.trials import Trial
 

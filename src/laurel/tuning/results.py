@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from laurel.data.directory import write_json
+from laurel.data.json_file import write_json
 from laurel.errors import DataError
 from laurel.evaluation import plots
 from laurel.params import Params, parse_params

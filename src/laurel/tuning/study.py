@@ -83,7 +83,7 @@ class Study:
             self.put_back()
 
     def _check(self, storage: Path, about: Mapping[str, Any]) -> None:
-        from laurel.tracking.runs import flatten
+        from laurel.tracking.tracker import flatten
 
         then = self._study.user_attrs.get(ABOUT)
         now = json.loads(json.dumps(about))

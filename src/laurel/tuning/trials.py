@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from laurel.console import aligned
-from laurel.data.directory import read_json, write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 
 State = Literal["complete", "pruned", "failed"]

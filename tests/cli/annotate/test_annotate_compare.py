@@ -12,10 +12,10 @@ from chat_server import ChatServer, problem
 
 from judged_project import chat, judge
 from laurel.cli.app import main
-from laurel.data.directory import read_json
 from laurel.data.gold import GoldFile, Task
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
-from laurel.tracking.runs import connect
+from laurel.tracking.server import connect
 from tiny_project import Project, lasting_content
 
 

@@ -11,7 +11,8 @@ from chat_server import ChatServer, completion
 
 from judged_project import chat
 from laurel.cli.app import main
-from laurel.data.directory import read_json, read_manifest
+from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_preferences
 from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences

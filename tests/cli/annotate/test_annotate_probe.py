@@ -10,7 +10,7 @@ from chat_server import ChatServer, completion
 
 from judged_project import asking
 from laurel.cli.app import main
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_preferences
 from laurel.errors import AnnotationError
 from tiny_project import Project

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
 from laurel.envs.builtin.nethack_glyphs import dark
 from laurel.errors import EnvError
-from laurel.params import EnvParams
+from laurel.evaluation.rollout import roll_out
+from laurel.params import EnvParams, load_params
 
 tasks = pytest.importorskip("nle.env.tasks")
 ID = "laurel/NetHack-v0"
@@ -141,3 +144,38 @@ def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError) as caught:
         Games(1, **options)
     assert sentence in str(caught.value)
+
+
+def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
+    def openings(seed: int, games: int | None) -> set[bytes]:
+        env = gym.make_vec(ID, num_envs=6, vectorization_mode="vector_entry_point", games=games)
+        rows = env.reset(seed=seed)[0]
+        env.close()
+        return {row.tobytes() for row in rows}
+
+    assert openings(0, 1) == openings(5, 1)
+    assert len(openings(0, 1)) == 1
+    assert len(openings(0, 2) | openings(5, 2)) == 2
+    assert len(openings(0, None)) == 6
+
+
+def test_an_episode_has_come_as_far_as_its_furthest_level() -> None:
+    """BALROG's file says 0.012572 for the first level of the dungeon, 0.020811 for experience level 3."""
+    adapter = adapter_for(EnvParams(id=ID))
+    rows = np.zeros((4, 81 + STATUS + MESSAGE), dtype=np.int32)
+    rows[:, 81 + game.DEPTH], rows[:, 81 + game.EXPERIENCE] = [1, 1, 0, 60], [1, 3, 0, 1]
+    steps = Transitions(rows, np.zeros(4), np.zeros(4, np.float32), rows, np.zeros(4, bool), np.zeros(4, bool))
+    assert adapter.progression(steps) == pytest.approx([0.012572, 0.020811, 0, 0.012555], abs=1e-4)
+    played = roll_out(
+        EnvParams(id=ID, max_episode_steps=5), adapter, make_actor("random", adapter, ""), n_envs=2, episodes=3, seed=0,
+        learned=None,
+    )  # fmt: skip
+    assert [row["progression"] for row in played] == pytest.approx([0.0126] * 3, abs=1e-4)
+
+
+def test_motifs_params_name_goals_that_there_are() -> None:
+    params = load_params(Path("examples/motif.yaml"))
+    adapter = adapter_for(params.env)
+    assert params.annotate.language_model.goal in adapter.goals
+    assert {"default", "zero_knowledge", "combat", "gold", "stairs"} == set(adapter.goals)
+    assert (params.shaping.quantile, params.shaping.beta, params.shaping.intrinsic) == (0.5, 3.0, 0.1)

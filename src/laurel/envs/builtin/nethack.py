@@ -30,9 +30,22 @@ REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
 TASKS = (*SCORED, *REACHED)
 STATUS, MESSAGE = 27, 256
 """Numbers of the status (`nle.nethack.NLE_BL_*` say which) and bytes of the message."""
-X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD, HUNGER, TIME, CONDITION = 0, 1, 9, 10, 11, 12, 13, 21, 20, 25
+X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD, EXPERIENCE, TIME, HUNGER, CONDITION = (
+    0,
+    1,
+    9,
+    10,
+    11,
+    12,
+    13,
+    18,
+    20,
+    21,
+    25,
+)
 """Places in the status."""
-_SHAPE = (21, 79)
+SHAPE = (21, 79)
+"""Rows and columns of a level's map."""
 _KEYS = ("glyphs", "blstats", "message", "program_state", "internal")
 _SPACE, _ESCAPE = 32, 27
 _IN_MOVE_LOOP = 3
@@ -80,6 +93,8 @@ class Game:
             NLE, and 0 in those that end with a reward of 1, so that the return says whether it was reached.
         character: role, race, alignment and gender, as NLE has them; "@" draws them.
         crop: squares around the player that are seen, along a side; odd.
+        games: how many games episodes are drawn from, the same ones whatever the seed, so that an agent meets in
+            evaluation what it was trained in; None: each episode is a game of its own.
         seen: arrays that the game writes what is seen into, by NLE's names; None: of its own.
 
     Raises:
@@ -93,6 +108,7 @@ class Game:
         penalty_step: float | None = None,
         character: str = "mon-hum-neu-mal",
         crop: int = 9,
+        games: int | None = None,
         *,
         seen: Seen | None = None,
     ) -> None:
@@ -100,7 +116,9 @@ class Game:
             raise EnvError(f'NetHack: there is no task "{task}".{closest(task, TASKS)} There are {", ".join(TASKS)}.')
         if not (crop % 2 and 1 <= crop <= 21):
             raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
-        self.task, self.level, self.crop = task, level, crop
+        if games is not None and games < 1:
+            raise EnvError(f"NetHack: games is {games}; it must be at least 1, or null for a new game each episode.")
+        self.task, self.level, self.crop, self._games = task, level, crop, games
         self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
         self._api = nle()
         options = None
@@ -123,6 +141,8 @@ class Game:
 
     def begin(self, rng: np.random.Generator) -> None:
         """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
+        if self._games is not None:
+            rng = np.random.default_rng(int(rng.integers(self._games)))
         core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
         self.raw.set_initial_seeds(core, disp, reseed=False)
         self.raw.reset()
@@ -213,7 +233,7 @@ class Games:
         """Return glyphs around the players (N, crop * crop), row by row, statuses and messages, as (N, size)."""
         status = self._seen["blstats"]
         y, x = status[:, [Y]] + self._around[0], status[:, [X]] + self._around[1]
-        inside = (y >= 0) & (y < _SHAPE[0]) & (x >= 0) & (x < _SHAPE[1])
+        inside = (y >= 0) & (y < SHAPE[0]) & (x >= 0) & (x < SHAPE[1])
         glyphs = self._seen["glyphs"][self._rows, np.where(inside, y, 0), np.where(inside, x, 0)]
         rows = np.empty((len(self.games), self.size), dtype=np.int32)
         rows[:, : self.crop**2] = np.where(inside, glyphs, dark())

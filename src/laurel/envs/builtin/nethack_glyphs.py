@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from laurel.errors import EnvError
+from laurel.errors import MissingEnvError
 
 if TYPE_CHECKING:
     from nle import nethack
@@ -29,12 +29,12 @@ def nle() -> nethack:
     """Return NLE's game.
 
     Raises:
-        EnvError: it is not installed.
+        MissingEnvError: it is not installed.
     """
     try:
         from nle import nethack
     except ImportError:
-        raise EnvError("NetHack needs the package nle: pip install 'laurel-rl[nethack]'.") from None
+        raise MissingEnvError("NetHack needs the package nle: pip install 'laurel-rl[nethack]'.") from None
     return nethack
 
 

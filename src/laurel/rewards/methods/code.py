@@ -98,7 +98,7 @@ class Code(Method[CodeParams]):
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         import numpy as np
 
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
         from laurel.envs.numbers import Numbers
         from laurel.errors import DataError
         from laurel.llm.budget import Budget

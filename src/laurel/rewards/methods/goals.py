@@ -62,7 +62,7 @@ class Goals(Method[GoalsParams]):
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
         from laurel.rewards.goals import GoalTable, suggested
 
         texts = list(read_vocabulary(inputs.captions).texts)

@@ -81,12 +81,12 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
 
         write_json(place / CONFIG, {"annotate": params.annotate.model_dump(mode="json")})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.data.directory import read_json
+        from laurel.data.json_file import read_json
 
         content: Any = read_json(place / CONFIG)
         return LikelyActions(self._advisor(adapter, AnnotateParams.model_validate(content["annotate"])), adapter)

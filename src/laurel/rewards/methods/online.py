@@ -62,7 +62,7 @@ class Online(Method[OnlineParams]):
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most"
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
         from laurel.rewards.online_artefact import CONFIG
 
         write_json(place / CONFIG, {"form": None})

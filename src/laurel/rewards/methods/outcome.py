@@ -39,7 +39,7 @@ class Outcome(Method[OutcomeParams]):
         return judge_of(own, params, adapter).estimate(read_vocabulary(captions).texts if own.captions == 1 else None)
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
         from laurel.rewards.outcomes import answered, collected_outcomes
 
         assert inputs.trajectories is not None

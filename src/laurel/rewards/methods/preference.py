@@ -26,7 +26,7 @@ class Preference(Method[PreferenceParams]):
         return self.settings.judge
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
         from laurel.rewards.training import train_reward_model
 
         assert inputs.trajectories is not None

@@ -44,12 +44,12 @@ class RND(Method[RNDParams]):
     per_seed = True
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
 
         write_json(place / "config.json", {"seed": seed})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.data.directory import read_json
+        from laurel.data.json_file import read_json
         from laurel.rewards.distillation import Distillation
 
         own = self.settings

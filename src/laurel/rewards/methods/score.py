@@ -71,7 +71,7 @@ class Score(Method[ScoreParams]):
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_segments, read_vocabulary
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
         from laurel.errors import DataError
         from laurel.rewards.functions import ScoredCaptions
         from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order

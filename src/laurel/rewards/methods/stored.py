@@ -43,7 +43,7 @@ class Stored(Method[StoredParams]):
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         import shutil
 
-        from laurel.data.directory import write_json
+        from laurel.data.json_file import write_json
 
         made, folder = _made(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
@@ -62,7 +62,7 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     Raises:
         DataError: it is not there, changed since, not the one that is wanted, or made anew for each seed.
     """
-    from laurel.data.directory import checked_manifest
+    from laurel.data.manifest import checked_manifest
     from laurel.errors import DataError, closest
     from laurel.rewards.stored import StoredRewards
 
@@ -87,7 +87,7 @@ def _method(place: Path) -> Method[Any]:
     Raises:
         DataError: it is damaged.
     """
-    from laurel.data.directory import read_json
+    from laurel.data.json_file import read_json
     from laurel.params.rewards import method_of, resolved
 
     method: Method[Any] = method_of(resolved({"made": read_json(place / CONFIG)["settings"]}, ())["made"])

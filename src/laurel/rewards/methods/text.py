@@ -118,7 +118,7 @@ class Text(Method[TextParams]):
 def _score(model: TextReward, quality: Mapping[str, Any], inputs: Inputs, place: Path) -> None:
     """Write what the model pays for all captions, and its quality."""
     from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import write_json
+    from laurel.data.json_file import write_json
     from laurel.rewards.functions import ScoredCaptions
 
     vocabulary = read_vocabulary(inputs.captions)

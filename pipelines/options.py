@@ -1,0 +1,66 @@
+"""The options of a submission, and the sentences that are collected while it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from laurel.errors import LaurelError
+from laurel.tuning.plan import Search
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user says about a submission to either backend."""
+
+    params: Path = Path("params.yaml")
+    template: Path | None = None
+    image: str | None = None
+    gpu_image: str | None = None
+    gpu: str | None = None
+    in_image: Sequence[str] = ()
+    """Keys of parameters whose files the image holds."""
+    code_version: str | None = None
+    cache: bool = True
+    secrets: Sequence[str] = ()
+    schedule: str | None = None
+    service_account: str | None = None
+    labels: Sequence[str] = ()
+    project: str | None = None
+    region: str | None = None
+    bucket: str | None = None
+    network: str | None = None
+    api_endpoint: str | None = None
+    api_transport: str = "rest"
+    experiment: str | None = None
+    host: str | None = None
+    search: Search | None = None
+    """Of a sweep; None trains and evaluates all arms."""
+
+    @property
+    def vertex(self) -> bool:
+        return self.host is None
+
+
+@dataclass
+class Findings:
+    """What is wrong with a submission and what its user should know, in sentences."""
+
+    problems: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def check(self, problem: str | None) -> None:
+        if problem:
+            self.problems.append(problem)
+
+    def attempt(self, make: Callable[[], T]) -> T | None:
+        """Return what is made, or note why it cannot be."""
+        try:
+            return make()
+        except LaurelError as error:
+            self.problems.extend(str(error).splitlines())
+            return None

@@ -1,0 +1,95 @@
+"""The manifest of a stage's output: where it is from, and whether its files are those that the stage wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from laurel.data import digests
+from laurel.data.json_file import read_json
+from laurel.data.replacing import recover_killed
+from laurel.errors import DataError
+
+MANIFEST = "manifest.json"
+RUN = ".run.json"
+"""What is true of one run alone: how long it took, what it cost, its runs in MLflow. DVC ignores this file, so that two
+runs with the same result have the same hashes; it lies in the output, so that it appears and moves with it."""
+RUN_PAGE = "run.html"
+"""The same for a person, beside the report; DVC ignores it, too."""
+LIVE_PAGE = "live.html"
+"""Learning curves while agents train, where the report will be; DVC ignores it, too."""
+RUN_FACTS: Mapping[str, Any] = {
+    "seconds": None,
+    "usage": {},
+    "mlflow_run_id": None,
+    "mlflow_agent_runs": {},
+    "run_notes": [],
+}
+"""Keys of RUN, which `read_manifest` adds to the manifest's -> what they are where RUN is missing."""
+
+
+def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
+    """Read the manifest of a stage's output, whose files are as they are; `checked_manifest` looks at them.
+
+    RUN_FACTS are added, from the run that wrote it; where that is not known, e.g. of data that DVC pulled, they are
+    empty.
+
+    Raises:
+        DataError: it is missing, damaged or another stage's.
+    """
+    command = f"laurel {stage}" if stage else "the stage that makes it"
+    recover_killed(path)
+    if not path.is_dir():
+        raise DataError(f"{path}: no such directory. Run laurel run or {command} first.")
+    manifest = read_json(path / MANIFEST)
+    if not isinstance(manifest, dict) or "stage" not in manifest or "digest" not in manifest:
+        raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
+    if stage is not None and manifest["stage"] != stage:
+        raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
+    return manifest | _run_facts(path, manifest["digest"])
+
+
+def _run_facts(path: Path, digest: str) -> dict[str, Any]:
+    """Read RUN where it is of the content that is there: DVC replaces that, and leaves the file."""
+    run = read_json(path / RUN) if (path / RUN).exists() else {}
+    return {**RUN_FACTS, **({key: run[key] for key in RUN_FACTS} if run.get("digest") == digest else {})}
+
+
+def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
+    """Read the manifest of a stage's output, and check that its files are those that the stage wrote.
+
+    Raises:
+        DataError: as `read_manifest`, or a file was changed, added or removed since.
+    """
+    manifest = read_manifest(path, stage)
+    try:
+        found = digest_directory(path)
+    except OSError as error:
+        raise DataError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from None
+    if found != manifest["digest"]:
+        stage = manifest["stage"]
+        changed = _changed_since(path)
+        what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
+        raise DataError(
+            f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again (with DVC: "
+            f"`dvc repro --force {stage}`)."
+        )
+    return manifest
+
+
+def _changed_since(path: Path) -> Path | None:
+    """Return the file that was written after the manifest, which a stage writes last; None where that is not one."""
+    last = (path / MANIFEST).stat().st_mtime_ns
+    later = [f for f in path.rglob("[!.]*") if f.is_file() and f.name != MANIFEST and f.stat().st_mtime_ns > last]
+    return later[0] if len(later) == 1 else None
+
+
+def digest_directory(path: Path) -> str:
+    """Return the SHA-256 of a directory's files, without MANIFEST, pages of one run and hidden ones."""
+    return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
+
+
+def stamp_directory(path: Path) -> str:
+    """Return what is the same for as long as no file that `digest_directory` reads is written, moved or removed."""
+    return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))

@@ -1,0 +1,85 @@
+"""A finished directory takes the place of its predecessor, and a killed writer loses neither."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+LOCK_SECONDS = 10.0
+"""How long a reader waits for a writer between its two renames, which follow each other at once."""
+
+
+def replace_directory(finished: Path, place: Path) -> None:
+    """Move a finished directory into place; what was there goes only when its successor is complete and on disk."""
+    for path in (finished, *finished.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+        else:
+            sync_directory(path)
+    previous = previous_of(place)
+    _remove(previous)
+    if place.exists():
+        place.rename(previous)
+    finished.rename(place)
+    sync_directory(place.parent)
+    _remove(previous)
+
+
+def sync_directory(path: Path) -> None:
+    """See to it that names made, changed and removed in a directory outlive a loss of power, where that can be done."""
+    if os.name != "posix":  # elsewhere directories cannot be opened
+        return
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a bucket that is mounted as a folder has nothing to sync
+            raise
+    finally:
+        os.close(opened)
+
+
+def recover(place: Path) -> None:
+    """Put back what `replace_directory` had moved aside when it was killed between its two renames.
+
+    For its writer; a reader may meet a writer at work, and calls `recover_killed`.
+    """
+    if previous_of(place).exists() and not place.exists():
+        previous_of(place).rename(place)
+
+
+def recover_killed(path: Path) -> None:
+    """Put back what a killed writer had moved aside of a path, or of a directory above it; for readers.
+
+    A writer that lives holds its lock until both renames are done: it is waited for. Where the reader may not write,
+    nothing is put back.
+    """
+    path = path.resolve() if path.is_symlink() else path
+    for place in (*reversed(path.parents), path):
+        if not place.exists() and previous_of(place).exists():
+            with suppress(OSError, Timeout), FileLock(lock_of(place), timeout=LOCK_SECONDS):
+                recover(place)
+
+
+def previous_of(place: Path) -> Path:
+    """Return where the predecessor of a directory waits until its successor is in place."""
+    return place.parent / f".{place.name}.previous"
+
+
+def lock_of(place: Path) -> Path:
+    """Return the lock file that the writer of a directory holds."""
+    return place.parent / f".{place.name}.lock"
+
+
+def _remove(previous: Path) -> None:
+    """Remove what was moved aside, which may be a symbolic link."""
+    if previous.is_symlink():
+        previous.unlink()
+    else:
+        shutil.rmtree(previous, ignore_errors=True)

@@ -1,0 +1,125 @@
+"""Quality gates on answers that come while agents are trained: the figures and limits of labels that are made before.
+
+An agent's own answers are looked at, when it has FIRST_LOOK of them, and whenever their number has doubled since: a
+gate that was looked at after each answer would stop every run by chance in the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laurel.data.preferences import Pairs, Preferences
+from laurel.data.verdicts import VERDICTS, Verdicts
+from laurel.errors import RefusedLabelsError
+from laurel.feedback.annotator import Annotator, Answer, Judgement
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.gates import Checked, check_gates, check_success
+from laurel.feedback.quality import measure
+from laurel.feedback.references import oracle_sides
+from laurel.feedback.success import SUCCESS, aims_elsewhere, ask_success, success_questions
+from laurel.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.params.annotation import AnnotateParams
+
+FIRST_LOOK = 64
+"""Answers that count before the gates are looked at for the first time."""
+_OF_CAPTIONS = ("answers", "failure_rate", "unusable_rate", "parse_rate", "answer_abstain_rate")
+"""Figures of answers about single captions: there is no order, and nothing that they could contradict."""
+_AS_OF_PAIRS = {"yes": "first", "no": "second", "unclear": "tie"}
+
+
+def packed(answers: Sequence[Answer[Any]]) -> str:
+    """Return single answers as text for the log of labels: variant and verdict of each; empty where none is kept."""
+    return json.dumps([[answer.variant, answer.verdict] for answer in answers]) if answers else ""
+
+
+def joined(answers: Iterable[str]) -> str:
+    """Join what `packed` returned."""
+    some = [one for text in answers if text for one in json.loads(text)]
+    return json.dumps(some) if some else ""
+
+
+def measured(labels: Sequence[Mapping[str, Any]], adapter: EnvAdapter, seed: int) -> dict[str, Any]:
+    """Measure labels, rows of the log of an agent, as `laurel.feedback.quality.measure` does.
+
+    Args:
+        adapter: the environment's, whose hand-written progress labels of pairs are compared with.
+        seed: of what is sampled where there is too much.
+    """
+    ids: dict[str, int] = {}
+    first, second = (
+        np.array([ids.setdefault(row[side], len(ids)) for row in labels], dtype=np.int64)
+        for side in ("first", "second")
+    )
+    pairs = Pairs(first, second, "online", seed)
+    judged = [Judgement(row["status"], row["p"], swap_consistent=row["swap_consistent"]) for row in labels]
+    verdicts = _verdicts([json.loads(row["answers"] or "[]") for row in labels])
+    texts = list(ids)
+    of_pairs = any(row["second"] for row in labels)
+    sides = oracle_sides(pairs, texts, adapter, texts) if of_pairs else np.full(len(pairs), np.nan)
+    known = {} if np.isnan(sides).all() else {"oracle": sides}
+    found = measure(pairs, Preferences.of(judged, ""), verdicts if len(verdicts) else None, known, seed)
+    return found if of_pairs else {name: found[name] for name in _OF_CAPTIONS if name in found}
+
+
+def _verdicts(answers: Sequence[Sequence[tuple[int, str]]]) -> Verdicts:
+    rows = [(i, variant, _AS_OF_PAIRS.get(said, said)) for i, some in enumerate(answers) for variant, said in some]
+    return Verdicts(
+        pair=np.array([i for i, _, _ in rows], dtype=np.int64),
+        swapped=np.array([bool(variant) for _, variant, _ in rows], dtype=np.bool_),
+        verdict=np.array([VERDICTS.index(said) for _, _, said in rows], dtype=np.int64),
+        p_first=np.full(len(rows), np.nan),
+        by=np.zeros(len(rows), dtype=np.int64),
+    )
+
+
+def check_labels(annotate: AnnotateParams, quality: Mapping[str, Any]) -> Checked:
+    """Check what was measured against the gates; those that want a person's labels are not among them.
+
+    Args:
+        annotate: the judge's.
+    """
+    unknown = ["min_gold_pairs", *(["min_agreement"] if "oracle" not in quality else [])]
+    gates = annotate.gates.model_copy(update=dict.fromkeys(unknown))
+    checked = check_gates(gates, quality, kind_of(annotate).advice)
+    for name in unknown:
+        if getattr(annotate.gates, name) is not None:
+            checked.notes.append(
+                f"annotate.gates.{name} was not checked: answers that come while agents are trained are not compared "
+                "with a person's."
+            )
+    return checked
+
+
+def require_success_preferred(
+    annotate: AnnotateParams, annotator: Annotator, adapter: EnvAdapter, seed: int
+) -> dict[str, Any]:
+    """Ask a judge whether success at the task is better than something else, before agents ask it anything.
+
+    Args:
+        annotate: the judge's: how many questions, and the gate.
+        seed: of the questions.
+
+    Returns:
+        What `laurel.feedback.success.ask_success` says, and warnings; empty where there is no such question.
+
+    Raises:
+        RefusedLabelsError: it prefers other captions.
+    """
+    if not annotate.probe.success_questions or aims_elsewhere(annotate, adapter):
+        return {}
+    listed = [text for text in map(adapter.describe, adapter.events()) if text]
+    questions = success_questions(listed, adapter, annotate.probe.success_questions, derive_seed(seed, "success"))
+    if not questions:
+        return {}
+    found = ask_success(annotator, questions)
+    checked = check_success(annotate.gates, found, kind_of(annotate).advice)
+    if checked.refusals:
+        raise RefusedLabelsError(f"The judge beside the agents: {' '.join(checked.refusals)}")
+    return {SUCCESS: found, "warnings": checked.warnings}

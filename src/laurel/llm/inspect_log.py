@@ -1,0 +1,100 @@
+"""Writes a language model's answers as a log for Inspect's viewer (https://inspect.aisi.org.uk/log-viewer.html).
+
+A sample of the log is a pair in one order, an epoch a vote: its messages are what was asked, its output what the model
+wrote, its score the verdict that was read. Inspect ran none of it, which the log says: it has no solver and no events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from laurel import __version__
+from laurel.data.manifest import checked_manifest
+from laurel.data.own_preferences import read_own
+from laurel.data.preferences import STAGE, read_answers
+from laurel.errors import DataError
+from laurel.llm.responses import ResponseStore
+from laurel.llm.responses_export import Costs
+
+NOTE = "Asked by laurel annotate and not run by Inspect: there is no solver, and a score is the verdict that was read."
+ENDINGS = {"stop": "stop", "length": "max_tokens", "content_filter": "content_filter"}
+"""Why an answer ended -> Inspect's word for it."""
+SUFFIXES = (".eval", ".json")
+
+
+def export_inspect(preferences: Path, captions: Path, responses: Path, output: Path) -> tuple[int, int]:
+    """Write the answers behind labels; return how many, and how many more the store does not hold.
+
+    Raises:
+        DataError: something is missing or damaged, or no language model was asked.
+        ModuleNotFoundError: inspect_ai is not installed.
+    """
+    from inspect_ai import log
+    from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput, ModelUsage
+    from inspect_ai.scorer import Score
+
+    manifest = checked_manifest(preferences, STAGE)
+    rows, answers = read_own(preferences, captions).rows(), read_answers(preferences)
+    if answers is None or not responses.is_file():
+        missing = f"{responses} is not there" if answers is not None else "it holds no answers of a language model"
+        raise DataError(f"{preferences}: {missing}, so there is nothing to show.")
+    asked, wanted, costs = answers.to_pylist(), set(answers["response"].to_pylist()), Costs(None)
+    with ResponseStore(responses, read_only=True) as store:
+        kept = {row["key"]: {**row, "cost_usd": costs.of(row)} for row in store.rows() if row["key"] in wanted}
+    if not kept:
+        raise DataError(f"{responses}: holds none of the answers of {preferences}. Name their store with --responses.")
+
+    def sample(answer: dict[str, Any], said: dict[str, Any]) -> Any:
+        pair, verdict = rows[answer["pair"]], answer["verdict"]
+        tokens = {"input_tokens": said["input_tokens"] or 0, "output_tokens": said["output_tokens"] or 0}
+        usage = ModelUsage(**tokens, total_tokens=sum(tokens.values()), total_cost=said["cost_usd"])
+        message = ChatMessageAssistant(content=said["text"], model=said["model"], source="generate")
+        choice = ChatCompletionChoice(message=message, stop_reason=ENDINGS.get(said["finish_reason"], "unknown"))
+        messages = [{**one, "id": None} for one in json.loads(said["messages"])]
+        about = {name: getattr(pair, name) for name in ("prompt", "first", "second", "status", "p_first")}
+        return log.EvalSample(
+            id=f"{answer['pair']}{'-swapped' if answer['swapped'] else ''}",
+            epoch=answer["vote"] + 1,
+            input=messages,
+            target="",
+            messages=[*messages, message],
+            output=ModelOutput(model=said["model"], choices=[choice], usage=usage, time=said["seconds"]),
+            scores={"verdict": Score(value=verdict, answer=verdict, metadata={"p_first": answer["p_first"]})},
+            metadata={**about, "annotator": answer["annotator"], "swapped": answer["swapped"], "key": said["key"]},
+            model_usage={said["model"]: usage},
+        )
+
+    samples = [sample(answer, kept[answer["response"]]) for answer in asked if answer["response"] in kept]
+    models, dates = sorted({row["model"] for row in kept.values()}), [row["asked_at"] for row in kept.values()]
+    began, ended = (datetime.fromtimestamp(when, UTC).isoformat() for when in (min(dates), max(dates)))
+    verdicts = Counter(one.scores["verdict"].value for one in samples)
+    shares = {name: log.EvalMetric(name=name, value=count / len(samples)) for name, count in verdicts.items()}
+    score = log.EvalScore(name="verdict", scorer="verdict", scored_samples=len(samples), metrics=shares)
+    spec = log.EvalSpec(
+        created=began,
+        task="laurel annotate",
+        task_id=manifest["digest"][:22],
+        task_description=NOTE,
+        dataset=log.EvalDataset(name=str(preferences), samples=len(samples)),
+        model=", ".join(models),
+        config=log.EvalConfig(epochs=max(one.epoch for one in samples)),
+        packages={"laurel-rl": __version__},
+        metadata={"note": NOTE, "notes": manifest["notes"], "params": manifest["params"]},
+    )
+    results = log.EvalResults(total_samples=len(asked), completed_samples=len(samples), scores=[score])
+    stats = log.EvalStats(started_at=began, completed_at=ended)
+    written = log.EvalLog(status="success", eval=spec, results=results, stats=stats, samples=samples)
+    partial = output.with_name(f".partial.{output.name}")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        log.write_eval_log(written, partial)
+        partial.replace(output)
+    except OSError as error:
+        raise DataError(f"{output}: cannot be written ({error.strerror or error}). Choose another --output.") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(samples), len(asked) - len(samples)

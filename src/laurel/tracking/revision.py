@@ -1,0 +1,40 @@
+"""The commit that runs are made with."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+def git_sha() -> str | None:
+    """Return the commit of the working directory, with "+" where files differ from it; None outside git.
+
+    An image says itself what it was built from, in LAUREL_REVISION: the working directory is not what runs there.
+    """
+    if revision := _of_image():
+        return f"{revision[1][:12]}{'+' if revision[2] else ''}"
+    return _git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
+
+
+def commit() -> str | None:
+    """Return the commit as of `git_sha` in words, with its date where git knows that; None outside git."""
+    sha, day = git_sha(), None if _of_image() else _git("show", "--no-patch", "--format=%cs", "HEAD")
+    return f"commit {sha}{f' of {day}' if day else ''}" if sha else None
+
+
+def _of_image() -> re.Match[str] | None:
+    return re.fullmatch("([0-9a-f]{40})(-dirty)?", os.environ.get("LAUREL_REVISION", ""))
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the working directory; None where it says nothing."""
+    try:
+        result = subprocess.run(("git", *arguments), capture_output=True, text=True, timeout=10, check=False)  # noqa: S603, S607
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() or None

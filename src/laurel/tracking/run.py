@@ -1,0 +1,178 @@
+"""An MLflow run that is being filled."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from laurel.data.json_file import write_json
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+BATCH = 1000
+"""Metrics that MLflow takes in one request."""
+PARAMS_BATCH = 100
+"""Parameters that MLflow takes in one request."""
+
+
+@dataclass
+class Run:
+    """An MLflow run that is being filled."""
+
+    client: MlflowClient
+    id: str
+    experiment: str
+    """Id of its experiment."""
+
+    def log_params(self, values: Mapping[str, Any]) -> None:
+        """Log parameters in few requests."""
+        from mlflow.entities import Param
+
+        params = [Param(key, str(value)) for key, value in values.items()]
+        for start in range(0, len(params), PARAMS_BATCH):
+            self.client.log_batch(self.id, params=params[start : start + PARAMS_BATCH])
+
+    def log_metrics(self, metrics: Mapping[str, float | None], step: int = 0) -> None:
+        self.log_curve([(step, metrics)])
+
+    def log_curve(
+        self,
+        points: Iterable[tuple[int, Mapping[str, float | None]]],
+        clock: Callable[[int], float] | None = None,
+    ) -> None:
+        """Log (step, metrics) points in few requests; values that are None are left out.
+
+        Args:
+            points: what to log.
+            clock: says when a step was made, in seconds since 1970; None means now.
+        """
+        from mlflow.entities import Metric
+
+        now = time.time()
+        metrics = [
+            Metric(key, float(value), milliseconds(clock(step) if clock else now), step)
+            for step, values in points
+            for key, value in values.items()
+            if value is not None
+        ]
+        for start in range(0, len(metrics), BATCH):
+            self.client.log_batch(self.id, metrics=metrics[start : start + BATCH])
+
+    def log_directory(self, path: Path, name: str) -> str:
+        """Copy a directory's files to the run's artifacts; return where they are."""
+        self.client.log_artifacts(self.id, str(path), name)
+        return f"runs:/{self.id}/{name}"
+
+    def log_model(
+        self, path: Path, name: str, tags: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+    ) -> str:
+        """Copy a model's directory to a logged model, which this run made; return where it is.
+
+        Args:
+            name: of the model; what MLflow takes in no name becomes a dash.
+            tags: what it is a model of.
+            more: JSON files besides: name -> content.
+        """
+        from mlflow.entities import LoggedModelOutput
+
+        model = self.client.create_logged_model(
+            self.experiment, re.sub("[/:.%\"']", "-", name), source_run_id=self.id, tags=dict(tags)
+        )
+        self.client.log_model_artifacts(model.model_id, str(path))
+        with TemporaryDirectory(prefix="laurel-") as scratch:
+            for file, content in more.items():
+                write_json(Path(scratch) / file, content)
+                self.client.log_model_artifact(model.model_id, str(Path(scratch) / file))
+        self.client.finalize_logged_model(model.model_id, "READY")
+        self.client.log_outputs(self.id, [LoggedModelOutput(model.model_id, 0)])
+        return str(model.model_uri)
+
+    def describe(self, text: str) -> None:
+        """Set the run's description, in Markdown, as MLflow's pages show it."""
+        self.client.set_tag(self.id, "mlflow.note.content", text)
+
+    def log_file(self, path: Path) -> None:
+        self.client.log_artifact(self.id, str(path))
+
+    def log_dataset(self, name: str, digest: str, source: Path, counts: Mapping[str, Any], context: str) -> None:
+        """Record which data the run read, by digest."""
+        import json
+
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        dataset = Dataset(
+            name=name,
+            digest=digest[:32],
+            source_type="local",
+            source=json.dumps({"uri": str(source)}),
+            profile=json.dumps(counts),
+        )
+        self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+
+    def register(self, model: str, source: str, tags: Mapping[str, str], alias: str | None = None) -> None:
+        """Add a version to a registered model, with an alias if one is given.
+
+        A name may have no slash or colon, as the ids of some environments do: they become dots.
+        """
+        from mlflow.exceptions import MlflowException
+
+        name = re.sub("[/:]", ".", model)
+        add = partial(self.client.create_model_version, name, source, run_id=self.id, tags=dict(tags))
+        try:
+            version = add()
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            with suppress(MlflowException):  # another process may have made it just now
+                self.client.create_registered_model(name)
+            version = add()
+        if alias is not None:
+            self.client.set_registered_model_alias(name, alias, version.version)
+
+    def end(self, status: str = "FINISHED", *, at: float | None = None) -> None:
+        """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
+        self.client.set_terminated(self.id, status=status, end_time=None if at is None else milliseconds(at))
+
+    def find(self, run_id: str) -> Run | None:
+        """Return another run of this server; None if it was deleted."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            found = self.client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+        return Run(self.client, run_id, found.info.experiment_id)
+
+    def resume(self) -> str:
+        """Open the run again if it was ended before its work was; return the status that it had."""
+        status = str(self.client.get_run(self.id).info.status)
+        if status != "FINISHED":
+            self.client.update_run(self.id, status="RUNNING")
+        return status
+
+    def last_point(self, metric: str) -> tuple[int, float] | None:
+        """Return the last step at which a metric was logged and its time, None where it never was."""
+        history = self.client.get_metric_history(self.id, metric)
+        return max(((point.step, point.timestamp / 1000) for point in history), default=None)
+
+
+def status_of(error: BaseException) -> str:
+    """Return MLflow's status of a run whose work an error ended."""
+    return "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+
+
+def milliseconds(seconds: float) -> int:
+    """Return a time as MLflow takes it."""
+    return int(seconds * 1000)

@@ -1,0 +1,115 @@
+"""Where MLflow keeps its runs: a server, or a database in the project, and what these fail with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.workspace import lasting
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
+URI = "MLFLOW_TRACKING_URI"
+DATABASE = "mlflow.db"
+ARTIFACTS = "mlartifacts"
+
+
+def configure(project: Path) -> None:
+    """Set where runs are logged: MLFLOW_TRACKING_URI, or a database in the project's directory.
+
+    Experiments that DVC queued log to the project's, too, and not to that of a copy which DVC throws away.
+    """
+    os.environ[URI] = os.environ.get(URI) or f"sqlite:///{lasting(project.resolve() / DATABASE)}"
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def connect(experiment: str) -> tuple[MlflowClient, str]:
+    """Return a client and the id of an experiment; a new database is set up by one process at a time.
+
+    A server that does not answer is given up after two tries, within half a minute.
+    """
+    from filelock import FileLock
+    from mlflow import MlflowClient
+
+    quiet()
+    configure(Path.cwd())  # a stage may be called from Python, with no command line before it
+    uri = os.environ[URI]
+    if not uri.startswith("sqlite:///"):
+        client = MlflowClient(uri)
+        return client, _experiment(client, experiment, None)
+    database = Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
+    with FileLock(database.with_name(f".{database.name}.lock")):
+        _log_ahead(database)
+        client = MlflowClient(uri)
+        return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
+
+
+def _log_ahead(database: Path) -> None:
+    """Have SQLite write ahead: it waits for the disk at checkpoints, not at each of the 17 commits of an agent's run.
+
+    What a crash of the machine may lose is the last commits, never the database (sqlite.org/wal.html). The mode stays
+    with the file; how long a connection waits does not, and MLflow has no setting for it.
+    """
+    import sqlite3
+
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as connection:  # MLflow says better what is wrong
+        connection.execute("PRAGMA journal_mode = WAL")
+    if not event.contains(Engine, "connect", _wait_for_checkpoints_alone):
+        event.listen(Engine, "connect", _wait_for_checkpoints_alone)
+
+
+def _wait_for_checkpoints_alone(connection: Any, _: object) -> None:
+    """Set up a new connection, of any database."""
+    import sqlite3
+
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def quiet() -> None:
+    """Silence MLflow's own messages, and make it give up soon on a server that does not answer."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "12")
+    os.environ.setdefault("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # it would print a password, too
+
+
+def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
+    found = client.get_experiment_by_name(name)
+    return found.experiment_id if found else client.create_experiment(name, artifact_location=artifacts)
+
+
+def explained(error: Exception) -> str:
+    """Say where MLflow is and what it answered, without user and password."""
+    uri = os.environ[URI]
+    where = without_secrets(uri).partition("?")[0]
+    reason = without_secrets(_first_line(error).replace(uri, where))
+    return f"at {where} ({reason.rstrip('.')})"
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What MLflow fails with: a refusal, a database, network or disk that does not answer, a missing driver."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return MlflowException, SQLAlchemyError, OSError, ImportError
+
+
+def without_secrets(text: str) -> str:
+    """Leave user and password out of every URI in a text."""
+    return re.sub(r"(?<=://)[^/\s]*@", "", text)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

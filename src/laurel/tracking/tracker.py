@@ -1,0 +1,170 @@
+"""MLflow as a view of the files: one run a stage, one for each agent, flat tags to compare baselines by.
+
+Files remain the truth: whatever is logged here is read from a stage's output, and a server that cannot be
+reached costs a note beside the manifest, not the run. Uses the client API alone, so that nothing depends on
+MLflow's idea of an active run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel import __version__
+from laurel.data.directory import Output
+from laurel.data.manifest import read_manifest
+from laurel.params.fields import dumped
+from laurel.tracking.revision import git_sha
+from laurel.tracking.run import Run, milliseconds, status_of
+from laurel.tracking.server import connect, explained, failures
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from laurel.params import TrackingParams
+
+OUTPUT_URI = "LAUREL_OUTPUT_URI"
+"""Where the output of a pipeline's step goes, while it runs."""
+OUTPUT = "output"
+"""Tag with that place."""
+BEST = "best"
+"""Alias of the best agent that learned from feedback, in the model registry."""
+
+logger = logging.getLogger(__name__)
+
+
+class Tracker:
+    """Opens runs for a stage; does nothing where tracking is off or its server cannot be reached."""
+
+    def __init__(
+        self,
+        sections: Mapping[str, Any],
+        stage: str,
+        inputs: Mapping[str, Path],
+        output: Output,
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        """Args are as a stage has them.
+
+        Args:
+            sections: of params that the stage takes, by their names; seed, env and tracking among them.
+            stage: its name.
+            inputs: name -> directory.
+            output: what is being written.
+            known: runs of inputs whose manifests name none: name -> run id.
+        """
+        self.sections = dict(sections)
+        self._tracking: TrackingParams = self.sections["tracking"]
+        self._stage = stage
+        self._inputs = inputs
+        self.output = output
+        self._known = known or {}
+        self._shared: dict[str, dict[str, str]] = {}
+        """Run id -> the tags that it shares with its child runs."""
+
+    @contextmanager
+    def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
+        """Yield the stage's run, with its parameters, lineage and data sets; None where nothing is logged.
+
+        It begins when the work on the output did. Where the block fails, it ends as FAILED, or KILLED by Ctrl-C.
+
+        Args:
+            resumed: the run of the same work that was stopped, to go on with; None opens a new one.
+            ended: when the work ended, in seconds since 1970; None means when the block does.
+        """
+        if not self._tracking.enabled:
+            yield None
+            return
+        fails_with = failures()
+        run: Run | None = None
+        try:
+            run = self._open(*connect(self._tracking.experiment), resumed, ended)
+        except fails_with as error:
+            self._note(error)
+        if run is None:
+            yield None
+            return
+        self.output.mlflow_run_id = run.id
+        try:
+            yield run
+            run.end(at=ended)
+        except fails_with as error:
+            self._note(error)
+        except BaseException as error:  # also Ctrl-C: a run that died must not be shown as running
+            self._abandon(run, status_of(error))
+            raise
+
+    @staticmethod
+    def _abandon(run: Run, status: str) -> None:
+        """End the run of a stage that fails, and its child runs: MLflow would show them as running for ever."""
+        with suppress(*failures()):
+            below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
+            for child in run.client.search_runs([run.experiment], below):
+                run.client.set_terminated(child.info.run_id, status)
+            run.end(status)
+
+    def _note(self, error: Exception) -> None:
+        """Say in the output's RUN and on standard error that MLflow does not have everything."""
+        sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
+        logger.warning("%s The files are complete.", sentence)
+        self.output.run_notes.append(sentence)
+        self.output.agent_runs.clear()
+        self.output.mlflow_run_id = None  # so that a later stage logs it all, from the files
+
+    def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
+        """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
+        if parent.id not in self._shared:  # asked once: there may be hundreds of runs below it
+            above = parent.client.get_run(parent.id)
+            upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
+            self._shared[parent.id] = {**self._tags(), **upstream}
+        nested = {"mlflow.parentRunId": parent.id, **self._shared[parent.id], **tags}
+        at = None if began is None else milliseconds(began)
+        created = parent.client.create_run(parent.experiment, start_time=at, tags=nested, run_name=name)
+        return Run(parent.client, created.info.run_id, parent.experiment)
+
+    def _open(self, client: MlflowClient, experiment: str, resumed: str | None, ended: float | None) -> Run:
+        if resumed is not None and (stopped := Run(client, "", experiment).find(resumed)) is not None:
+            stopped.resume()
+            return stopped
+        manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
+        runs = {name: m["mlflow_run_id"] for name, m in manifests.items() if m["mlflow_run_id"]} | dict(self._known)
+        upstream = {f"upstream.{name}": run for name, run in runs.items() if name in self._inputs}
+        began = (time.time() if ended is None else ended) - self.output.seconds
+        created = client.create_run(
+            experiment,
+            start_time=milliseconds(began),
+            tags={**self._tags(), **upstream, **({OUTPUT: place} if (place := os.environ.get(OUTPUT_URI)) else {})},
+            run_name=f"{self._stage} {self.sections['env'].id}",
+        )
+        run = Run(client, created.info.run_id, experiment)
+        run.log_params(flatten(dumped(self.sections)))
+        for name, manifest in manifests.items():
+            run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
+        return run
+
+    def _tags(self) -> dict[str, str]:
+        tags = {"stage": self._stage, "env": self.sections["env"].id, "laurel_version": __version__}
+        if "annotate" in self.sections:
+            tags["annotator"] = self.sections["annotate"].annotator
+        sha = git_sha()
+        return {**tags, "git_sha": sha} if sha else tags
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn nested parameters into dotted keys.
+
+    >>> flatten({"agent": {"ppo": {"gamma": 0.99}}})
+    {'agent.ppo.gamma': 0.99}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat

@@ -1,0 +1,75 @@
+"""`laurel ui`: MLflow with the arms compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from laurel.cli.app import main
+from tiny_project import Project
+
+
+def test_ui_opens_the_comparison_of_arms(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    from laurel.cli.ui import AGENTS, VIEW_TAG
+
+    project = finished.copy(tmp_path / "p")
+    started: list[list[str]] = []
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(os, "execv", lambda path, arguments: started.append(arguments))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert main(["ui", "--params", str(project.path / "params.yaml"), "--port", str(port)]) == 0
+    store = f"sqlite:///{project.path}/mlflow.db"
+    assert started == [[sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store, "--port", str(port)]]
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name("laurel")
+    assert experiment is not None
+    link = capsys.readouterr().out.split()[-1]
+    assert link.startswith(f"http://127.0.0.1:{port}/#/experiments/{experiment.experiment_id}/runs?")
+    query = dict(part.split("=") for part in link.partition("?")[2].split("&"))
+    assert (query["workflowType"], query["compareRunsMode"]) == ("machine_learning", "CHART")
+    assert f"mlflow.sharedViewState.{query['viewStateShareKey']}" == VIEW_TAG
+    view = json.loads(experiment.tags[VIEW_TAG])
+    assert view["searchFilter"] == AGENTS
+    assert [key["groupByData"] for key in view["groupBy"]["groupByKeys"]] == ["arm", "env"]
+    shown = client.search_runs([experiment.experiment_id], AGENTS)
+    assert {run.info.run_name for run in shown} == {
+        f"{arm} seed {seed}" for arm in ("extrinsic", "preference") for seed in (0, 1)
+    }
+
+
+def test_ui_says_that_its_port_is_taken(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(os, "execv", lambda path, arguments: pytest.fail("nothing is to be started"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["ui", "--params", str(project.path / "params.yaml"), "--port", str(port)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(
+        f"laurel: Port {port} is in use by another program. Choose another one: laurel ui --port "
+    )
+
+
+def test_ui_of_a_server_names_it_without_its_password(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert main(["ui", "--params", str(project.path / "params.yaml")]) == 0
+    said = capsys.readouterr()
+    assert said.out.split()[-1] == "http://127.0.0.1:9/"
+    assert said.err.startswith("laurel: the view of arms could not be made at http://127.0.0.1:9 (")
+    assert "secret" not in said.out + said.err

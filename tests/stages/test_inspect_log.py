@@ -1,0 +1,58 @@
+"""Judgements as a log for Inspect's viewer; with the real package, which `make test-others` brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+from chat_server import ChatServer
+
+from laurel.cli.app import main
+from laurel.data.preferences import read_answers
+from priced_project import asking
+from tiny_project import Project
+
+WRITE = ["export", "inspect", "--output", "logs/j.eval", "--responses", "responses.db"]
+
+
+def test_a_missing_package_is_one_sentence(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if importlib.util.find_spec("inspect_ai"):
+        pytest.skip("inspect_ai is installed")
+    assert main(WRITE) == 2
+    assert capsys.readouterr().err.endswith("inspect_ai, which is not installed: pip install 'laurel-rl[inspect]'\n")
+
+
+def test_each_answer_is_a_sample_with_what_was_asked(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = pytest.importorskip("inspect_ai.log")
+    assert main(WRITE) == 2
+    assert "annotate" in capsys.readouterr().err, "nothing was asked yet"
+    asking(project, server.url, **{"language_model.responses": "responses.db"})
+    project.run("annotate")
+    assert main([*WRITE[:-1], "none.db"]) == 2
+    assert "none.db is not there" in capsys.readouterr().err
+    assert main(WRITE) == 0
+    table = read_answers(project.output("annotate"))
+    assert table is not None
+    assert f"{len(table)} answers in logs/j.eval" in capsys.readouterr().out.replace(",", "")
+    (found,) = log.list_eval_logs("logs")
+    written = log.read_eval_log(found.name)
+    assert (written.status, written.eval.solver, written.eval.model) == ("success", None, "teacher")
+    assert "not run by Inspect" in written.eval.task_description
+    answers = {(row["pair"], row["swapped"]): row for row in table.to_pylist()}
+    assert len(written.samples) == len(answers) == written.results.completed_samples
+    for sample in written.samples:
+        pair, _, swapped = str(sample.id).partition("-")
+        assert sample.scores["verdict"].value == answers[int(pair), bool(swapped)]["verdict"]
+        texts = [sample.metadata[side] for side in ("first", "second")]
+        shown = [json.loads(text) for text in re.findall(r'(?m)^Text [12]: (".*")$', sample.input[-1].text)]
+        assert shown == (texts[::-1] if swapped else texts)
+        assert sample.output.completion == sample.messages[-1].text != ""
+        assert sample.output.usage.total_tokens > 0
+    assert not list(Path("logs").glob(".*"))
