@@ -125,6 +125,7 @@ def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
         for number, artifact in enumerate(artifacts):
             source = Path(artifact.path)
             place = Path(scratch) / f"{number}-{source.name}"
+            place.mkdir()  # an archive without files makes none
             try:
                 with zipfile.ZipFile(source / PACKED) as files:
                     files.extractall(place)

@@ -65,4 +65,4 @@ def train_agents(
         written(agents, packed=True) as output,
         kept(output, agents, name, sections, [*inputs.values()]),
     ):
-        stage.run(**mine.narrow(given), **inputs, output=output, responses=responses())
+        stage.run(**mine.narrow(given), **inputs, output=output, responses=responses(), branch=True)

@@ -32,9 +32,10 @@ class Rated(Method):
         from laurel.rewards.functions import ScoredCaptions
 
         kind = QUESTIONS.load("rating", "rewards.rated")
-        asker = kind_of(params.annotate).asker(kind(kind.load_prompt("zero_to_ten"), adapter))
+        question = kind(kind.load_prompt("zero_to_ten"), adapter)
         texts = list(read_vocabulary(inputs.captions).texts)
-        scores = [np.mean([one.value or 0.0 for one in answers]) for answers in asker.ask(texts)]
+        answers = kind_of(params.annotate).answers(question, texts, "rewards.rated", params.account)
+        scores = [np.mean([vote.value or 0.0 for vote in votes]) for votes in answers]
         ScoredCaptions.of(texts, np.array(scores, dtype=np.float32)).save(place)
 
     def load(self, place, adapter, quantile):

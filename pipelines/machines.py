@@ -1,13 +1,15 @@
 """The machine of each step: cores, memory, and an accelerator where the step can use one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from laurel.errors import ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
+from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import Accelerator
+from laurel.params.rewards import OnlineParams
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,25 @@ def device_key(params: Params, step: str) -> str | None:
     return None
 
 
+def _judges_beside(params: Params) -> Iterator[AnnotateParams]:
+    """Yield those who answer while agents are trained."""
+    for settings in params.rewards.values():
+        if isinstance(settings, OnlineParams) and settings.replay is None:
+            yield from params.annotate.of_judge(settings.judge).voters
+
+
+def _uses_gpu(judge: AnnotateParams) -> bool:
+    return bool(getattr(judge.section, "serve", None)) or getattr(judge.section, "device", "cpu") != "cpu"
+
+
 def idle(params: Params, step: str) -> str | None:
     """Return why an accelerator of a step would stand idle; None where it is used."""
     if step not in GPU_USERS:
         return f"which this step cannot use; those that can are {', '.join(GPU_USERS)}."
     if step == "annotate" and any(getattr(voter.section, "serve", None) for voter in params.annotate.all_voters):
         return None  # vLLM is served on all of them
+    if step == "train-agents" and any(map(_uses_gpu, _judges_beside(params))):
+        return None  # the judge does, beside the agents
     key = device_key(params, step)
     if key is None:
         return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."

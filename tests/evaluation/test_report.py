@@ -287,7 +287,10 @@ def test_what_is_of_one_run_alone_has_a_page_of_its_own():
         title="X-v0",
         made=["2026-01-02", "commit abc", "A CPU, 2 cores"],
         stage_seconds={"collect": 3.2, "train-agents": 75.0},
-        usage={"calls": 2000, "cost_usd": None, "members.1.calls": 1200, "members.1.cost_usd": 0.25},
+        usage={
+            "annotate": {"calls": 2000, "cost_usd": None, "members.1.calls": 1200, "members.1.cost_usd": 0.25},
+            "train-reward": {"calls": 30},
+        },
         annotators=["judge <0>", "judge <1>"],
         notes=["evaluate: nothing was logged <b>."],
     )
@@ -295,8 +298,9 @@ def test_what_is_of_one_run_alone_has_a_page_of_its_own():
     for part in (
         "2026-01-02 · commit abc · A CPU, 2 cores",
         "collect 3.2 s train-agents 1 min 15 s in all 1 min 18 s",
-        "Annotating calls 2,000 cost unknown",
-        "Annotating: judge <1> calls 1,200 cost $0.25",
+        "Asking in annotate calls 2,000 cost unknown",
+        "Asking in annotate: judge <1> calls 1,200 cost $0.25",
+        "Asking in train-reward calls 30",
         "nothing was logged <b>.",
     ):
         assert part in text, part

@@ -14,14 +14,20 @@ from typing import Any
 import pytest
 from kfp import dsl
 
+from laurel.components.annotate import annotate
 from laurel.components.caption import caption
 from laurel.components.collect import collect
 from laurel.components.evaluate import evaluate
+from laurel.components.judges import judges
+from laurel.components.merge_agents import merge_agents
 from laurel.components.plan import plan
 from laurel.components.step import step, unpacked, written
+from laurel.components.train_agents import train_agents
+from laurel.components.train_reward import train_reward
 from laurel.data.directory import output_directory
 from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
+from laurel.params import parse_params
 
 ENV = {"env": {"id": "FrozenLake-v1", "backend": "gymnasium"}, "tracking": {}}
 COLLECT: dict[str, Any] = {
@@ -85,6 +91,12 @@ def test_many_files_travel_as_one(tmp_path: Path) -> None:
             assert read_manifest(place)["seconds"] is not None
             assert (place / "oracle" / "seed-1" / "curve.parquet").read_text() == "curve 1"
     assert not places[0].exists()
+
+    empty = dsl.Model(uri=str(tmp_path / "c" / "agents"))  # of an arm that was left out
+    with written(empty, packed=True) as output, output_directory(output, stage="train-agents", params={}):
+        pass
+    with unpacked([empty]) as (place,):
+        assert read_manifest(place)["digest"] == digest_directory(place)
 
     (Path(second.path) / "files.zip").write_bytes(packed[0][:-30])
     with pytest.raises(DataError, match=r"agents: cannot be read \(.*\)\. Run the step"), unpacked([second]):
@@ -155,6 +167,65 @@ def test_the_plan_refuses_what_a_later_step_would(
     said = capfd.readouterr().err.splitlines()[-1]
     assert said.startswith("laurel step plan: failed (")
     assert sentence in said
+
+
+@pytest.mark.slow
+def test_every_kind_of_reward_is_an_arm_by_params_alone(tmp_path: Path) -> None:
+    """The simulated annotator answers; an arm that cannot be trained here is left out, as in a whole stage."""
+    ppo = {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [8]}
+    sections: dict[str, Any] = {
+        "seed": 0,
+        "env": {"id": "CartPole-v1"},
+        "collect": {"steps": 600, "n_envs": 4},
+        "caption": {},
+        "annotate": {"annotator": "scripted", "n_pairs": 60},
+        "arms": {
+            **{kind: {"reward": kind} for kind in ("text", "score", "goals", "code", "outcome")},
+            "sum": {"reward": {"text": 0.5, "score": 0.5}},
+        },
+        "rewards": {
+            "score": {"size": 3, "n_groups": 6},
+            "goals": {"form": "closed"},
+            "code": {"rounds": 1, "samples": 2, "trial": {"steps": 256, "seeds": 1, "ppo": ppo}},
+        },
+        "shaping": {},
+        "agent": {"seeds": [0], "steps": 256, "ppo": ppo},
+        "evaluate": {"episodes": 2, "n_envs": 2, "bootstrap": 20, "animation_steps": 0},
+        "tracking": {"enabled": False},
+    }
+    params = parse_params(sections, "params")
+
+    def call(component: Any, **others: Any) -> Any:
+        given = {name: value for name, value in params.dump().items() if name in component.component_spec.inputs}
+        return component.python_func(**given, code_version="1", **others)
+
+    def made(name: str) -> dsl.Artifact:
+        return dsl.Artifact(uri=str(tmp_path / name))
+
+    trajectories, captions, preferences, model = (made(name) for name in ("t", "c", "p", "m"))
+    branches = call(plan, run="r", collect_parts=1, seeds_per_step=0)
+    assert [branch["arm"] for branch in branches] == [*sections["arms"]]
+    call(collect, trajectories=trajectories)
+    call(caption, trajectories=trajectories, captions=captions)
+    asked = call(judges, shards=1)
+    call(annotate, judges=asked, share={}, captions=captions, preferences=preferences)
+    inputs = {"captions": captions, "preferences": preferences, "model": model}
+    call(train_reward, trajectories=trajectories, **inputs)
+    shards = [made(f"shards/{branch['arm']}/agents") for branch in branches]
+    for branch, agents in zip(branches, shards, strict=True):
+        call(train_agents, branch=branch, **inputs, agents=agents)
+    call(merge_agents, shards=shards, **inputs, agents=made("agents"))
+    shown = {
+        "metrics": dsl.Metrics(uri=str(tmp_path / "metrics")),
+        **{name: made(name) for name in ("report", "table")},
+    }
+    call(evaluate, trajectories=trajectories, **inputs, agents=made("agents"), reports=made("reports"), **shown)
+    metrics = json.loads((tmp_path / "reports" / "metrics.json").read_text())
+    assert metrics["order"] == ["text", "score", "goals", "code", "sum"]
+    left_out = (
+        "The arm outcome was left out: CartPole-v1 has no captions of success, so that its own answer is not known."
+    )
+    assert left_out in read_manifest(tmp_path / "agents")["notes"]
 
 
 def test_evaluate_hands_on_sections_and_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from laurel.params import Params, load_params, parse_params
 from laurel.params.pipeline import STEPS
 from laurel.pipelines.accelerators import ACCELERATORS, check_count
 from laurel.pipelines.definition import arguments, compile_pipeline
-from laurel.pipelines.machines import DEFAULTS, Resources, resources
+from laurel.pipelines.machines import DEFAULTS, Resources, idle, resources
 from laurel.stages.merge_agents import branches
 from tiny_project import REPOSITORY
 
@@ -217,6 +217,17 @@ def test_an_accelerator_that_would_stand_idle(tmp_path: Path, params: Params, st
     with pytest.raises(ParamsError, match=sentence):
         compile_pipeline(tmp_path / "p.yaml", wanted)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_gpu_of_training_is_the_judges_where_one_answers_beside_the_agents(params: Params) -> None:
+    def stands_idle(**sections: Any) -> bool:
+        content = {**params.dump(), "arms": {"online": {"reward": "online"}}, "rewards": {}, **sections}
+        return idle(parse_params(content, "a test"), "train-agents") is not None
+
+    judged = {"annotator": "huggingface", "huggingface": {"device": "auto"}}
+    assert stands_idle()
+    assert not stands_idle(annotate=judged)
+    assert stands_idle(annotate=judged, rewards={"online": {"replay": "data/agents"}})
 
 
 WANTED = {

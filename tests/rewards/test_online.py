@@ -276,6 +276,14 @@ def test_a_judge_that_ranks_success_below_other_captions_is_refused_before_train
     assert desk.known_answers()["success_preferred"]["value"] == 1.0
 
 
+def test_captions_are_kept_up_to_a_limit(tmp_path: Path) -> None:
+    case = Case(tmp_path, captions=2, listed=False)
+    with case.judge() as asked:
+        kept = read_json(case.train("trained") / "reward" / NAME / "online.json")
+    assert len({text for item in asked for text in item}) == 2
+    assert any("more than 2 different captions were met" in warning for warning in kept["warnings"])
+
+
 def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
     right, wrong = Case(tmp_path), Case(tmp_path, shuffled=True)
     with right.judge():

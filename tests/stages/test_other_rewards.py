@@ -11,7 +11,9 @@ from chat_server import chat_server
 
 from installed import EXAMPLES
 from laurel.data.captions import read_vocabulary
+from laurel.data.directory import read_manifest
 from laurel.errors import ParamsError
+from laurel.llm.budget import BudgetError
 from laurel.params import parse_params
 from laurel.rewards.functions import ScoredCaptions
 from minimal_params import MINIMAL
@@ -91,8 +93,15 @@ def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
         monkeypatch.chdir(project.path)
         project.run("collect", "caption", "annotate", "train-reward")
         asked = len(server.bodies)
+        manifests = [read_manifest(project.output("train-reward"))]
         project.run("train-reward")
+        manifests.append(read_manifest(project.output("train-reward")))
         assert len(server.bodies) == asked, "answers are kept"
+        assert [manifest["usage"]["calls"] for manifest in manifests] == [asked, 0]
+        elsewhere = {"annotate.budget.max_calls": asked - 1, "annotate.language_model.responses": "other.db"}
+        short = project.copy(tmp_path / "short", elsewhere, without=["annotate", "train-reward"])
+        with pytest.raises(BudgetError, match=f"{asked - 1} calls"):
+            short.run("annotate", "train-reward")
     texts = read_vocabulary(project.output("caption")).texts
     assert asked == len(texts)
     scored, _ = ScoredCaptions.load(project.output("train-reward") / "rated")

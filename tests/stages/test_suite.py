@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from laurel.cli.app import main
+from laurel.data.directory import RUN
 from laurel.errors import LaurelError, ParamsError, StageError
 from laurel.params.suite import Suite, load_suite
 from laurel.stages import suite as suite_module
@@ -67,6 +69,10 @@ def test_the_page_has_the_runs_that_are_there(
         if folder.name == "first":
             raise StageError("collect failed.")
         finished.copy(folder)
+        for stage, usage in (("train-reward", {"calls": 7, "cost_usd": 1.5}), ("train-agents", {"calls": 3})):
+            place = finished.output(stage).relative_to(finished.path)
+            run_file = folder / place / RUN
+            run_file.write_text(json.dumps({**read_json(run_file), "usage": usage}))
         params_file.write_text((finished.path / "params.yaml").read_text())
         monkeypatch.setattr("laurel.stages.project._run", lambda *_: None)
         run_project(params_file, folder)
@@ -79,6 +85,7 @@ def test_the_page_has_the_runs_that_are_there(
     page = (tmp_path / "out" / "tried.md").read_text()
     assert "Not run: first." in page
     assert "## second" in page
+    assert "; 10 calls, $1.50." in page
     found = read_json(tmp_path / "out" / "tried.json")
     assert found["not run"] == ["first"]
     arms = read_json(finished.output("evaluate") / "metrics.json")["arms"]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from laurel.agents.checkpoint import load_policy
 from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
 from laurel.rewards.method import Inputs, RewardContext
+from laurel.stages import train_agents
+from laurel.stages.pipeline import STAGE
 from laurel.stages.train_agents import divide
 from laurel.training.arms import train_arms
 from laurel.training.loop import train_together
@@ -75,6 +77,10 @@ def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monk
     project.change({"arms": ["oracle"]})
     with pytest.raises(ParamsError, match=r"arms: no arm is left"):
         project.run("train-agents")
+    stage = STAGE["train-agents"]
+    sections, inputs = stage.given(project.params), project.inputs("train-agents")
+    train_agents.run(**sections, **inputs, output=project.output("train-agents"), branch=True)
+    assert len(manifest(project)["notes"]) == 1, "the arms that are trained elsewhere are enough"
 
 
 def test_agents_that_never_began_to_learn_are_named(project: Project) -> None:

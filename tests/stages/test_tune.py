@@ -10,7 +10,7 @@ from PIL import Image
 
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
-from laurel.params import load_params
+from laurel.params import load_params, parse_params
 from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
 from laurel.stages import pick_best, try_candidate, tune
@@ -152,6 +152,9 @@ def test_arms(rewarded: Project) -> None:
     params = rewarded.params
     assert sweep_of(params, Search()).arm == "preference"
     assert sweep_of(params.narrowed("extrinsic"), Search()).arm == "extrinsic"
+    beside = parse_params({**params.dump(), "arms": {"online": {"reward": "online"}}}, "a test")
+    with pytest.raises(ParamsError, match="--arm: the reward online of the arm online is learned from a judge beside"):
+        sweep_of(beside, Search(arm="online"))
     with pytest.raises(ParamsError, match=r'--arm is "oracel", but must be one of .*Did you mean "oracle"'):
         sweep_of(params, Search(arm="oracel"))
     with pytest.raises(ParamsError, match='--arm is "random_policy"'):

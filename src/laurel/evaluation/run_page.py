@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from laurel.evaluation.label_report import usage_by_annotator
+from laurel.feedback.annotator import Usage
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class RunFacts:
     """When, from which commit and on what machine the report was made, in a few words each."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds that it took, in the order of the stages; stages of which that is not known are left out."""
-    usage: Mapping[str, float | None] = field(default_factory=dict)
-    """What annotating took: calls, tokens, cost; of an ensemble's members, too."""
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+    """Stage -> what asking took there: calls, tokens, cost; in annotate of an ensemble's members, too."""
     annotators: Sequence[str] = ()
     """Names of an ensemble's members."""
     notes: Sequence[str] = ()
@@ -37,7 +38,11 @@ def render_run(facts: RunFacts) -> str:
         "facts": facts,
         "longest": max(facts.stage_seconds.values(), default=0.0) or 1.0,
         "total": sum(facts.stage_seconds.values()),
-        "usage": usage_by_annotator(facts.usage, facts.annotators),
+        "usage": [
+            (f"{stage}: {name}" if name else stage, amounts)
+            for stage, usage in facts.usage.items()
+            for name, amounts in usage_by_annotator(usage, facts.annotators)
+        ],
     }
     return environment.get_template("run.html.j2").render(values)
 

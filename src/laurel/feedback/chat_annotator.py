@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from laurel.errors import AnnotationError
+from laurel.feedback.account import Account
 from laurel.feedback.annotator import Answer, Pair
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
@@ -145,7 +146,7 @@ class ChatAnnotator(AnnotatorKind):
         return Asker(model, self.sampling, question, store, votes=votes, price=price, gives_up=gives_up)
 
     def answers(
-        self, question: Question[Item, Value], items: Sequence[Item], asking: str
+        self, question: Question[Item, Value], items: Sequence[Item], asking: str, account: Account
     ) -> Iterator[list[Answer[Value]]]:
         """Yield the answers about each item, in their order, for what is to learn from them.
 
@@ -153,6 +154,7 @@ class ChatAnnotator(AnnotatorKind):
             question: what is asked.
             items: about which.
             asking: who asks, such as `rewards.score`, for the error.
+            account: what the stage may spend, and where what is used is written.
 
         Raises:
             AnnotationError: as `asker`; also where, in the end, more answers never came or cannot be read than
@@ -160,10 +162,12 @@ class ChatAnnotator(AnnotatorKind):
         """
         verdicts: Counter[str] = Counter()
         says = False
-        for answers in self.asker(question).ask(items):
+        asker = self.asker(question, account.budget)
+        for answers in asker.ask(items):
             verdicts.update(answer.verdict for answer in answers)
             says = says or any(answer.value is not None for answer in answers)
             yield answers
+        account.add(asker.usage)
         asked, most = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
         if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
             return

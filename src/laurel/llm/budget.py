@@ -42,7 +42,7 @@ class Spending:
 
 
 class Budget:
-    """The limits of a run and its spending; all models of a run share it."""
+    """The limits of a stage and its spending; all models that it asks share it."""
 
     def __init__(self, params: BudgetParams, clock: Callable[[], float] = time.monotonic) -> None:
         self.params = params

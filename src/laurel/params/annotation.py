@@ -47,7 +47,7 @@ def _member(value: object) -> object:
 
 
 class BudgetParams(Section):
-    """What a run may spend on asking; answers that are kept already cost nothing."""
+    """What each stage that asks may spend; answers that are kept already cost nothing."""
 
     max_calls: Count | None = None
     """Requests at most; null: no limit."""

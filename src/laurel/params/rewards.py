@@ -120,6 +120,9 @@ class OnlineParams(RewardParams):
     """Questions that an agent asks at a look, at most."""
     queue: Count = 1000
     """Questions that wait for an answer at most; the oldest are dropped, and may be asked again."""
+    captions: Count = 100_000
+    """Different captions that are kept at most, 2 KB each. Those that are met beyond are paid nothing and not asked
+    about, and the report says so."""
     prompt: str | None = None
     """Of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null: yes_no,
     or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""

@@ -29,8 +29,8 @@ from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import Evaluated, Floats, Sandbox, SandboxError
 
 if TYPE_CHECKING:
+    from laurel.feedback.account import Account
     from laurel.feedback.chat_annotator import ChatAnnotator
-    from laurel.llm.budget import Budget
 
 MOST_STEPS = 20_000
 """Collected steps, in whole episodes, that functions are tried on."""
@@ -99,13 +99,14 @@ class ChatWriter:
 
     simulated = False
 
-    def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, budget: Budget) -> None:
-        self._chat, self._first, self._later, self._budget = chat, first, later, budget
+    def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, account: Account) -> None:
+        self._chat, self._first, self._later, self._account = chat, first, later, account
         self.name = chat.identity()[0].model
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
-        asker = self._chat.asker(self._later if number else self._first, self._budget)
+        asker = self._chat.asker(self._later if number else self._first, self._account.budget)
         answers = [answer for about in asker.ask([assignment]) for answer in about]
+        self._account.add(asker.usage)
         if answers and all(answer.verdict == UNASKED for answer in answers):
             raise AnnotationError(
                 f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "

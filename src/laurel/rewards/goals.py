@@ -79,7 +79,7 @@ def suggested(
     if isinstance(kind, ChatAnnotator):
         question: Question[Any, Any] = _question(settings, kind, adapter)
         items = _items(captions, settings)
-        answers = zip(items, kind.answers(question, items, "rewards.goals"), strict=True)
+        answers = zip(items, kind.answers(question, items, "rewards.goals", params.account), strict=True)
         found: dict[str, list[str]] = {}
         if settings.form == "closed":
             for (context, caption), votes in answers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from laurel.params.rewards import RewardParams, TrialParams, method_of
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+    from laurel.feedback.account import Account
     from laurel.feedback.mailbox import Office
     from laurel.params import CaptionParams, EnvParams, Params
     from laurel.rewards.base import LearningReward, Reward
@@ -99,6 +101,13 @@ class RewardContext:
     annotate: AnnotateParams
     rewards: Mapping[str, RewardParams]
     """Settings of all rewards, by name."""
+
+    @cached_property
+    def account(self) -> Account:
+        """What asking for these rewards may cost and took; one for all that are made with this context."""
+        from laurel.feedback.account import Account
+
+        return Account(self.annotate.budget)
 
     @classmethod
     def of(cls, params: Params) -> RewardContext:

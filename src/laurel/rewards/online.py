@@ -129,6 +129,8 @@ class OnlineReward:
         self._steps, self._next = 0, settings.every
         self._looks = False
         self._asked = self._dropped = 0
+        self._left_out = 0
+        """Captions beyond those that are kept, which are paid nothing."""
         self._unmet = 0
         """Questions about captions that were not met when they were asked."""
         self._late = self._ever_late = False
@@ -145,7 +147,7 @@ class OnlineReward:
         if len(steps.texts) > known:
             new = steps.texts[known:]
             self._grow(new)
-            self._places = np.append(self._places, [self._ids[text] for text in new])
+            self._places = np.append(self._places, [self._ids.get(text, NOTHING) for text in new])
         captions = self._places[steps.captions + 1]
         if self._looks:
             self._looks = False
@@ -163,8 +165,11 @@ class OnlineReward:
         return self._table[captions + 1]
 
     def _grow(self, texts: Sequence[str]) -> None:
-        """Make room for captions, as far as they are new."""
+        """Make room for captions, as far as they are new and not too many."""
         new = [text for text in dict.fromkeys(texts) if text not in self._ids]
+        room = self._own.captions - len(self._texts)
+        self._left_out += max(len(new) - room, 0)
+        new = new[:room]
         self._ids.update((text, i) for i, text in enumerate(new, len(self._texts)))
         self._texts += new
         if more := len(new):
@@ -413,12 +418,23 @@ class OnlineReward:
     def keep(self, place: Path) -> None:
         """Write what is learned, and the log, into a new directory of an agent's checkpoint."""
         place.mkdir(parents=True)
-        config = {"labels": self._usable, "questions": self._asked, "late": self._ever_late, **self._judge}
+        config: dict[str, Any] = {
+            "labels": self._usable,
+            "questions": self._asked,
+            "late": self._ever_late,
+            **self._judge,
+        }
         if self._labels:
             config["quality"] = quality = self._quality()
             if self._annotate is not None:
                 checked = check_labels(self._annotate, quality)
                 config["warnings"] = [*config.get("warnings", ()), *checked.refusals, *checked.warnings, *checked.notes]
+        if self._left_out:
+            too_many = (
+                f"more than {self._own.captions:,} different captions were met; later ones were paid nothing and not "
+                f"asked about. Raise rewards.{self.name}.captions, or make captions coarser."
+            )
+            config["warnings"] = [*config.get("warnings", ()), too_many]
         save(place, self._made, config, self._labels, self._rows)
         write_json(place / CARD, self._card)
 

@@ -181,8 +181,10 @@ class OutcomeJudge(ABC):
 class ChatJudge(OutcomeJudge):
     """A chat model, which is asked a question."""
 
-    def __init__(self, kind: ChatAnnotator, settings: OutcomeParams, adapter: EnvAdapter) -> None:
-        self._kind, self._settings, self._adapter = kind, settings, adapter
+    def __init__(
+        self, kind: ChatAnnotator, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
+    ) -> None:
+        self._kind, self._settings, self._params, self._adapter = kind, settings, params, adapter
         self.name = kind.identity()[0].model
 
     def check(self) -> None:
@@ -197,7 +199,8 @@ class ChatJudge(OutcomeJudge):
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
         shown = [Example(text, reached) for text, reached in labelled.items()]
-        asked = self._kind.answers(self._question(shown), texts, f"rewards.{self._settings.kind}")
+        key = f"rewards.{self._settings.kind}"
+        asked = self._kind.answers(self._question(shown), texts, key, self._params.account)
         return [probability(answers) for answers in asked]
 
     def _question(self, more: Sequence[Example]) -> OutcomeQuestion:
@@ -278,7 +281,7 @@ def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
         return TrueJudge(adapter, 0.0, seed, "truth")
     cannot = "cannot say whether an outcome is the goal"
     if kind := chat_model(params.annotate, f"rewards.{settings.kind}", cannot):
-        return ChatJudge(kind, settings, adapter)
+        return ChatJudge(kind, settings, params, adapter)
     if params.annotate.annotator == "embedding":
         return EmbeddingJudge(params, adapter)
     errors = Faults.of(params.annotate.scripted).error_rate

@@ -130,7 +130,7 @@ def asked(
     if kind is not None:
         question = question_of(prompt, goal, params, adapter, groups.shape[1])
         scores = np.full(groups.shape, np.nan)
-        for number, answers in enumerate(kind.answers(question, items, "rewards.score")):
+        for number, answers in enumerate(kind.answers(question, items, "rewards.score", params.account)):
             values = [answer.value for answer in answers if answer.value is not None]
             if 2 * len(values) > len(answers):
                 scores[number] = np.mean(values, axis=0)

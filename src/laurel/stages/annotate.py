@@ -120,7 +120,7 @@ def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: b
     if others:
         out.notes.append("No arm is paid a reward that is learned from the main judge's preferences: it was not asked.")
     else:
-        out.notes.append("No arm is paid a reward that is learned from preferences, so no annotator was asked.")
+        out.notes.append("No arm is paid a reward that is learned from preferences, so no pairs were annotated.")
 
 
 def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, refusals: Sequence[str]) -> None:

@@ -273,7 +273,7 @@ def _track(
 
     The best trained agent of a method is registered under an alias.
     """
-    of_run = {"seconds": facts.stage_seconds, "annotation": {"usage": facts.usage}}
+    of_run = {"seconds": facts.stage_seconds, "usage": facts.usage}
     numbers = {k: v for k, v in {**flatten(metrics), **flatten(of_run)}.items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})
     tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})

@@ -86,7 +86,7 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
                 f"The labels are simulated that the arm {name} learned from, not a language model's: {account['judge']}"
             )
         for warning, agents in account["warnings"].items():
-            out.notes.append(f"What the judge beside {agents} agents of the arm {name} answered: {warning}")
+            out.notes.append(f"{agents} agents of the arm {name}, annotated while they were trained: {warning}")
         if account["late_agents"]:
             out.notes.append(
                 f"In {account['late_agents']} agents of the arm {name} training went on without answers that were "

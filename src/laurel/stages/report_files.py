@@ -142,7 +142,7 @@ def write_run_page(
         title=env.id,
         made=_made(),
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
-        usage=manifests["preferences"]["usage"],
+        usage={PRODUCERS[name]: manifest["usage"] for name, manifest in manifests.items() if manifest["usage"]},
         annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
         notes=[*(note for manifest in manifests.values() for note in manifest["run_notes"]), *out.run_notes],
     )

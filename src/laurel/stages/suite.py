@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table
+from laurel.feedback.annotator import Usage, added
+from laurel.llm.prices import in_words
 from laurel.machine import machine
 from laurel.params.suite import Suite, SuiteRun
 from laurel.stages.pipeline import STAGES
@@ -94,13 +97,13 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         return None
     reports = folder / REPORTS
     manifests = {stage.name: read_manifest(folder / stage.output, stage.name) for stage in STAGES}
-    usage = manifests["annotate"]["usage"]
+    usage = reduce(added, (manifest["usage"] for manifest in manifests.values()), Usage())
     return {
         "levels": dict(run.levels),
         "metrics": dict(checked(read_json(reports / "metrics.json"), reports / "metrics.json")),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
-        "cost": usage.get("cost"),
+        "cost": usage.get("cost_usd", 0.0),
         "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
     }
 
@@ -147,14 +150,14 @@ def _cell(arm: Mapping[str, Any] | None) -> str:
 def _part(name: str, run: Mapping[str, Any]) -> str:
     metrics = run["metrics"]
     known = {stage: seconds for stage, seconds in run["seconds"].items() if seconds is not None}
-    cost = f", {run['cost']:.2f} US dollars" if run["cost"] else ""
+    cost = f", {in_words(run['cost'])}" if run["calls"] else ""
     took = f"{sum(known.values()):,.0f} s in all ({', '.join(f'{stage} {s:,.0f}' for stage, s in known.items())})"
     lines: Sequence[str] = [
         f"## {name}",
         markdown_table(metrics),
         legend(metrics),
         "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
-        f"Annotator: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}.",
+        f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}.",
         "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
     ]
     return "\n\n".join(line for line in lines if line)
@@ -169,5 +172,5 @@ def _annotator(metrics: Mapping[str, Any]) -> str:
 
 def _judge(quality: Mapping[str, Any]) -> str:
     agreement = ((quality.get("oracle") or {}).get("agreement") or {}).get("value")
-    named = quality.get("annotator") or "none asked"
+    named = quality.get("annotator") or "none"
     return named if agreement is None else f"{named}, {agreement:.0%} of its labels as hand-written progress has them"

@@ -57,6 +57,8 @@ def run(
     output: Path,
     responses: Path | None = None,
     live: Live | None = None,
+    *,
+    branch: bool = False,
 ) -> None:
     """Train the agents of all arms and seeds.
 
@@ -67,6 +69,7 @@ def run(
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
         responses: as of `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
         live: makes the page of learning curves while agents train; None: there is none.
+        branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
@@ -89,7 +92,7 @@ def run(
         output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
     ):
         adapter, every = context.adapter, resolve_arms(arms, rewards, shaping, agent)
-        check_agents(seed, every.values(), context, adapter)
+        check_agents(seed, every.values(), context, adapter, branch=branch)
         skipped = skipped_arms(arms, context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
         out.notes += [*skipped.values(), *_notes_on_sb3(trained)]

@@ -105,7 +105,7 @@ def _make(
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
             run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
     StoredRewards.write(out.path, made)
-    out.counts = {"rewards": len(made)}
+    out.counts, out.usage = {"rewards": len(made)}, context.account.usage
     stored = StoredRewards.read(out.path)
     out.notes += [
         f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()

@@ -18,8 +18,17 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import RewardContext
 
 
-def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter) -> None:
+def check_agents(
+    run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter, *, branch: bool = False
+) -> None:
     """Refuse agents that training would refuse; where no arm is trained, there are none.
+
+    Args:
+        run_seed: of the params.
+        arms: of the run, or of a branch of it.
+        context: what their rewards are made with.
+        adapter: of their environment.
+        branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
 
     Raises:
         ParamsError: no arm can be trained or evaluated, or what Stable-Baselines3 is to do cannot be.
@@ -27,7 +36,7 @@ def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, a
         LaurelError: a method of the rewards lacks something.
     """
     skipped = skipped_arms(arms, context, adapter)
-    if len(skipped) == len(arms):
+    if len(skipped) == len(arms) and not branch:
         raise ParamsError(f"arms: no arm is left. {' '.join(skipped.values())}")
     checked: list[AgentParams] = []
     for arm in arms:

@@ -11,6 +11,7 @@ from laurel.envs import adapter_for
 from laurel.errors import ParamsError, closest
 from laurel.params import Params
 from laurel.params.arms import WELL_KNOWN, arm_of
+from laurel.params.rewards import method_of
 from laurel.params.search import Space, Sweep, agent_of, examples, read_space, with_values
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import RewardContext
@@ -62,8 +63,14 @@ def sweep_of(params: Params, search: Search) -> Sweep:
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
     alone = narrowed(params, arm, (0,), 1)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    if skipped := skipped_arms(alone.arms, RewardContext.of(alone), adapter):
+    context = RewardContext.of(alone)
+    if skipped := skipped_arms(alone.arms, context, adapter):
         raise ParamsError(f"--arm: {skipped[arm]}")
+    if learning := [name for name in alone.resolved_arms[arm].reward if method_of(context.rewards[name]).learns]:
+        raise ParamsError(
+            f"--arm: the reward {learning[0]} of the arm {arm} is learned from a judge beside the agents, which a "
+            "search does not start. Search an arm whose reward is made beforehand, such as preference."
+        )
     seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
     if len(set(seeds)) < len(seeds):
         raise ParamsError(f"--seeds names {max(seeds, key=seeds.count)} twice; leave out one of them.")

@@ -30,19 +30,8 @@ REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
 TASKS = (*SCORED, *REACHED)
 STATUS, MESSAGE = 27, 256
 """Numbers of the status (`nle.nethack.NLE_BL_*` say which) and bytes of the message."""
-X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD, EXPERIENCE, TIME, HUNGER, CONDITION = (
-    0,
-    1,
-    9,
-    10,
-    11,
-    12,
-    13,
-    18,
-    20,
-    21,
-    25,
-)
+X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD = 0, 1, 9, 10, 11, 12, 13
+EXPERIENCE, TIME, HUNGER, CONDITION = 18, 20, 21, 25
 """Places in the status."""
 SHAPE = (21, 79)
 """Rows and columns of a level's map."""

@@ -101,7 +101,6 @@ class Code(Method[CodeParams]):
         from laurel.data.json_file import write_json
         from laurel.envs.numbers import Numbers
         from laurel.errors import DataError
-        from laurel.llm.budget import Budget
         from laurel.rewards.code_search import ChatWriter, Sample, Search, save
 
         assert inputs.trajectories is not None
@@ -117,7 +116,7 @@ class Code(Method[CodeParams]):
         if chat is None:
             writer = _simulated(own, adapter, seed)
         else:
-            writer = ChatWriter(chat, *_questions(own, adapter), Budget(chat.params.budget))
+            writer = ChatWriter(chat, *_questions(own, adapter), params.account)
         trial = None
         if own.select == "training":
             assert inputs.trial is not None, "train-reward gives one"
