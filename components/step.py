@@ -43,7 +43,7 @@ def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
 
     Args:
         name: of the step, as its lines show it, e.g. "caption" or "train-agents oracle".
-        sections: those of params.yaml that the stage takes, tracking among them. Whole numbers may come as
+        sections: of params.yaml, which the stage takes, tracking among them. Whole numbers may come as
             floats, as KFP's backends send them.
     """
     _say(name, BEGUN)
@@ -63,13 +63,13 @@ def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
 
 
 def responses() -> Path | None:
-    """Return the folder in which language models' answers outlive this step; None where there is none."""
+    """Return the folder in which language models' answers outlive this step; None without one."""
     kept = os.environ.get(RESPONSES)
     return Path(kept) if kept else None
 
 
 def sections_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a component's arguments that are sections of params.yaml."""
+    """Return the arguments of a component that are sections of params.yaml."""
     return {name: value for name, value in arguments.items() if name in Params.model_fields}
 
 
@@ -139,7 +139,7 @@ def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
 
 
 def _pack(folder: Path, file: Path) -> None:
-    """Write the files of a folder as one, but those that say what it is; the same files give the same bytes."""
+    """Write the files of a folder as one archive, without its manifest; the same files give the same bytes."""
     beside = (folder / MANIFEST, folder / RUN)
     with zipfile.ZipFile(file, "w") as packed:
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path not in beside):

@@ -211,16 +211,18 @@ class Cluster:
                 warnings.simplefilter("ignore")
                 yield
         except kfp_server_api.ApiException as error:
-            said = _said(error)
+            reason = _message(error)
             match error.status:
                 case 401 | 403:
-                    raise ClusterError(f"{self.host} refuses you: {said} Set {TOKEN}, or check --namespace.") from None
+                    raise ClusterError(
+                        f"{self.host} refuses you: {reason} Set {TOKEN}, or check --namespace."
+                    ) from None
                 case 404:
-                    raise ClusterError(f"{self.host} finds no such run: {said}") from None
+                    raise ClusterError(f"{self.host} finds no such run: {reason}") from None
                 case int(status) if status >= 500 or (looking and status in (408, 429)):
-                    raise UnreachableError(f"{self.host} answers {status}: {said}") from None
+                    raise UnreachableError(f"{self.host} answers {status}: {reason}") from None
                 case status:
-                    raise ClusterError(f"{self.host} answers {status}: {said}") from None
+                    raise ClusterError(f"{self.host} answers {status}: {reason}") from None
         except (urllib3.exceptions.HTTPError, TimeoutError) as error:
             raise UnreachableError(self._unreachable(type(error).__name__)) from None
 
@@ -236,7 +238,7 @@ def _package(request: Mapping[str, Any]) -> Iterator[Path]:
         yield file
 
 
-def _said(error: kfp_server_api.ApiException) -> str:
+def _message(error: kfp_server_api.ApiException) -> str:
     """Return the API's own message, in one line."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
     try:

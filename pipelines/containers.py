@@ -48,7 +48,7 @@ def docker_runner(image: str, asked: AnnotateParams) -> Iterator[tuple[local.Doc
     for writing, and the variables that hold keys of its servers are passed on.
 
     Raises:
-        EngineError: the engine does not answer, or stops to; the image is not to be had; the answers have no folder
+        EngineError: the engine does not answer, or stops to; the image cannot be pulled; the answers have no folder
             of their own.
     """
     mounts = _mounts(asked)
@@ -188,7 +188,7 @@ def _is_loopback(uri: str) -> bool:
 def _ended_with_the_block(client: docker.DockerClient, run: str) -> Iterator[None]:
     """Stop a run's containers on Ctrl-C, and whatever is left of them at the end.
 
-    KFP waits for its containers even then, and may start those that wait their turn: they are stopped, too,
+    KFP waits for its containers even then, and may start queued ones: these are stopped, too,
     until it has given up.
     """
     ended = threading.Event()

@@ -3,8 +3,8 @@
     plan → collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
 The plan checks the whole run before any other step starts, and says what the branches of train-agents are. `judges`
-says whom the arms need asked: other arms with the same judges take the labels from KFP's cache. A sweep has instead of
-what follows train-reward: [try-candidate, one each] → pick-best. With several collect.parts or annotate_shards, collect
+names the judges that the arms need: other arms with the same judges take the labels from KFP's cache. A sweep has
+[try-candidate, one each] → pick-best after train-reward. With several collect.parts or annotate_shards, collect
 and annotate are loops with a merger, too. Whatever happens, `finish` closes the run in MLflow. The sections of
 params.yaml are arguments of a run, each step takes those that its stage reads, as in dvc.yaml: so a change reruns what
 it touches, and the rest comes from KFP's cache.

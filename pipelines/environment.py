@@ -45,7 +45,9 @@ def chat_models(
     asked = params.annotate
     for server in asked.servers:
         if forms.host_of(server) in forms.LOOPBACK:
-            found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
+            found.check(
+                f"annotate.openai.base_url is {server}, which is an address of this machine: the steps cannot reach it."
+            )
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
         needed

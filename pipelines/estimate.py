@@ -87,7 +87,7 @@ def estimate(
     Args:
         branches: of the training of agents, which the pipeline's first step lists.
         region: of Vertex AI; None for a cluster, which has no price.
-        sweep: what is tried instead of training all arms.
+        sweep: the candidates that are tried instead of training all arms.
         speed: environment steps a second of one task that trains agents, as the user has measured it.
     """
     steps = list(tasks(spec))

@@ -16,7 +16,7 @@ MOUNTED = "/gcs/"
 
 
 def local_files(params: Params, *, vertex: bool) -> dict[str, str]:
-    """Return key -> what it names that is of this machine; a place in a bucket that Vertex AI mounts is not."""
+    """Return key -> the local file, folder or module that it names; buckets that Vertex AI mounts are left out."""
     named = dict(_named(params))
     return {key: text for key, text in named.items() if not (vertex and text.startswith(MOUNTED))}
 
@@ -54,6 +54,6 @@ def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
 
 
 def _module_here(module: str) -> Path | None:
-    """Return the file or folder beside params.yaml that a module is, or is of; None where it is of a package."""
+    """Return the file or folder beside params.yaml that holds a module; None for a module of a package."""
     name = module.partition(".")[0]
     return next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None)

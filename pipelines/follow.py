@@ -15,7 +15,7 @@ from laurel.params.pipeline import STEPS, SWEEP_STEPS
 SUCCEEDED = "succeeded"
 ENDED = (SUCCEEDED, "failed", "cancelled", "canceled", "skipped", "paused")
 SAME_AGAIN = "Try again later: the same command finds the run if it has begun, and does not start it twice."
-"""What to do where it is not known whether a run has begun."""
+"""What to do when it is unclear whether a run has begun."""
 PATIENCE = 900.0
 """Seconds without an answer after which following ends; the run continues."""
 LONGEST_PAUSE = 120.0

@@ -23,7 +23,7 @@ NOTHING = Needs()
 
 
 def needed(spec: Spec, params: Params) -> dict[str, Needs]:
-    """Return what is needed of each image by the steps that run in it."""
+    """Return what the steps that run in each image need of it."""
     found: dict[str, Needs] = {}
     for task in tasks(spec):
         packages = packages_of(params) if task.name == "annotate" else ()
@@ -43,6 +43,6 @@ def check_quantization(spec: Spec, params: Params) -> str | None:
     if not (without and "bitsandbytes" in packages_of(params)):
         return None
     return (
-        "annotate.huggingface.quantization needs a GPU, but the step annotate has none: set "
+        "annotate.huggingface.quantization needs a GPU, but the step annotate runs without one: set "
         "pipeline.resources.annotate.accelerator, or add --gpu L4"
     )

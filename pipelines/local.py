@@ -56,7 +56,7 @@ def run_locally(
 
     Args:
         output: directory for reports/, or of a sweep study/ (replaced when the run has succeeded), steps/ (every
-            step's artifacts, a folder for each run) and pipeline.log (what KFP and the steps said).
+            step's artifacts, a folder for each run) and pipeline.log (the output of KFP and of the steps).
         runner: what a step is: a process of this Python, or a Docker container.
         image: what containers are made from, by default the one that `make image` makes.
         resume: take from earlier runs into the same output what steps with the same code and parameters have made.
@@ -69,7 +69,7 @@ def run_locally(
         PipelineError: a step failed.
         DataError: the output cannot be written.
         LaurelError: the parameters do not fit together, as `laurel.stages.preflight` says.
-        EngineError: Docker or the image is not to be had.
+        EngineError: Docker does not answer, or the image cannot be pulled.
     """
     output = output.resolve()
     kind = REPORTS if sweep is None else STUDY
@@ -158,9 +158,9 @@ class _Listener(io.TextIOBase):
         self._log.write(text)
         self._log.flush()
         line = text.strip()
-        if said := re.fullmatch(r"laurel step (.+?): (\w[\w ]*)(?: \((.*)\))?", line):
-            self._note(*said.groups())
-            self._show(f"{said[1]}: {said[2]}" + (f" ({said[3]})" if said[3] and said[2] != FAILED else ""))
+        if match := re.fullmatch(r"laurel step (.+?): (\w[\w ]*)(?: \((.*)\))?", line):
+            self._note(*match.groups())
+            self._show(f"{match[1]}: {match[2]}" + (f" ({match[3]})" if match[3] and match[2] != FAILED else ""))
         elif self._everything:
             self._screen.write(text)
         elif warning := re.fullmatch(r"\[KFP Executor .* WARNING\]: (.*)", line):
@@ -197,11 +197,11 @@ def _listening(listener: _Listener) -> Iterator[_Listener]:
 
 
 def _explain(listener: _Listener, message: str, log: Path) -> str:
-    """Name the step that failed, and why where it said so."""
+    """Name the step that failed, and its reason where it gave one."""
     named = re.search(r"Inner task failed: '?([\w-]+)", re.sub(r"\x1b\[\d+m", "", message))
     step = next(iter(listener.unfinished), named[1] if named else "the pipeline")
     beside = [name for name in listener.unfinished if name.partition(" ")[0] == step.partition(" ")[0]]
     step = next((name for name in beside if name in listener.sentences), step)
     if step in listener.sentences:
         return f"step {step} failed: {listener.sentences[step]}"
-    return f"step {step} failed without saying why: it was killed, or has a defect. What it said is in {log}."
+    return f"step {step} failed without a reason: it was killed, or has a bug. Its output is in {log}."

@@ -85,7 +85,7 @@ def _uses_gpu(judge: AnnotateParams) -> bool:
 def idle(params: Params, step: str) -> str | None:
     """Return why an accelerator of a step would stand idle; None where it is used."""
     if step not in GPU_USERS:
-        return f"which this step cannot use; those that can are {', '.join(GPU_USERS)}."
+        return f"which this step cannot use; steps that can are {', '.join(GPU_USERS)}."
     if step == "annotate" and any(getattr(voter.section, "serve", None) for voter in params.annotate.all_voters):
         return None  # vLLM is served on all of them
     if step == "train-agents" and any(map(_uses_gpu, _judges_beside(params))):
@@ -105,7 +105,7 @@ def check_accelerators(params: Params) -> None:
     """Refuse an accelerator that would be paid for and stand idle.
 
     Raises:
-        ParamsError: a step has one and cannot use it, or is told not to.
+        ParamsError: a step has one and cannot use it, or may not by its params.
     """
     for step, machine in resources(params).items():
         if machine.accelerator and (why := idle(params, step)):

@@ -56,7 +56,7 @@ class Submission:
     branches: int
     """Of the training of agents."""
     sweep: SweepPlan | None
-    """What is tried instead."""
+    """The sweep that runs instead of the training; None without one."""
     arguments: Mapping[str, Any]
     title: str
     labels: Mapping[str, str]
@@ -83,7 +83,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     found.check(forms.labels(labels))
     variables, cluster_secrets = variables_of(options, environment, found)
     params = found.attempt(lambda: _params(options))
-    sweep = found.attempt(lambda: _sweep(options, params)) if params else None
+    search = options.search
+    sweep = found.attempt(lambda: plan_sweep(params, search)) if params and search else None
     spec = found.attempt(lambda: _pipeline(options, params, sweep)) if params else None
     planned = None
     if params and spec:
@@ -175,10 +176,6 @@ def _params(options: Options) -> Params:
         return parse_params(content, "--gpu")
     except ParamsError as error:  # the same for each of the steps
         raise ParamsError(str(error).splitlines()[0]) from None
-
-
-def _sweep(options: Options, params: Params) -> SweepPlan | None:
-    return None if options.search is None else plan_sweep(params, options.search)
 
 
 def _pipeline(options: Options, params: Params, sweep: SweepPlan | None) -> Spec:

@@ -33,7 +33,7 @@ class SweepPlan:
 
 
 def plan_sweep(params: Params, search: Search) -> SweepPlan:
-    """Draw the candidates; checks what is searched.
+    """Draw the candidates; checks the search space.
 
     Raises:
         ParamsError: something is not allowed, or there are more candidates than KFP's backends collect.

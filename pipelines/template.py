@@ -168,7 +168,7 @@ def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...]) ->
 
 
 def _in_order(dag: Mapping[str, Any]) -> list[Any]:
-    """Sort tasks so that each follows those that it depends on."""
+    """Sort tasks topologically."""
     waits = {name: set(task.get("dependentTasks", [])) for name, task in dag.items()}
     return [dag[name] for name in TopologicalSorter(waits).static_order()]
 

@@ -163,7 +163,7 @@ class Vertex:
         return going[0].rpartition("/")[2] if going else None
 
     def add_to_experiment(self, job: str, experiment: str, *, seconds: float = 120.0) -> None:
-        """Put a run into an experiment of Vertex AI, which is made if there is none; its console compares runs by it.
+        """Put a run into an experiment of Vertex AI, made if missing; its console compares runs by it.
 
         Args:
             seconds: after which to give up waiting for Vertex AI to keep record of the run.
@@ -292,7 +292,7 @@ def _explained(place: Place, *, bucket: str | None = None, job: str | None = Non
 
 def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, job: str | None) -> str:
     """Say what the API refused, and how to fix it."""
-    said = _message(error)
+    says = _message(error)
     project = place.project
     match error.code:
         case 404 if bucket:
@@ -303,28 +303,28 @@ def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, jo
         case 404 if job:
             return f"there is no job {job} in {place.parent}. List: {place.page('').rpartition('/runs')[0]}/runs"
         case 404:
-            return f"not found: {said} Check --project {project} and --region {place.region}: gcloud projects list"
-        case 403 if "SERVICE_DISABLED" in said or "has not been used" in said or "is disabled" in said:
+            return f"not found: {says} Check --project {project} and --region {place.region}: gcloud projects list"
+        case 403 if "SERVICE_DISABLED" in says or "has not been used" in says or "is disabled" in says:
             return (
                 f"the API of Vertex AI is off in {project}. "
                 f"Switch it on: gcloud services enable aiplatform.googleapis.com --project={project}"
             )
         case 403:
             return (
-                f"not allowed: {said} Submitting needs roles/aiplatform.user in {project}, and "
+                f"not allowed: {says} Submitting needs roles/aiplatform.user in {project}, and "
                 "roles/iam.serviceAccountUser on the service account."
             )
         case 401:
-            return f"the credentials are not accepted: {said} Log in again: {LOGIN}"
+            return f"the credentials are not accepted: {says} Log in again: {LOGIN}"
         case 429:
             return (
-                f"over the quota: {said} Wait, ask for fewer or other accelerators, take another --region, or "
+                f"over the quota: {says} Wait, ask for fewer or other accelerators, take another --region, or "
                 f"raise it: {CONSOLE}/iam-admin/quotas?project={project}"
             )
         case 400:
-            return f"Vertex AI refuses the request: {said} Look at what is sent: add --dry-run=full"
+            return f"Vertex AI refuses the request: {says} Look at what is sent: add --dry-run=full"
         case code:
-            return f"Vertex AI answers {code or 'an error'}: {said}"
+            return f"Vertex AI answers {code or 'an error'}: {says}"
 
 
 def _unreachable(place: Place, bucket: str | None, error: BaseException) -> str:
@@ -337,7 +337,7 @@ def _unreachable(place: Place, bucket: str | None, error: BaseException) -> str:
 
 
 def _message(error: api.GoogleAPICallError) -> str:
-    """Return what the API said, in one line: without the request's URL, cut where it is long, with a full stop."""
+    """Return the API's message, in one line: without the request's URL, cut where it is long, with a full stop."""
     text = re.sub(r"^(GET|POST|DELETE|PATCH|PUT) \S+: ", "", str(error.message or ""))
     with suppress(ValueError, KeyError, TypeError):
         text = json.loads(text)["error"]["message"]

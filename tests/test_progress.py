@@ -106,6 +106,20 @@ def test_the_time_left_is_right_within_a_fifth_from_a_tenth_of_the_way(
                     assert left == pytest.approx(begins[-1] - begins[i], rel=0.2)
 
 
+def test_the_first_answer_of_many_on_their_way_says_nothing_about_the_time_left(
+    wait: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server answers after 25 s; the window opens from 4 pairs at once to 32."""
+    with progress(2000, "annotate", "pairs") as advance:
+        for at_once in (4, 16, 32, 32, 32, 32):
+            wait(25)
+            for _ in range(at_once):
+                advance(1)
+    lefts = [line.rpartition(", ")[2].rstrip(")") for line in lines(capsys)]
+    assert lefts[:3] == ["just begun"] * 3, "2000 pairs of which one took 25 s are not 50,000 s"
+    assert all(1200 < float(left.removesuffix(" s left")) < 2400 for left in lefts[3:-1])
+
+
 def test_no_end_is_claimed_of_work_that_failed(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with progress(10, "collect", "steps") as advance:

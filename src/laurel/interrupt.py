@@ -26,7 +26,7 @@ def terminated_like_ctrl_c() -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         if _stopping_signal() == signal.SIGTERM:
             raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)  # whoever handles Ctrl-C at this moment, such as asyncio, handles this, too
+        signal.raise_signal(signal.SIGINT)  # the present handler of Ctrl-C, such as asyncio, handles this, too
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -23,7 +23,7 @@ def machine() -> dict[str, Any]:
     Libraries that are not imported are left out, since nothing was computed with them.
     """
     found: dict[str, Any] = {
-        "cpu": _cpu(),
+        "cpu": _of_cpu("model name") or platform.processor() or "unknown",
         "architecture": platform.machine(),
         "platform": sys.platform,
         "python": platform.python_version(),
@@ -65,10 +65,6 @@ def common_kernels() -> Iterator[None]:
 def has_avx2() -> bool:
     """Whether this is an x86-64 CPU with AVX2 and FMA, as far as it says; others would stop at such kernels."""
     return platform.machine() in ("x86_64", "AMD64") and {"avx2", "fma"} <= set(_of_cpu("flags").split())
-
-
-def _cpu() -> str:
-    return _of_cpu("model name") or platform.processor() or "unknown"
 
 
 def _of_cpu(name: str) -> str:

@@ -179,8 +179,8 @@ def _poll(worker: _Worker) -> int:
         while worker.receiver.poll():
             message = worker.receiver.recv()
             if isinstance(message, tuple):
-                said, trace = message
-                raise LaurelError(said) from _InWorkerError(trace)
+                text, trace = message
+                raise LaurelError(text) from _InWorkerError(trace)
             done += message
     except (EOFError, OSError):  # the process has ended, perhaps in the middle of a message
         ended = True

@@ -5,6 +5,7 @@ Everything goes to standard error, so that standard output stays for results.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import deque
@@ -39,7 +40,8 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
             @property
             def format_dict(self) -> MutableMapping[str, Any]:
                 shown: MutableMapping[str, Any] = super().format_dict
-                return {**shown, "rate": pace.rate() or None}
+                settled = pace.settled(total - int(self.n))
+                return {**shown, "rate": pace.rate() if settled else 0.0}  # of 0 it shows a question mark
 
         pace = Pace()
         with Bar(total=total, desc=description, unit=f" {unit}", unit_scale=True, dynamic_ncols=True) as bar:
@@ -58,14 +60,25 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
 class Pace:
     """How fast work goes on, by its latest half: the time before, in which processes start, says little of it."""
 
+    ROUNDS, SHARE = 4, 10
+    """The rate has settled after this multiple of the time that the first unit took, or with one part in so many done:
+    of work that goes on side by side, such as calls to a server, the first unit comes long before its neighbours."""
+
     def __init__(self) -> None:
         self._done = 0
         self._marks = deque([(time.monotonic(), 0)])
+        self._started, self._first = time.monotonic(), math.inf
+
+    def settled(self, left: int) -> bool:
+        """Say whether the rate tells how long the units that are left will take."""
+        first, so_far = self._first - self._started, time.monotonic() - self._started
+        return so_far >= self.ROUNDS * first or self._done * self.SHARE >= self._done + left
 
     def add(self, n: int, *, free: bool = False) -> None:
         """Count units that were done now; those that are `free` took no time."""
         if n and not free:
             self._done += n
+            self._first = min(self._first, time.monotonic())
             self._marks.append((time.monotonic(), self._done))
             while 2 * self._marks[1][1] <= self._done:
                 self._marks.popleft()
@@ -103,8 +116,8 @@ class _Lines:
             rate = (self._done - self._free) / max(seconds, 1e-9)
             ending = f"{seconds:.0f} s"
         else:
-            rate = self._pace.rate()
-            ending = f"{(self._total - self._done) / rate:.0f} s left" if rate else "just begun"
+            rate, left = self._pace.rate(), self._total - self._done
+            ending = f"{left / rate:.0f} s left" if rate and self._pace.settled(left) else "just begun"
         sys.stderr.write(
             f"{self._description}: {self._done:,}/{self._total:,} {self._unit} ({_shown(rate)}/s, {ending})\n"
         )

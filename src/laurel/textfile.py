@@ -36,7 +36,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int) -> str:
-    """Return the text of a regular file, with line breaks as Python has them; arguments and errors as of `read_bytes`.
+    """Return the text of a regular file, with line breaks as Python has them; arguments and errors as in `read_bytes`.
 
     Raises:
         UnfitFileError: it is not text in UTF-8.

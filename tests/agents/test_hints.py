@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stopping import content, make_task, run
+from stopping import caption_reward, content, make_task, run
 
 from laurel.agents.actor import Advisor, View
 from laurel.agents.algorithms import initial_policy
@@ -24,9 +24,13 @@ from laurel.errors import EnvError, ParamsError
 from laurel.params import EnvParams
 from laurel.params.algorithms import HintsParams, PPOParams
 from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import ArmParams, resolve_arms
+from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.functions import WeightedSum
 from laurel.rewards.methods.llm_hints import LikelyActions
 from laurel.seeding import generator
+from laurel.stages.train_agents import _notes_on_questions
 from laurel.training import loop
 from laurel.training.lockstep import can_be_on_device
 
@@ -220,3 +224,24 @@ def test_the_reward_is_the_likelihood_of_the_action_over_chance() -> None:
     right = [np.exp(x) / (np.exp(x) + 3) for x in (2.0, 1.5)]
     assert paid[:2, 0] == pytest.approx([np.log(4 * p) for p in right], abs=1e-5)
     assert paid[2, 0] == UNPAID, "a reset is no action"
+
+
+class Half(Right):
+    """A model half of whose answers cannot be read."""
+
+    @property
+    def account(self) -> dict[str, Any]:
+        return {"model": "tiny", "states": 4, "unread": 2, "calls": 6} if self.asked else {}
+
+
+def test_a_reward_whose_model_cannot_be_read_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    adapter = adapter_for(LAKE)
+    reward = WeightedSum([(caption_reward(), 0.5), (LikelyActions(Half(), adapter), 1.0)])
+    run(make_task("FrozenLake-v1"), adapter, tmp_path / "agent", reward)
+    arm = resolve_arms([ArmParams(name="mixed", reward={})], {}, ShapingParams(), AgentParams(seeds=(1,), steps=48))[
+        "mixed"
+    ]
+    (note,) = _notes_on_questions([(arm, 1, tmp_path / "agent")])
+    assert "asked tiny for its reward about 4 distinct states: 6 calls" in note
+    assert "2 states had no answer that could be read: all actions counted as equally likely" in note
+    assert note in capsys.readouterr().err, "a user who does not open the report is told, too"

@@ -53,7 +53,7 @@ def test_show_without_captions_says_where_its_own_are_from(
     assert main(["prompt", "show", "--captions", "nowhere"]) == 0
     told = capsys.readouterr().out
     assert told.startswith(f"prompt:   motif ({load_prompt('motif').digest[:12]})")
-    assert "captions: two of those that MiniGrid-Empty-5x5-v0 knows, as nowhere does not exist" in told
+    assert "captions: two captions of MiniGrid-Empty-5x5-v0, as nowhere does not exist" in told
     Project.create(project.path, {**UNTRACKED, "env.id": "Pendulum-v1"})
     assert main(["prompt", "show"]) == 0
     assert "captions: made up, as data/captions does not exist" in capsys.readouterr().out

@@ -90,8 +90,8 @@ def test_a_container_that_is_killed(ran: Ran) -> None:
     assert code == 2
     log = ran.project.path / "out" / "pipeline.log"
     assert stderr.splitlines()[-1] == (
-        "laurel: step train-reward failed without saying why: it was killed, or has a defect. "
-        f"What it said is in {log}. With --resume, finished steps are not repeated."
+        "laurel: step train-reward failed without a reason: it was killed, or has a bug. "
+        f"Its output is in {log}. With --resume, finished steps are not repeated."
     )
     assert ran.left == ["pipeline.log", "steps"]
     assert "finish: done (" in stderr

@@ -41,6 +41,8 @@ class Faulty(gym.Env[Any, Any]):
         return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> Any:
+        if self.fault == "exit":
+            raise SystemExit(3)
         if self.fault == "step":
             raise KeyError("left")
         reward = {"nan": float("nan"), "inf": float("inf"), "no reward": None}.get(self.fault, 0.0)
@@ -60,6 +62,7 @@ SAID = {
     "import": r"Faulty/import-v0 needs a package that is not installed: ModuleNotFoundError: No module named 'wheels'",
     "constructor": r"Faulty/constructor-v0 cannot be made: ZeroDivisionError: no wheels\. --debug shows where",
     "reset": r"Faulty/reset-v0: the environment's reset raised RuntimeError: no road\. --debug",
+    "exit": r"Faulty/exit-v0: the environment's step raised SystemExit: 3\. --debug",
     "step": r"Faulty/step-v0: the environment's step raised KeyError: 'left'\. --debug",
     "nan": r"Faulty/nan-v0: the reward in step 1 of environment 0 is nan",
     "inf": r"Faulty/inf-v0: the reward in step 1 of environment 0 is inf",

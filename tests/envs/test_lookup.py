@@ -152,6 +152,26 @@ def test_a_module_that_is_missing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("def f(:", r"the module defect cannot be imported: SyntaxError: invalid syntax"),
+        ("1 / 0", r"the module defect cannot be imported: ZeroDivisionError: division by zero"),
+        ("from numpy import nothing", r"the module defect cannot be imported: ImportError: cannot import name"),
+        ("raise SystemExit(4)", r"the module defect cannot be imported: SystemExit: 4"),
+        ("import nowhere.else_", r"the module defect needs nowhere, which is not installed"),
+        ("", r'The module defect registers none of that name: call gymnasium\.register\(id="Mine-v0"'),
+    ],
+)
+def test_a_module_with_a_defect_is_named(tmp_path, monkeypatch, content, sentence):
+    """A user sees one sentence, and their own traceback with --debug."""
+    (tmp_path / "defect.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "defect", raising=False)
+    with pytest.raises(EnvError, match=sentence):
+        adapter_for(EnvParams(id="defect:Mine-v0"))
+
+
+@pytest.mark.parametrize(
     ("wrong", "right"),
     [
         ("CartPol-v1", "CartPole-v1"),

@@ -83,7 +83,7 @@ def test_an_image_without_laurel(started: Any, capsys: pytest.CaptureFixture[str
 def test_a_container_that_vanished_has_failed(started: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _ = started(Engine("laurel-python:mine"))
     assert code == 2
-    assert "laurel: step collect failed without saying why" in capsys.readouterr().err
+    assert "laurel: step collect failed without a reason" in capsys.readouterr().err
     assert not (tmp_path / "p" / "out" / "reports").exists()
 
 

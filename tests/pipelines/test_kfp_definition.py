@@ -209,7 +209,7 @@ def test_on_this_machine_there_is_nothing_to_choose(tmp_path: Path, params: Para
     [
         ("train-agents", "train-agents asks for an accelerator, but agent.device is cpu, so it would stand idle"),
         ("annotate", "annotate asks for an accelerator, but annotate.embedding.device is cpu"),
-        ("collect", "collect asks for an accelerator, which this step cannot use; those that can are annotate, train"),
+        ("collect", "collect asks for an accelerator, which this step cannot use; steps that can are annotate, train"),
     ],
 )
 def test_an_accelerator_that_would_stand_idle(tmp_path: Path, params: Params, step: str, sentence: str) -> None:

@@ -173,7 +173,7 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
         end(running)
     assert running.returncode == 2
     last = stderr.splitlines()[-1]
-    assert last.startswith("laurel: step train-reward failed without saying why: it was killed, or has a defect")
+    assert last.startswith("laurel: step train-reward failed without a reason: it was killed, or has a bug")
     assert last.endswith(f"{tmp_path / 'p' / 'out' / 'pipeline.log'}. With --resume, finished steps are not repeated.")
     (steps,) = (tmp_path / "p" / "out" / "steps").glob("laurel-*")
     assert (steps / "annotate" / "preferences" / "manifest.json").exists()

@@ -144,7 +144,8 @@ def test_a_chat_model_needs_its_key(refused: Refused, project: Project) -> None:
 def test_a_chat_model_of_this_machine(refused: Refused, project: Project) -> None:
     project.change({**CHAT, "annotate.openai": {"model": "m", "base_url": "http://localhost:8000/v1"}})
     assert refused() == [
-        "annotate.openai.base_url is http://localhost:8000/v1, which is of this machine: the steps cannot reach it."
+        "annotate.openai.base_url is http://localhost:8000/v1, which is an address of this machine: the steps cannot "
+        "reach it."
     ]
 
 
@@ -291,7 +292,7 @@ def test_weights_in_few_bits_need_a_gpu_and_their_packages(
     model = {"quantization": "4bit", "mode": "generate"}
     project.change({"annotate.annotator": "huggingface", "annotate.huggingface": model})
     (said,) = refused()
-    assert said.startswith("annotate.huggingface.quantization needs a GPU, but the step annotate has none")
+    assert said.startswith("annotate.huggingface.quantization needs a GPU, but the step annotate runs without one")
     project.change({"pipeline": {"resources": {"annotate": {"accelerator": "L4"}}}})
     params = load_params(project.path / "params.yaml")
     images = needed(compiled(params, IMAGE), params)

@@ -25,7 +25,7 @@ from laurel.feedback.online_quality import require_success_preferred
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
 from laurel.params.rewards import OnlineParams
-from laurel.rewards import online
+from laurel.rewards import online, online_fit
 from laurel.rewards.base import Reward
 from laurel.rewards.judging import _answer
 from laurel.rewards.method import RewardContext
@@ -47,7 +47,7 @@ class Letters:
 
 @pytest.fixture(autouse=True)
 def _letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(online, "_encoder", lambda _: Letters())
+    monkeypatch.setattr(online_fit, "_encoder", lambda _: Letters())
 
 
 def params_of(**settings: Any) -> Params:

@@ -35,7 +35,11 @@ def question(size: int, *, both_orders: bool = True) -> ScoreQuestion:
     ("answer", "scores"),
     [
         ('{"analysis": "Both.", "scores": [3, 7.5]}', (3.0, 7.5)),
-        ('Well. {"scores": [0, 10]} Good luck.', (0.0, 10.0)),
+        ('Well. {"scores": [0, 10]}', (0.0, 10.0)),
+        ('<think>{"scores": [9, 9]}?</think>```json\n{"scores": [0, 10]}\n```', (0.0, 10.0)),
+        ('{"scores": [0, 10]} Sorry, I meant [10, 0].', None),
+        ('{"scores": [0, 10], "correction": "the other way round"}', None),
+        ('{"scores": [0, 10], "scores": [10, 0]}', None),
         ('{"scores": [3, 11]}', None),
         ('{"scores": [3, -1]}', None),
         ('{"scores": [3, true]}', None),
@@ -175,7 +179,7 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
         project.change({"arms": {"goals": {"reward": "goals"}}, "rewards": {}})
         project.run("train-reward")
         (note,) = read_manifest(project.output("train-reward"))["notes"]
-        assert note == "The reward goals pays nothing that was collected: no caption reaches a goal."
+        assert note == "The reward goals pays for no collected caption: none of them reaches a goal."
 
 
 def test_an_annotator_of_pairs_alone_is_refused() -> None:

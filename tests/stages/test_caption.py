@@ -158,7 +158,7 @@ def test_a_adapter_with_nothing_to_say(tmp_path: Path, trajectories: Path, monke
     manifest = read_manifest(tmp_path / "c")
     assert (manifest["counts"]["nothing_to_say"], manifest["counts"]["segments"]) == (700, 0)
     assert manifest["counts"]["fraction_unique"] == 0
-    assert manifest["notes"] == ["Nothing could be said about any of 700 steps."]
+    assert manifest["notes"] == ["None of 700 steps has a caption."]
     assert all((ids == -1).all() for ids in read_captions(tmp_path / "c"))
 
 

@@ -10,7 +10,7 @@ import yaml
 from laurel.cli.app import main
 from laurel.errors import DataError
 from laurel.params import load_params
-from laurel.stages.init import OWN, contents, dvc_graph, init
+from laurel.stages.init import OWN, OWN_PROMPT, contents, dvc_graph, init
 from laurel.stages.preflight import check_run
 from tiny_project import REPOSITORY
 
@@ -37,11 +37,29 @@ def test_its_stages_are_the_repositorys(tmp_path: Path) -> None:
     theirs = yaml.safe_load(contents()["dvc.yaml"])["stages"]
     for stage in theirs.values():
         stage["params"] = set(stage["params"])
-        stage["deps"] = set(stage.get("deps", ())) - {OWN}
+        stage["deps"] = set(stage.get("deps", ())) - {OWN, OWN_PROMPT}
     assert theirs == ours
     assert contents()[".dvcignore"].splitlines() == [
         line for line in (REPOSITORY / ".dvcignore").read_text().splitlines() if line not in ("*.pyc", "*.egg-info")
     ]
+
+
+def test_files_that_dvc_does_not_see_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Edit such a file, and `dvc repro` finds nothing to do."""
+    init(tmp_path / "study")
+    monkeypatch.chdir(tmp_path / "study")
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("prompt: motif ", "prompt: prompt.jinja "))
+    assert main(["check"]) == 0
+    assert "dvc repro" not in capsys.readouterr().err, "dvc.yaml names all files of the template"
+    Path("prompt.jinja").rename("mine.jinja")
+    params.write_text(params.read_text().replace("prompt: prompt.jinja", "prompt: mine.jinja"))
+    assert main(["check"]) == 0
+    assert "dvc repro does not see changes of mine.jinja: name it in dvc.yaml, as one of the deps of annotate, " in (
+        capsys.readouterr().err
+    )
 
 
 def test_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_parts_differ_and_the_first_is_a_collection_without_parts(project: Proje
 def test_parts_that_do_not_fit(project: Project, tmp_path: Path) -> None:
     params = project.params
     first, second, third = parts_of(params, tmp_path / "parts")
-    with pytest.raises(DataError, match=r"Part 1 of 3 is missing"):
+    with pytest.raises(DataError, match=r"Missing: part 1\. Make"):
         join(params, [first, third], tmp_path / "merged")
     again = shutil.copytree(first, tmp_path / "again")
     with pytest.raises(DataError, match=r"again: holds part 0, as .*part-0 does"):

@@ -11,7 +11,7 @@ from chat_server import chat_server
 
 from installed import EXAMPLES
 from laurel.data.captions import read_vocabulary
-from laurel.data.directory import read_manifest
+from laurel.data.manifest import read_manifest
 from laurel.errors import ParamsError
 from laurel.llm.budget import BudgetError
 from laurel.params import parse_params

@@ -80,7 +80,7 @@ def test_the_page_has_the_runs_that_are_there(
 
     monkeypatch.setattr(suite_module, "run_project", run)
     said: list[str] = []
-    assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", said=said.append) == ["first"]
+    assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=said.append) == ["first"]
     assert said == ["first (1 of 2)", "first: collect failed.", "second (2 of 2)"]
     page = (tmp_path / "out" / "tried.md").read_text()
     assert "Not run: first." in page
@@ -102,7 +102,7 @@ def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, 
 
 def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
     with pytest.raises(LaurelError, match=r'no run "firts"\. Did you mean "first"\? It has first, second\.'):
-        run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], said=print)
+        run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
 
 
 @pytest.mark.parametrize("file", SUITES, ids=lambda file: file.stem)

@@ -88,7 +88,7 @@ def test_agents_that_never_began_to_learn_are_named(project: Project) -> None:
     project.change({**short, "agent.algorithm": "dqn", "agent.dqn": {"learning_starts": 200, "hidden": [8]}})
     project.run("train-agents")
     assert manifest(project)["notes"] == [
-        "There was never enough to learn from for preference seed 0: their weights are those of before. Raise "
+        "preference seed 0 never had enough to learn from: their weights are the initial ones. Raise "
         "agent.steps, or lower n_envs or learning_starts of agent.dqn."
     ]
     project.change({"agent.dqn": {"learning_starts": 64, "hidden": [8]}})

@@ -102,6 +102,7 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
     page = (tmp_path / "page.md").read_text()
     assert page.count("\n| first |") == 2
     assert "| random_policy |" in page
+    assert "The rewards of first, second have the same weights" in page, "one is a copy of the other"
 
     def fail(*_: Any) -> None:
         raise AssertionError("done again")

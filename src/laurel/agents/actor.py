@@ -81,7 +81,7 @@ class Acted(NamedTuple):
     log_prob: FloatArray | None = None
     """(N,) under the policy that drew the actions; None where it is unknown."""
     value: FloatArray | None = None
-    """(N,) the policy's estimate of the return; None where it has none."""
+    """(N,) the policy's estimate of the return; None without one."""
 
 
 class Actor(ABC):
@@ -138,8 +138,8 @@ class Advisor(Actor):
             if len(self._known) > MOST_REMEMBERED:  # where observations are continuous, all are distinct
                 self._known.clear()
                 new = {key: place for place, key in enumerate(keys)}
-            said = self.advise(View(view.adapter, view.packed[list(new.values())]))
-            self._known.update(zip(new, said, strict=True))
+            advice = self.advise(View(view.adapter, view.packed[list(new.values())]))
+            self._known.update(zip(new, advice, strict=True))
         return np.stack([self._known[key] for key in keys])
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from laurel.agents import choice
 from laurel.agents.actions import discrete_actions
-from laurel.agents.agent import Experience, Floats
+from laurel.agents.agent import Experience
 from laurel.agents.bandits import UCB, GaussianThompson, Gradient, RewardAveraging
 from laurel.agents.bandits.agent import OpenBanditAgent
 from laurel.agents.collecting import Collecting
@@ -114,7 +114,7 @@ class Bandit(Collecting):
         agent = self.policy.agent()
         arms, rewards = rollout.action[rollout.valid], rollout.reward[rollout.valid].astype(np.float64)
         for i in range(len(arms)):
-            agent.observe(_pull(arms[i : i + 1], rewards[i : i + 1]))
+            agent.observe(Experience(None, arms[i : i + 1], rewards[i : i + 1], None, NEVER, NEVER, ALWAYS))
         self.policy.keep(agent)
         return {"q_value": float(agent.expected()[0, arms].mean())}
 
@@ -129,8 +129,3 @@ class Bandit(Collecting):
 
 
 NEVER, ALWAYS = np.zeros(1, dtype=np.bool_), np.ones(1, dtype=np.bool_)
-
-
-def _pull(arm: Array, reward: Floats) -> Experience:
-    """Return a pull (1,) as an agent is shown it."""
-    return Experience(None, arm, reward, None, NEVER, NEVER, ALWAYS)

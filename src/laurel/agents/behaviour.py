@@ -74,7 +74,7 @@ class Behaviour:
 
 
 def digest(policy: PolicyShare) -> str | None:
-    """Return the SHA-256 of a trained agent's weights; None for an actor that has none."""
+    """Return the SHA-256 of a trained agent's weights; None for an actor without weights."""
     if policy.path is None or policy.kind == "random":
         return None
     from laurel.agents.checkpoint import MODEL
@@ -107,7 +107,7 @@ def collect_steps(
         write,
         info=envs.adapter.info_fields,
     )
-    taken = said = 0
+    taken = reported = 0
     valid = np.zeros(envs.n_envs, dtype=np.bool_)
     done: tuple[Any, ...] | None = None
     while taken < n_steps:
@@ -119,12 +119,12 @@ def collect_steps(
         done = (*acted, *step)
         observation, valid = step.observation, step.valid
         taken += int(valid.sum())
-        if taken - said >= PROGRESS_STEPS and taken < n_steps:
-            advance(taken - said)
-            said = taken
+        if taken - reported >= PROGRESS_STEPS and taken < n_steps:
+            advance(taken - reported)
+            reported = taken
     if done is not None:
         recorder.record(*done)
-    advance(n_steps - said)
+    advance(n_steps - reported)
     undo = np.zeros(envs.n_envs, dtype=np.bool_)
     undo[np.flatnonzero(valid)[int(valid.sum()) - (taken - n_steps) :]] = True
     return recorder.finish(undo)

@@ -107,6 +107,6 @@ def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
 
 
 def is_as_written(path: Path, written: dict[str, Any]) -> bool:
-    """Whether files are those that a JSON file beside them knows; one of an older version knows none."""
+    """Whether the files match the digests in the JSON file beside them; one of an older version has no digests."""
     digests: dict[str, str] = written.get("digests", {})
     return all(digest_file(path / name) == digest for name, digest in digests.items())

@@ -1,6 +1,6 @@
 """PPO with all on the device: many agents at once act, step their environments and learn without the host.
 
-What is computed is that of `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
+Computes the same as `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
 numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. What one learns does not depend on
 which others are in the group, but for the order in which a device may sum up products of matrices.
 
@@ -59,7 +59,7 @@ class DevicePPO(PPOGroup):
     Args:
         learners: of discrete actions, and of one setting.
         envs: the environments of each.
-        observed: of whom rollouts hold the observations; those of others stay on the device.
+        observed: agents whose rollouts hold the observations; of the others they stay on the device.
     """
 
     def __init__(self, learners: Sequence[StackedPPO], envs: Sequence[TensorVector], observed: Sequence[bool]) -> None:
@@ -203,7 +203,7 @@ class DevicePPO(PPOGroup):
         return self._steps.output.log_softmax(2).gather(2, self._steps.action[:, :, None])[:, :, 0]
 
     def _orders(self) -> Tensor:
-        """Draw orders (n_epochs, S, T * N) of the rows of all steps, those that are valid first.
+        """Draw orders (n_epochs, S, T * N) of the rows of all steps, the valid ones first.
 
         A row is a place in arrays (T, S, N) that are laid flat.
         """

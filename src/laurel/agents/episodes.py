@@ -5,9 +5,9 @@ where a success ends an episode and a failure lasts until the time limit, the fi
 successes of an agent that mostly fails, and that wave returns with every time limit. So episodes are put in the order
 in which they began, and one counts only when every episode that began before it has ended, too. Whether an episode
 began says nothing of how it will end, so by Wald's identity no outcome is preferred: the bias of a mean over n episodes
-is at most 1/n of their range, that of the one episode at which the count stops. Those that began in the same step are
-in the order of their environments. The price is delay: an episode counts, and so do those that began after it, once it
-has ended, for a failure at its time limit.
+is at most 1/n of their range, that of the one episode at which the count stops. Episodes that began in the same step
+are in the order of their environments. The price is delay: an episode, and every episode that began after it, counts
+only once it has ended, for a failure at its time limit.
 """
 
 from __future__ import annotations

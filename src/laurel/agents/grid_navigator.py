@@ -1,4 +1,4 @@
-"""A script that reaches what it is told to in MiniGrid: a map of what was seen, shortest paths on it, and exploration.
+"""A script that reaches a given object in MiniGrid: a map of what was seen, shortest paths on it, and exploration.
 
 It sees what any agent sees, the 7 by 7 cells before it, and keeps track of where it is by its own moves; the map is in
 squares from where the episode began. Nothing of it is learned.

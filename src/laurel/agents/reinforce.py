@@ -2,10 +2,10 @@
 
     G_t = R_{t+1} + γ G_{t+1};   θ ← θ + α mean[(G_t - b(S_t)) ∇ log π(A_t|S_t)];   b(S_t) moves towards G_t
 
-Learns from whole episodes: after each rollout from those that ended in it, one step by Adam on all of their rows. The
-book's factor γ^t is left out, as it is nearly everywhere: late steps would teach nothing. An episode that began before
-the last update is learned from as if the present policy had acted from its start. One that was cut short goes on with
-the baseline of its last observation, for its rewards alone would say too little.
+Learns from whole episodes: after each rollout from the episodes that ended in it, one step by Adam on all their rows.
+The book's factor γ^t is left out, as it is nearly everywhere: late steps would teach nothing. An episode that began
+before the last update is learned from as if the present policy had acted from its start. One that was cut short ends
+with the baseline of its last observation, for its rewards alone would say too little.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Episode(Part):
 
 
 class Reinforce(PolicyGradient):
-    """Learns from episodes once they have ended; the steps of those that go on are kept."""
+    """Learns from episodes once they have ended; the steps of running episodes are kept."""
 
     name = "reinforce"
 
@@ -70,7 +70,7 @@ class Reinforce(PolicyGradient):
         self._take_in(rollout)
 
     def _take_in(self, rollout: Rollout) -> list[Episode]:
-        """Add a rollout to the running episodes; return those that ended in it."""
+        """Add a rollout to the running episodes; return the episodes that ended in it."""
         finished = []
         ended = rollout.terminated | rollout.truncated
         for n, running in enumerate(self._running):

@@ -207,7 +207,7 @@ class PPOGroup(LearnerGroup):
         return found
 
     def _at_once(self, n: int, taken: int) -> list[slice]:
-        """Divide n agents, for each of whom so many bytes are `taken`, into parts that go on at once."""
+        """Divide n agents, each of which takes so many bytes, into parts that are updated together."""
         size = max(1, CACHED_BYTES // max(taken, 1)) if self.stack.arrays is np else n
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 

@@ -125,7 +125,7 @@ class Update:
             self.sums[:, i] += (figure * weight).sum(-1)
 
     def _descend(self, active: BoolArray) -> None:
-        """Take Adam's step (S,) of those agents that are active; the others stay as they are."""
+        """Take Adam's step for the active agents (S,); the others stay as they are."""
         group = self.group
         group.steps[self.policies] += active[:, None]
         self.made += active[:, None]

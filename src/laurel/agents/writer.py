@@ -1,7 +1,7 @@
 """A causal language model as policy: it reads prompts and writes completions, packed as in
 `laurel.envs.builtin.completions`.
 
-What is trained are LoRA weights; the model below them stays frozen, and is what divergence is measured from.
+LoRA weights are trained; the model below them stays frozen, and the divergence is measured from it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def add(actions: Commands) -> None:
     forgetting = add_command(
         actions,
         "forget",
-        "Say which stored answers of a status, model or prompt there are and what they cost; with --yes, drop them, so "
+        "List the stored answers of a status, model or prompt and their cost; with --yes, drop them, so "
         "that the next run asks, and pays, for them again.",
         "laurel annotate forget --status unreadable --model gpt-5-mini --yes",
     )

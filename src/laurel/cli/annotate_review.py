@@ -54,7 +54,7 @@ def add(actions: Commands) -> None:
         "--labels",
         choices=["before", "after", "never"],
         default="after",
-        help="when to show what the annotator said; before may bias you; default: after",
+        help="when to show the annotator's answer; before may bias you; default: after",
     )
     reviewing.set_defaults(run=lambda options: say(_review(options)), again="Every answer so far is kept.")
 
@@ -90,7 +90,7 @@ def _review(options: argparse.Namespace) -> str:
 
 
 def _pairs(params: Params, options: argparse.Namespace) -> tuple[Pairs, Preferences | None]:
-    """Return the labelled pairs, or without labels those that would be drawn.
+    """Return the labelled pairs; without labels, the pairs that would be drawn.
 
     Raises:
         AnnotationError: those in doubt are wanted, but nothing was labelled yet.

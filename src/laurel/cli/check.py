@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from laurel.cli.command import Commands, add_command, add_input, add_params
-from laurel.console import say
+from laurel.console import say, tell
 
 USED = ("trajectories", "captions", "reward")
 """What says more of a run where it is there: what the annotator will cost, and what rewards can pay."""
@@ -24,8 +24,12 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
+    from laurel.stages.own_files import unknown_to_dvc
+    from laurel.stages.pipeline import STAGES
     from laurel.stages.preflight import check_run, described
 
     params = load_params(options.params)
     adapter = check_run(params, gold=False)  # labels of a person are given to captions, which may be still to be made
+    for sentence in unknown_to_dvc(params, STAGES, options.params.parent):
+        tell(sentence)
     return say(described(params, adapter, {name: getattr(options, name) for name in USED}))

@@ -15,7 +15,7 @@ from laurel.stages.pipeline import PLACES
 MOST = 2**31 - 1
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""What commands are added to."""
+"""The parsers that commands are added to."""
 
 
 def add_command(commands: Commands, name: str, summary: str, example: str) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`laurel params`: every parameter with what is allowed, its default and a sentence."""
+"""`laurel params`: every parameter with its allowed values, its default and a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     params = add_command(
         commands,
         "params",
-        "List the parameters: what is allowed, the default, what each does.",
+        "List the parameters: allowed values, default, what each does.",
         "laurel params agent.ppo",
     )
     params.add_argument("section", nargs="?", default="", metavar="SECTION", help="e.g. agent.ppo; default: all")

@@ -100,7 +100,9 @@ def add(actions: Commands) -> None:
     add_sweep(submit)
     submit.set_defaults(run=_submit)
 
-    status = add_command(actions, "status", "Say how far a submitted run is.", "laurel pipeline status JOB --wait")
+    status = add_command(
+        actions, "status", "Show the progress of a submitted run.", "laurel pipeline status JOB --wait"
+    )
     status.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
     status.set_defaults(run=_status)
     cancel = add_command(actions, "cancel", "Stop a submitted run.", "laurel pipeline cancel JOB")

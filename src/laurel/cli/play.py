@@ -1,4 +1,4 @@
-"""`laurel play`: watch a trained agent, with what is said of it and paid."""
+"""`laurel play`: watch a trained agent, with its captions and rewards."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
         return FILM
     path = output or FILM
     if path.suffix.lower() not in SUFFIXES:
-        raise ParamsError(f"--output {path}: ends in none of {', '.join(SUFFIXES)}, so its format is not known.")
+        raise ParamsError(f"--output {path}: must end in one of {', '.join(SUFFIXES)}, which names its format.")
     if not path.parent.is_dir():
         raise DataError(f"{path}: cannot be written, there is no directory {path.parent}. Make it, or choose another.")
     return path
@@ -174,7 +174,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
     if not place.is_dir():
         there = sorted((path.name for path in (agents / agent).glob("seed-*")), key=lambda name: (len(name), name))
         if not there:
-            raise DataError(f"{place}: no such agent; there are none of {agent} in {agents}. Run laurel train-agents.")
+            raise DataError(f"{place}: no such agent; {agents} holds no agent of {agent}. Run laurel train-agents.")
         raise DataError(f"{place}: no such agent; name one of {', '.join(there)}, or run laurel train-agents.")
     return Chosen(place, f"{agent}, seed {number}", arm=agent)
 

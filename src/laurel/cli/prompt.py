@@ -81,7 +81,7 @@ def _show(options: argparse.Namespace) -> str:
 
 
 def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) -> tuple[Any, Any, str]:
-    """Return the question that a prompt asks, what it is asked about here, and where that is from."""
+    """Return the question that a prompt asks, an item to ask it about, and the source of the item."""
     from laurel.agents.actors.llm_policy import action_names
     from laurel.feedback.annotator import Pair
     from laurel.feedback.question import Question, kind_of
@@ -121,5 +121,5 @@ def _captions(path: Path, adapter: EnvAdapter) -> tuple[str, str, str]:
         )
         if best == worst:
             best, worst = texts[:2]
-        return best, worst, f"two of those that {adapter.env_id} knows, as {missing}"
+        return best, worst, f"two captions of {adapter.env_id}, as {missing}"
     return *MADE_UP, f"made up, as {missing}"

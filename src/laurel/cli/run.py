@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
         type=Path,
         default=Path("data/transfer"),
         metavar="DIR",
-        help="what is trained; default: data/transfer",
+        help="folder of the trained agents; default: data/transfer",
     )
     trying.add_argument(
         "-o", "--output", type=Path, default=Path("transfer.md"), metavar="FILE", help="default: transfer.md"
@@ -86,7 +86,7 @@ def _benchmark(options: argparse.Namespace) -> int:
         write_page(suite, work, output, command)
         failed: list[str] = []
     else:
-        failed = run_suite(suite, work, output, command, only=options.only, said=tell)
+        failed = run_suite(suite, work, output, command, only=options.only, report=tell)
     say(f"page: {output / suite.name}.md\n")
     if failed:
         tell(f"laurel: {len(failed)} of {len(suite.runs)} runs failed: {', '.join(failed)}.")

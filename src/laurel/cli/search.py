@@ -21,7 +21,7 @@ DRAWN_BEFOREHAND = ("sobol", "random", "grid")
 
 
 def add_search(parser: argparse._ActionsContainer, *, samplers: tuple[str, ...] = ("tpe", *DRAWN_BEFOREHAND)) -> None:
-    """Add the options that say what is searched."""
+    """Add the options that define the search."""
     parser.add_argument(
         "--search",
         action="append",
@@ -32,7 +32,11 @@ def add_search(parser: argparse._ActionsContainer, *, samplers: tuple[str, ...] 
     )
     parser.add_argument("--arm", metavar="ARM", help="which is trained; default: the first method of arms")
     parser.add_argument(
-        "--seeds", type=whole(0), nargs="+", metavar="N", help="of the trials; none of agent.seeds; default: 1000 1001"
+        "--seeds",
+        type=whole(0),
+        nargs="+",
+        metavar="N",
+        help="of the trials, other than agent.seeds; default: 1000 1001",
     )
     parser.add_argument("--steps", type=whole(), metavar="N", help="of a training run; default: agent.steps")
     parser.add_argument(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from laurel.cli import annotate
 from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings
+from laurel.console import tell
 from laurel.stages.pipeline import STAGES, Stage
 
 
@@ -33,6 +35,7 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
+    from laurel.stages.own_files import unknown_to_dvc
     from laurel.stages.preflight import check_run
     from laurel.tracking.server import configure
 
@@ -41,6 +44,8 @@ def _run(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     configure(options.params.parent)
     check_run(params, stage.name, gold=stage.name == "annotate")  # they are given to captions that are made before it
+    for sentence in unknown_to_dvc(params, [stage], Path()) if "DVC_STAGE" in os.environ else ():
+        tell(f"{stage.name}: {sentence}")
     more = {}
     if stage.name == "train-agents":
         from functools import partial

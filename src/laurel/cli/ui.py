@@ -22,7 +22,7 @@ VIEW = "laurel-arms"
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
 """Tag of an experiment in which MLflow's pages look for a view of that name."""
 AGENTS = "tags.arm LIKE '%' AND tags.seed LIKE '%'"
-"""MLflow's search for runs of agents: those of stages and of a search's trials have no such pair."""
+"""MLflow's filter for runs of agents: runs of stages and of a search's trials have no such pair of tags."""
 
 
 def add(commands: Commands) -> None:
@@ -97,7 +97,7 @@ def _route(experiment: str) -> str:
 
 
 def _prepare(experiment: str) -> str | None:
-    """Give an experiment the view of its arms; return its id, None where there is none yet."""
+    """Give an experiment the view of its arms; return its id, None where the experiment does not exist yet."""
     from mlflow import MlflowClient
 
     from laurel.tracking.server import quiet

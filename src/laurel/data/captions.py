@@ -51,7 +51,7 @@ SEGMENTS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """V distinct captions; those that were listed but never met have count 0."""
+    """V distinct captions; captions that were listed but never met have count 0."""
 
     texts: Sequence[str]
     counts: IntArray
@@ -139,11 +139,11 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 def write_segments(path: Path, segments: Segments) -> None:
     """Write the distinct segments into a directory."""
-    said = segments.members >= 0
-    offsets = np.concatenate([[0], said.sum(axis=1).cumsum()]).astype(np.int32)
+    present = segments.members >= 0
+    offsets = np.concatenate([[0], present.sum(axis=1).cumsum()]).astype(np.int32)
     captions = pa.ListArray.from_arrays(
         pa.array(offsets),
-        pa.array(segments.members[said].astype(np.int32)),
+        pa.array(segments.members[present].astype(np.int32)),
         type=SEGMENTS_SCHEMA.field("captions").type,
     )
     columns = [

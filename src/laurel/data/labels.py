@@ -79,13 +79,13 @@ class LabelWriter:
 
     def __init__(self, path: Path, sampler: str, seed: int, annotator: str) -> None:
         self.statuses = dict.fromkeys(STATUSES, 0)
-        """How many pairs have each status, those that none has included; complete once the writer is closed."""
+        """How many pairs have each status, zeros included; complete once the writer is closed."""
         self._files = _Files(path)
         self._sampler, self._seed, self._annotator = sampler, seed, annotator
         self._rows: list[tuple[int, int, Judged]] = []
 
     def add(self, first: int, second: int, judgement: Judged) -> None:
-        """Write what was said about the next pair."""
+        """Write the judgement of the next pair."""
         self._rows.append((first, second, judgement))
         if len(self._rows) == AT_ONCE:
             self._flush()
@@ -137,7 +137,7 @@ def write_labels(path: Path, pairs: Pairs, preferences: Preferences) -> None:
 
 
 def join_labels(shares: Sequence[Path], path: Path, stage: str) -> dict[str, int]:
-    """Write the labels of several shares of the pairs as those of one.
+    """Write the labels of several shares of the pairs as one directory's.
 
     Args:
         shares: directories, in order.

@@ -51,7 +51,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 
 
 def _run_facts(path: Path, digest: str) -> dict[str, Any]:
-    """Read RUN where it is of the content that is there: DVC replaces that, and leaves the file."""
+    """Read RUN if it belongs to this content: DVC replaces the content, and leaves the file."""
     run = read_json(path / RUN) if (path / RUN).exists() else {}
     return {**RUN_FACTS, **({key: run[key] for key in RUN_FACTS} if run.get("digest") == digest else {})}
 

@@ -46,7 +46,7 @@ class Tally:
 
 
 def read_members(path: Path, stage: str = STAGE) -> pa.Table | None:
-    """Read what the members of an ensemble said; None for other annotators. Errors as `tally_members`."""
+    """Read the judgements of the members of an ensemble; None for other annotators. Errors as `tally_members`."""
     read_manifest(path, stage)
     return read_table(path / MEMBERS, MEMBERS_SCHEMA, STAGE) if (path / MEMBERS).exists() else None
 
@@ -72,8 +72,8 @@ def tally_members(path: Path) -> Tally | None:
             statuses = [Counter() for _ in names]
         if len(batch) % len(names):
             raise DataError(f"{file}: members are missing. Run laurel {STAGE} again.")
-        said = np.array(batch["status"].to_pylist()).reshape(-1, len(names))
-        for member, column in zip(statuses, said.T, strict=True):
+        found = np.array(batch["status"].to_pylist()).reshape(-1, len(names))
+        for member, column in zip(statuses, found.T, strict=True):
             member.update(column.tolist())
         p = batch["p_first"].fill_null(np.nan).to_numpy(zero_copy_only=False).reshape(-1, len(names))
         sides = np.where(np.isnan(p), -1, np.sign(p - 0.5) + 1).astype(np.int64)

@@ -116,5 +116,5 @@ def in_a_line(missing: Sequence[Missing], most: int = 3) -> str:
     """Say the most frequent reasons in a line; empty where nothing is missing."""
     ordered = sorted(missing, key=lambda one: -one.answers)
     rest = sum(one.answers for one in ordered[most:])
-    said = [f"{one.what}, {one.answers:,} times: {one.reason}" for one in ordered[:most]]
-    return "; ".join([*said, *([f"{rest:,} for other reasons"] if rest else [])])
+    lines = [f"{one.what}, {one.answers:,} times: {one.reason}" for one in ordered[:most]]
+    return "; ".join([*lines, *([f"{rest:,} for other reasons"] if rest else [])])

@@ -80,13 +80,13 @@ def write_motif(rows: PreferenceRows, path: Path, name: str = "laurel") -> None:
                 f"pair {number} has a prompt, and Motif's arrays have no place for one. Export trl or choice."
             )
         for side, text in enumerate((row.first, row.second)):
-            said = text.encode()
-            if len(said) > WIDTH or 0 in said:
-                why = "a NUL" if 0 in said else f"{len(said)} bytes of at most {WIDTH}"
+            encoded = text.encode()
+            if len(encoded) > WIDTH or 0 in encoded:
+                why = "a NUL" if 0 in encoded else f"{len(encoded)} bytes of at most {WIDTH}"
                 raise DataError(
                     f"pair {number} holds a text with {why}, which Motif's arrays cannot. Export trl or choice."
                 )
-            messages[number, side, 0, : len(said)] = list(said)
+            messages[number, side, 0, : len(encoded)] = list(encoded)
         codes[number] = 3 if row.p_first is None else 2 if row.p_first == 0.5 else 0 if row.p_first > 0.5 else 1
     if path.exists() and not is_motif(path) and (not path.is_dir() or any(path.iterdir())):
         raise DataError(f"{path}: exists, and holds no arrays of Motif's that could be replaced.")

@@ -83,11 +83,11 @@ def import_rows(rows: PreferenceRows, output: Path) -> None:
     unknown = np.full(len(ids), -1, dtype=np.int64)
     met = np.bincount(members.reshape(-1), weights=np.repeat(counts, members.shape[1]), minlength=len(ids))
     vocabulary = Vocabulary(list(ids), met.astype(np.int64), unknown, unknown.astype(np.int32))
-    said = [text if not prompt else f"{prompt}\n{text}" for prompt, text in numbers]
+    judged = [text if not prompt else f"{prompt}\n{text}" for prompt, text in numbers]
     note = f"These were imported ({rows.labels.annotator}); no environment's steps belong to them."
     with output_directory(output / CAPTIONS, stage="caption", params={PROMPTED: prompted}) as out:
         write_vocabulary(out.path, vocabulary)
-        write_segments(out.path, Segments(said, counts, members))
+        write_segments(out.path, Segments(judged, counts, members))
         out.counts = {"distinct": len(ids), "segments": len(numbers), "shards": 0}
         out.notes.append(note)
     made_from = {"captions": output / CAPTIONS}

@@ -23,7 +23,7 @@ STAGE = "annotate"
 PAIRS, PREFERENCES, ANSWERS = "pairs.parquet", "preferences.parquet", "answers.parquet"
 
 STATUSES = ("ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed")
-"""ok: one is better; tie: neither; abstain: the annotator would not say; incomplete: it said something, but not in both
+"""ok: one is better; tie: neither; abstain: the annotator would not say; incomplete: it answered, but not in both
 orders, or not in most of its votes, so that position bias or chance may be all there is; the rest: it could not be
 asked or read."""
 UNLABELLED = ("abstain", "incomplete", "parse_failed", "api_failed")
@@ -142,7 +142,7 @@ class Preferences:
         return ~np.isnan(self.p_first)
 
     def status_counts(self) -> dict[str, int]:
-        """Return how many pairs have each status, those that none has included."""
+        """Return how many pairs have each status, zeros included."""
         return {status: int((self.status == status).sum()) for status in STATUSES}
 
     def _require(self, holds: BoolArray, otherwise: str) -> None:

@@ -18,7 +18,7 @@ MEASURES = {
     "position_bias": ("answers that named the text shown first", "answers", "unbiased 50%"),
     "swap_consistency": ("pairs with the same label in either order", "pairs", ""),
     "tie_rate": ("pairs that are ties", "pairs", ""),
-    "abstain_rate": ("pairs that nothing was said about", "pairs", ""),
+    "abstain_rate": ("pairs that the annotator abstained from", "pairs", ""),
     "intransitivity": ("intransitive triads", "triads", "random 25%"),
 }
 """Shares: what each is of, what is counted, what to read it against."""
@@ -46,7 +46,7 @@ class Figure:
     remark: str
     """What to read it against."""
     gate: str = ""
-    """What its gate allows, and whether it passed; empty where there is none."""
+    """The limit of its gate, and whether it passed; empty without a gate."""
 
     @property
     def shown(self) -> str:
@@ -55,7 +55,7 @@ class Figure:
 
     @property
     def shown_interval(self) -> str:
-        """The interval in percent; empty where there is none."""
+        """The interval in percent; empty without one."""
         return "" if self.interval is None else f"{100 * self.interval[0]:.1f}% to {100 * self.interval[1]:.1f}%"
 
 

@@ -201,8 +201,8 @@ def _quality_lines(path: Path) -> list[str]:
         lines += [*_table(headers, rows), *(f"  {f.gate}: {f.measure}" for f in shown if f.gate)]
     for one in listed(quality.get("missing", ())):
         whose = f"{one.annotator}: " if "by" in quality else ""
-        said = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"
-        lines += textwrap.wrap(said, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
+        line = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"
+        lines += textwrap.wrap(line, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
     return lines
 
 

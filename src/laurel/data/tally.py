@@ -33,11 +33,11 @@ class CaptionTally:
     def update(self, position: Position, ids: IntArray) -> None:
         """Count the captions of N steps, ids (N,), later ones than those counted before."""
         self.transitions += len(ids)
-        said = np.flatnonzero(ids != NOTHING)
-        met, first, counts = np.unique(ids[said], return_index=True, return_counts=True)
+        present = np.flatnonzero(ids != NOTHING)
+        met, first, counts = np.unique(ids[present], return_index=True, return_counts=True)
         self._grow(int(met.max(initial=-1)) + 1)
         new = self._counts[met] == 0
-        rows = said[first[new]]
+        rows = present[first[new]]
         self._first_episode[met[new]] = position.episode_id[rows]
         self._first_t[met[new]] = position.t[rows]
         self._counts[met] += counts
@@ -70,12 +70,12 @@ class SegmentTally:
     def update(self, position: Position, ids: IntArray) -> None:
         """Count the windows of whole episodes, ids (N,)."""
         begins = position.t % self.length == 0
-        said = ids != NOTHING
+        present = ids != NOTHING
         window = np.cumsum(begins) - 1
-        ordinal = np.cumsum(said) - 1  # among all captions; minus that of the window's first: its place
-        place = ordinal[said] - (np.cumsum(said) - said)[begins][window[said]]
+        ordinal = np.cumsum(present) - 1  # among all captions; minus that of the window's first: its place
+        place = ordinal[present] - (np.cumsum(present) - present)[begins][window[present]]
         rows = np.full((int(begins.sum()), self.length), NOTHING, dtype=np.int32)
-        rows[window[said], place] = ids[said]
+        rows[window[present], place] = ids[present]
         rows = rows[rows[:, 0] != NOTHING]
         distinct, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
         for i in np.argsort(first):  # in order of appearance, which settles ids and ties
@@ -88,5 +88,5 @@ class SegmentTally:
         kept = np.sort(np.argsort(-counts, kind="stable")[:at_most])
         keys = list(self._counts)
         members = np.frombuffer(b"".join(keys[i] for i in kept), dtype=np.int32).reshape(-1, self.length)
-        said = [collapse([texts[caption] for caption in row if caption != NOTHING]) for row in members.tolist()]
-        return Segments(said, counts[kept], members.astype(np.int64)), len(counts) - len(kept)
+        joined = [collapse([texts[caption] for caption in row if caption != NOTHING]) for row in members.tolist()]
+        return Segments(joined, counts[kept], members.astype(np.int64)), len(counts) - len(kept)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.envs.base import EnvAdapter, Transition, Transitions
-from laurel.envs.guard import guarded, in_a_line
+from laurel.envs.guard import NOT_OURS, guarded, in_a_line
 from laurel.errors import EnvError, MissingEnvError, closest
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def adapter_for(env: EnvParams, *, with_action: bool = False) -> EnvAdapter:
 
 
 def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: bool = False) -> EnvAdapter:
-    """Make the adapter of an environment that was made; errors as of `adapter_for`."""
+    """Make the adapter of an environment that was made; errors as in `adapter_for`."""
     adapter_class = _adapter_class(_bare(env.id))
     if adapter_class.generic:
         logger.warning(
@@ -85,6 +85,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
             importlib.import_module(module)
         atari = ' The environments of ALE come with another package: pip install ale-py, and write "ale_py:{0}".'
         hint = atari.format(env_id) if env_id.startswith("ALE/") else closest(env_id, gym.registry)
+        if module := env.id.rpartition(":")[0]:
+            hint += f' The module {module} registers none of that name: call gymnasium.register(id="{env_id}", ...).'
         raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{hint}')
     options: dict[str, Any] = {**env.kwargs, **kwargs}
     limit = step_limit(env)
@@ -103,7 +105,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {in_a_line(error)}.") from error
     except MissingEnvError:
         raise
-    except Exception as error:  # whatever its constructor raises: the code is not ours
+    except NOT_OURS as error:
         if env.kwargs:
             why = str(error) or type(error).__name__
             raise EnvError(f"env.kwargs: {env_id} cannot be made with {env.kwargs}: {why}.") from error
@@ -148,10 +150,18 @@ def _import_module_of(env_id: str) -> None:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):
+                raise MissingEnvError(
+                    f"env.id: the module {module} needs {error.name}, which is not installed: install it."
+                ) from error
             raise MissingEnvError(
                 f'env.id: "{env_id}" names the module {module}, but {error.name} cannot be found. '
                 f"Put {module}.py beside params.yaml, or install its package."
             ) from None
+        except NOT_OURS as error:
+            raise EnvError(
+                f"env.id: the module {module} cannot be imported: {in_a_line(error)}. --debug shows where."
+            ) from error
     elif bare.startswith(("MiniGrid-", "BabyAI-")):
         importlib.import_module("minigrid")
     elif bare.startswith("laurel/"):

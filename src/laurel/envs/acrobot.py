@@ -29,7 +29,7 @@ MOTIONS = ("and falls fast", "and falls slowly", "and hardly moves", "and rises 
 STEP_SECONDS = 0.2
 """Of the environment: what a velocity changes in a step."""
 AT_REST = 0.1
-"""Radians a second below which a bar is said to rest."""
+"""Radians a second below which a caption says that a bar rests."""
 
 SWING, REACH = range(2)
 SHAPE = (2, len(PLACES), len(MOTIONS), 4)

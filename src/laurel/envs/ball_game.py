@@ -36,7 +36,7 @@ COMMENTARY: tuple[tuple[str, float], ...] = (
     ("They shoot, and your keeper saves.", 0.25),
     ("They score a goal.", -1.0),
 )
-"""What is said of a play, and its progress by hand."""
+"""The words for a play, and its hand-written progress."""
 RUN, LOST, AWAY, TO_MARKED, INTERCEPTED, SAVED, WIDE, GOAL, *_THEIRS = range(len(COMMENTARY))
 WON, PASSED, HELD, KEPT_OUT, CONCEDED = _THEIRS
 

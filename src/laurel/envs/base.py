@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from laurel.envs.guard import named
+
 if TYPE_CHECKING:
     import gymnasium as gym
 
@@ -233,7 +235,7 @@ class EnvAdapter:
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
-        """Return the caption of a transition; an empty string where it has none."""
+        """Return the caption of a transition; an empty string if it has none."""
         raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode` and `describe`")
 
     def encode(self, transitions: Transitions) -> IntArray:
@@ -256,7 +258,10 @@ class EnvAdapter:
             if len(self._seen) > MOST_REMEMBERED:  # where observations are continuous, all are distinct
                 self._seen.clear()
             if key not in self._seen:
-                self._seen[key] = self._intern(self.caption(self._unpack(transitions, i)))
+                transition = self._unpack(transitions, i)
+                with named(self.env_id, "caption"):
+                    caption = self.caption(transition)
+                self._seen[key] = self._intern(caption)
             events[i] = self._seen[key]
         return events
 
@@ -310,5 +315,5 @@ class EnvAdapter:
         return None
 
     def oracle(self, caption: str) -> float | None:
-        """Return hand-written progress for a caption, the reward of the arm oracle; None where there is none."""
+        """Return hand-written progress for a caption, the reward of the arm oracle; None without it."""
         return None

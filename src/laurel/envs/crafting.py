@@ -19,7 +19,7 @@ AHEAD = np.array([CENTRE - 1, CENTRE + 1, CENTRE - VIEW[1], CENTRE + VIEW[1]])
 """Place in the view of the square that the player faces, by facing."""
 BESIDE = np.array([CENTRE + row * VIEW[1] + column for row, column in product((-1, 0, 1), (-1, 0, 1))])
 LOW = 3
-"""A vital at or below this is told of."""
+"""A vital at or below this is named in the caption."""
 
 _NOUNS = {"tree": "a tree", "diamond": "a diamond", "table": "a table", "furnace": "a furnace", "cow": "a cow"}
 _NOUNS |= {"plant": "a plant that is not ripe", "ripe plant": "a ripe plant", "outside": "the end of the world"}
@@ -33,7 +33,7 @@ _GOALS = {
 }
 
 Verb = tuple[str, bool]
-"""What a step is told as, and whether it is an achievement."""
+"""The words for a step, and whether it is an achievement."""
 
 
 def _named(name: str) -> str:
@@ -175,9 +175,9 @@ class CraftingAdapter(EnvAdapter):
         had = [f"{n} {name.replace('_', ' ')}" for name, n in items.items() if n and name not in rules.VITALS]
         needs = [word for vital, word in _NEEDS.items() if items[vital] <= LOW]
         faced = _named(MATERIALS[row[AHEAD[row[-2]]]])
-        said = [f"You see {', '.join(seen)}.", f"You face {faced}.", f"You have {', '.join(had) or 'nothing'}."]
-        said += [f"You are {' and '.join(needs)}."] if needs else []
-        return " ".join([*said, *(["You are asleep."] if row[-1] else [])])
+        sentences = [f"You see {', '.join(seen)}.", f"You face {faced}.", f"You have {', '.join(had) or 'nothing'}."]
+        sentences += [f"You are {' and '.join(needs)}."] if needs else []
+        return " ".join([*sentences, *(["You are asleep."] if row[-1] else [])])
 
     def says_success(self, caption: str) -> bool:
         """Whether a caption tells of an achievement; there is no task to be solved for good."""
@@ -185,7 +185,7 @@ class CraftingAdapter(EnvAdapter):
 
     def oracle(self, caption: str) -> float:
         """Pay for an achievement; dying costs as much."""
-        return -1.0 if VERBS[DIE][0] in caption else float(any(said in caption for said in _ACHIEVED))
+        return -1.0 if VERBS[DIE][0] in caption else float(any(verb in caption for verb in _ACHIEVED))
 
 
 def _can_happen(verb: int) -> bool:
@@ -202,7 +202,7 @@ def _can_happen(verb: int) -> bool:
 
 
 def _told_after(verb: int) -> Iterable[int]:
-    """Return the actions after which a step is told as a verb."""
+    """Return the actions after which a verb describes a step."""
     if verb == SLEEP or verb >= WAKE:  # whatever is chosen while asleep
         return range(len(ACTIONS))
     if verb >= PLACE:

@@ -83,9 +83,9 @@ class GenericAdapter(EnvAdapter):
 
     def describe(self, event: int) -> str:
         end, *digits = (int(digit) for digit in np.unravel_index(event, self._shape))
-        said = [part.say(digit) for part, digit in zip((*self._parts, *self._action_parts), digits, strict=True)]
-        state = ", ".join(said[: len(self._parts)])
-        action = ", ".join(said[len(self._parts) :])
+        words = [part.say(digit) for part, digit in zip((*self._parts, *self._action_parts), digits, strict=True)]
+        state = ", ".join(words[: len(self._parts)])
+        action = ", ".join(words[len(self._parts) :])
         return _sentence(action) + (" " if action else "") + _sentence(state) + _ENDS[end]
 
     def describe_observation(self, observation: Any) -> str:
@@ -98,7 +98,7 @@ def _sentence(text: str) -> str:
 
 
 def _parts(packed: PackedSpace, names: tuple[str, str], most: int) -> list[_Part]:
-    """List what can be said of a space; `names` stand for the whole space, alone or as one of many numbers."""
+    """List the parts of a space that a caption names; `names` are of the whole space, as one number or many."""
     parts: list[_Part] = []
     start = 0
     for leaf in packed.leaves:

@@ -89,12 +89,12 @@ class GridWorldAdapter(FrozenLakeAdapter):
         place, heading = divmod(int(observation), self.headings)
         facing = f", facing {HEADINGS[heading]}" if self.headings > 1 else ""
         row, column = divmod(place, self._columns)
-        said = [f"You are at row {row + 1}, column {column + 1}{facing}."]
+        sentences = [f"You are at row {row + 1}, column {column + 1}{facing}."]
         for letter, name in ((GOAL, "goal"), (WALL, "wall"), (TRAP, "trap")):
             squares = [f"row {r + 1}, column {c + 1}" for r, c in np.argwhere(self._squares == letter).tolist()]
             if squares:
-                said.append(f"{name.capitalize()}: {'; '.join(squares)}.")
-        return " ".join(said)
+                sentences.append(f"{name.capitalize()}: {'; '.join(squares)}.")
+        return " ".join(sentences)
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         if not self._plain and not (self._squares == TRAP).any():

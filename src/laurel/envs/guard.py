@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from laurel.errors import EnvError
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from gymnasium.envs.registration import EnvSpec
 
-    from laurel.envs.base import Array, FloatArray
     from laurel.envs.spaces import Leaf
 
 
@@ -40,13 +40,13 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
             return self.env.spec
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-            with _named(env_id, "reset"):
+            with named(env_id, "reset"):
                 answer = self.env.reset(seed=seed, options=options)
                 _check_observation(answer[0], leaves)
             return answer
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-            with _named(env_id, "step"):
+            with named(env_id, "step"):
                 answer = self.env.step(action)
                 _check_observation(answer[0], leaves)
                 float(answer[1])
@@ -59,8 +59,12 @@ class _MisfitError(Exception):
     """An observation does not fit its space; says how."""
 
 
+NOT_OURS = (Exception, SystemExit)
+"""What code of the user's may raise: `sys.exit()` in an environment would end a run without a word."""
+
+
 @contextmanager
-def _named(env_id: str, what: str) -> Iterator[None]:
+def named(env_id: str, what: str) -> Iterator[None]:
     """Turn what the environment's own code raises into an `EnvError` that names the environment."""
     try:
         yield
@@ -70,7 +74,7 @@ def _named(env_id: str, what: str) -> Iterator[None]:
         raise EnvError(
             f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Fix it."
         ) from None
-    except Exception as error:  # the code is not ours
+    except NOT_OURS as error:
         raise EnvError(f"{env_id}: the environment's {what} raised {in_a_line(error)}. --debug shows where.") from error
 
 
@@ -95,7 +99,7 @@ def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
             raise _MisfitError(f"{part} holds fractions, where {leaf.space.dtype} is declared")
 
 
-def check_finite(observation: Array, env_id: str, step: int) -> None:
+def check_finite(observation: npt.NDArray[Any], env_id: str, step: int) -> None:
     """Refuse packed observations (N, D) in which there is NaN or infinity; single environments are checked before.
 
     Raises:
@@ -108,7 +112,7 @@ def check_finite(observation: Array, env_id: str, step: int) -> None:
         )
 
 
-def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
+def check_rewards(reward: npt.NDArray[np.float32], env_id: str, step: int) -> None:
     """Refuse rewards (N,) that are NaN or infinite.
 
     Raises:
@@ -125,5 +129,5 @@ def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
 
 def in_a_line(error: BaseException) -> str:
     """Return the kind of an exception, and the first line of what it says."""
-    said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -45,7 +45,7 @@ def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -
 
 
 def named_info_of_one(adapter: EnvAdapter, info: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the fields (1,) of a single environment's step; errors as of `named_info`."""
+    """Return the fields (1,) of a single environment's step; errors as in `named_info`."""
     if not adapter.info_fields:
         return {}
     return named_info(adapter, {name: [value] for name, value in info.items()}, np.ones(1, dtype=np.bool_))

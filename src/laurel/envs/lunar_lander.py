@@ -22,7 +22,7 @@ MOTIONS = ("falls dangerously fast", "descends fast", "descends gently", "hovers
 TILTS = (-0.4, -0.12, 0.12, 0.4)
 POSTURES = ("tilted far to the right", "tilted to the right", "upright", "tilted to the left", "tilted far to the left")
 DRIFT = 0.1
-"""Horizontal speed above which a state is said to drift."""
+"""Horizontal speed above which a caption says that the lander drifts."""
 SPIN = 0.15
 CRASH_REWARD = -100
 SOLVED = 200

@@ -43,7 +43,7 @@ SHAPE = (16, 3, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
 
 
 class MiniGridAdapter(EnvAdapter):
-    """All of the MiniGrid family; the goal is said by the words of each task."""
+    """All of the MiniGrid family; each task has its own goal in words."""
 
     ids = ("MiniGrid-*", "BabyAI-*")
     version = 2
@@ -122,9 +122,9 @@ class MiniGridAdapter(EnvAdapter):
         return np.stack(columns, axis=1).astype(np.int64)
 
     def describe_observation(self, observation: Any) -> str:
-        """Say what is carried and right ahead, where walls are near, and all else in view by its distance.
+        """Describe the object carried and the one ahead, the walls nearby, and all else in view by its distance.
 
-        The mission is said by `goal`: of observations that are stored, it is no part.
+        `goal` has the mission: stored observations do not hold it.
         """
         view, (here, end) = np.asarray(observation["image"]), CARRIED
         carried = view[here, end]

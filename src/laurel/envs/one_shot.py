@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -13,14 +14,14 @@ from laurel.envs.builtin.matrix_game import CONCEPTS, GAMES, MatrixGame, is_righ
 from laurel.envs.builtin.ultimatum import ACCEPT, OBJECTIVES, POTS, TENTHS, Ultimatum, wants
 
 
-class OneShotAdapter(EnvAdapter):
+class OneShotAdapter(EnvAdapter, ABC):
     """An event is an outcome; the environment pays 1 for a right one."""
 
     anti_goal = "The outcome is not what the user wants."
 
+    @abstractmethod
     def is_right(self, event: int) -> bool:
         """Whether an outcome is what the user wants."""
-        raise NotImplementedError
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns > 0
@@ -60,10 +61,10 @@ class UltimatumAdapter(OneShotAdapter):
 
     def describe(self, event: int) -> str:
         pot, share, accepted = _offer(event)
-        said = f"The pot is {_dollars(pot)}, and your share would be {_dollars(share)} ({100 * share / pot:.0f}%)."
+        offer = f"The pot is {_dollars(pot)}, and your share would be {_dollars(share)} ({100 * share / pot:.0f}%)."
         if accepted:
-            return f"{said} You accept: you get {_dollars(share)}, the proposer gets {_dollars(pot - share)}."
-        return f"{said} You refuse: both of you get nothing."
+            return f"{offer} You accept: you get {_dollars(share)}, the proposer gets {_dollars(pot - share)}."
+        return f"{offer} You refuse: both of you get nothing."
 
     def describe_observation(self, observation: Any) -> str:
         pot = POTS[int(observation[0])]

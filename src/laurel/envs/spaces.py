@@ -111,7 +111,7 @@ def _leaves(space: gym.Space[Any], name: str, get: Callable[[Any], Any]) -> list
         case gym.spaces.Box() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
             return [Leaf(name.strip(), space, get, int(np.prod(space.shape)))]
         case _ if _is_text(space):
-            return []  # no number in it; an environment adapter that needs the text packs it itself
+            return []  # a text has no numbers; an environment adapter that needs the text packs it itself
         case _:
             raise EnvError(
                 f"Observation space {space} has no flat form: Laurel packs Discrete, MultiDiscrete, MultiBinary, "

@@ -1,4 +1,4 @@
-"""How the arms of an experiment stand to each other: their order, the main one, and what it is compared with.
+"""The arms of an experiment: their order, the main one, and which ones it is compared with.
 
 Follows roles and rewards, never names.
 """
@@ -24,7 +24,7 @@ def ordered(arms: Iterable[ArmInfo]) -> tuple[ArmInfo, ...]:
 
 
 def main_of(arms: Iterable[ArmInfo]) -> ArmInfo | None:
-    """Return the arm that the headline is about, the first method; None where there is none."""
+    """Return the arm that the headline is about: the first method, None without a method."""
     return next((arm for arm in arms if arm.role == "method"), None)
 
 
@@ -41,7 +41,7 @@ def groups_of(arms: Sequence[ArmInfo]) -> dict[str, Group]:
 
 
 def comparisons_of(arms: Sequence[ArmInfo]) -> list[tuple[str, str]]:
-    """Return which arms are compared: those of `ours` with each baseline, control and contender."""
+    """Return which arms are compared: each of `ours` with each baseline, control and contender."""
     groups = groups_of(arms)
     ours = [arm.name for arm in arms if groups[arm.name] == "ours"]
     opponents = [arm.name for arm in arms if arm.role in ("baseline", "control") or groups[arm.name] == "contender"]

@@ -60,7 +60,7 @@ def probability_of_improvement(ours: Floats, theirs: Floats) -> float:
     """Return P(X > Y) over all pairs of seeds, ties counted half: the Mann-Whitney statistic, scaled.
 
     As `rliable.metrics.probability_of_improvement` (Agarwal et al. 2021, https://arxiv.org/abs/2108.13264), without the
-    p-value, which is of the normal approximation there.
+    p-value, which then comes from the normal approximation.
 
     >>> probability_of_improvement(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
     0.625
@@ -107,7 +107,7 @@ def permutation_p(ours: Floats, theirs: Floats) -> float:
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Return p-values adjusted for their number by Holm's method (1979, Scandinavian Journal of Statistics 6, 65-70).
 
-    Those that are None stay so and do not count.
+    P-values of None stay None and do not count.
 
     >>> holm([0.01, None, 0.04, 0.03])
     [0.03, None, 0.06, 0.06]

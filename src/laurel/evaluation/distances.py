@@ -92,7 +92,7 @@ def matrix(values: Mapping[str, Floats], distance: Callable[[Floats, Floats], fl
 def distances(
     rewards: Mapping[str, Reward], trajectories: Path, adapter: EnvAdapter, gamma: float, seed: int
 ) -> tuple[dict[str, Matrix], list[str]]:
-    """Return both matrices of rewards, and sentences on those that could not be paid and were left out.
+    """Return both matrices, and a sentence on each reward that could not be paid and was left out.
 
     The matrix of rankings has the environment's own reward, too. A reward that goes by what was before in an episode is
     taken for transitions as at its beginning.

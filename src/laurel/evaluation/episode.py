@@ -74,7 +74,7 @@ class Moment:
 
 
 def signed(value: float | None) -> str:
-    """Return a reward with its sign; "-" where there is none."""
+    """Return a reward with its sign; "-" without a reward."""
     return "-" if value is None else f"{value:+.2f}"
 
 

@@ -100,7 +100,7 @@ def periods(curves: pd.DataFrame, low: float, high: float) -> tuple[str, list[Pe
 
 
 def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period | None:
-    """Return the period in which success fell most while pay rose; None where there is none."""
+    """Return the period in which success fell most while pay rose; None if that never happened."""
     parts = np.array_split(np.arange(len(curve)), PARTS)
     steps = curve["env_steps"].to_numpy()
     paid, true = (
@@ -124,7 +124,7 @@ def earners(agents: Sequence[Path]) -> list[Earner]:
     """Return what captions earned in agents' trainings, those first that earned most late.
 
     Args:
-        agents: their directories; those of an engine that keeps no credit add nothing.
+        agents: their directories; agents of an engine that keeps no account of captions add nothing.
 
     Raises:
         DataError: a file is damaged.
@@ -148,7 +148,7 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
 
     Args:
         curves: learning curves of all arms.
-        arms: those that are paid a reward besides the environment's.
+        arms: the arms that are paid a reward besides the environment's.
         agents: output of the train-agents stage.
         bounds: the lowest and the highest return of the run.
     """

@@ -70,7 +70,7 @@ def watched_arm(arms: Iterable[Arm], reward: Path) -> Arm | None:
 
 
 def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> LearnedReward | None:
-    """Return what agents are watched by: an arm's reward, of its first seed; None where it has none.
+    """Return the reward that agents are watched by: an arm's, of its first seed; None where it has none.
 
     Raises:
         DataError: the rewards are missing or damaged.

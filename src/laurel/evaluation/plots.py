@@ -103,7 +103,7 @@ def learning_curves(
     Args:
         curves: an update of a training run a row.
         column: `success_rate` or `return_mean`.
-        arms: those of the experiment.
+        arms: of the experiment.
         levels: arms that did not train -> their level, drawn as a horizontal line.
         draws: of the intervals.
         seed: of the draws.
@@ -272,7 +272,7 @@ def _apart(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def calibration_curve(
     series: Mapping[str, Sequence[Mapping[str, Any]]], *, low: float, title: str, xlabel: str, ylabel: str
 ) -> Figure:
-    """Draw how often something is true against how probable it was said to be.
+    """Draw how often something is true against its predicted probability.
 
     Args:
         series: name -> bins, each with `p`, the mean probability, the share `observed` that is true, how many `pairs`
@@ -353,7 +353,7 @@ def svg(figure: Figure) -> str:
 def save(figure: Figure, directory: Path, name: str) -> str:
     """Write `name`.png (twice the size) and `name`.svg into a directory; return the whole figure as `svg` does.
 
-    What is marked as `hidden` is left out of the files.
+    Elements marked as `hidden` are left out of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     hidden = [artist for artist in figure.findobj(include_self=False) if "hidden" in str(artist.get_gid())]

@@ -166,7 +166,7 @@ def render(content: ReportContent) -> str:
         status=_status(content.annotation),
         simulated=_is_simulated(content),
         who=str((content.annotation or {}).get("annotator", "")),
-        annotation=_annotation(content.annotation or {}),
+        annotation=[*_in_pairs(content.annotation or {}, (*STATUSES, *KEYS)), *kappa(content.annotation or {})],
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
         label_sets=int((content.annotation or {}).get("label_sets", 1)),
@@ -301,11 +301,6 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
         "highest": rows[:upper],
         "lowest": rows[max(upper, len(rows) - SHOWN) :],
     }
-
-
-def _annotation(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say in pairs of texts how much was judged, besides what has a table of its own."""
-    return [*_in_pairs(annotation, (*STATUSES, *KEYS)), *kappa(annotation)]
 
 
 def _in_pairs(mapping: Mapping[str, Any], leave_out: Sequence[str]) -> list[tuple[str, str]]:

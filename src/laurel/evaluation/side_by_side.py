@@ -34,7 +34,7 @@ def members(annotation: Mapping[str, Any]) -> SideBySide | None:
 
 
 def judges(annotation: Mapping[str, Any]) -> SideBySide | None:
-    """Lay out what is known of the labels of each judge; None of a single label set."""
+    """Lay out the quality of the labels of each judge; None for a single label set."""
     sets = annotation.get("label_sets_by", ())
     by_judge: dict[str, list[Mapping[str, Any]]] = {}
     for one in sets:
@@ -43,7 +43,7 @@ def judges(annotation: Mapping[str, Any]) -> SideBySide | None:
 
 
 def learned_rewards(reward: Mapping[str, Any]) -> SideBySide | None:
-    """Lay out how good each learned reward is; None of a single one."""
+    """Lay out the quality of each learned reward; None for a single one."""
     by_name: dict[str, list[Mapping[str, str]]] = {}
     for one in reward.get("by", ()):
         by_name.setdefault(one["reward"], []).append(one)

@@ -12,7 +12,7 @@ SCHEMA = 3
 """Form of metrics.json. 1, which did not say so, had bootstrap intervals of interquartile means; 2 had no roles."""
 
 MEASURES = {"return": "in the end", "area": "while training"}
-"""What arms are compared by: the return on fresh episodes, and the area under the learning curve."""
+"""The measures that arms are compared by: the return on fresh episodes, and the area under the learning curve."""
 ALPHA = 0.05
 """Level at which a difference is claimed, after Holm's correction for all comparisons of a run."""
 
@@ -39,7 +39,7 @@ def checked(metrics: Any, file: object) -> Mapping[str, Any]:
 
 
 def main_arm(metrics: Mapping[str, Any]) -> str | None:
-    """Return the name of the arm that the headline is about; None where there is none."""
+    """Return the name of the arm that the headline is about; None without a method."""
     main = main_of(arms_of(metrics))
     return main.name if main else None
 
@@ -73,7 +73,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def interval(bounds: list[float] | None) -> str:
-    """Write an interval; nothing where there is none."""
+    """Write an interval; nothing if it is missing."""
     return f"[{number(bounds[0])}, {number(bounds[1])}]" if bounds else ""
 
 
@@ -169,7 +169,7 @@ def columns(metrics: Mapping[str, Any]) -> Table:
 
 
 def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
-    """Return the table of comparisons; None where there are none."""
+    """Return the table of comparisons; None without any."""
     heads = ["comparison", *(f"{what} {when}" for when in MEASURES.values() for what in ("P(higher)", "p"))]
     rows = []
     order: list[str] = metrics["order"]
@@ -185,7 +185,7 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
 
 
 def text_columns(metrics: Mapping[str, Any]) -> Table | None:
-    """Return the table of language models that were trained, the strongest first; None where there are none."""
+    """Return the table of language models that were trained, the strongest first; None without any."""
     found: Arms = metrics.get("texts", {})
     heads = ["arm", "wins over the base", "Elo", "KL to the base", "words"]
     rows = []

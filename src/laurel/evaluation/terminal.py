@@ -151,7 +151,7 @@ def _bold(text: str) -> str:
 
 
 def figures(moment: Moment) -> list[tuple[str, str]]:
-    """Return name and value of a moment's figures; "-" where there is none."""
+    """Return name and value of a moment's figures; "-" where one is missing."""
     return [
         ("step", str(moment.step)),
         ("action", moment.action or "-"),

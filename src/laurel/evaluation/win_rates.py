@@ -40,7 +40,7 @@ def win_rates(
     """Return for each arm that trained a language model, and for their base, what it is worth.
 
     Args:
-        results: an episode a row; those of the same seed and number have the same prompt in all arms.
+        results: an episode a row; episodes of the same seed and number have the same prompt in all arms.
         curves: learning curves of all arms.
         arms: by name.
         seed: of the bootstrap.

@@ -18,7 +18,7 @@ def key_in_words(key: str) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Say a value: a number with few decimals, a list with commas, `-` for nothing."""
+    """Format a value: a number with few decimals, a list with commas, `-` for nothing."""
     match value:
         case None:
             return NONE

@@ -21,7 +21,7 @@ Kappa = dict[str, Any]
 
 
 def cohen(table: Floats) -> Floats:
-    """Return Cohen's (1960) kappa of tables (..., C, C) of how often the two judges said what; NaN where undefined.
+    """Return Cohen's (1960) kappa of tables (..., C, C) of the two judges' verdicts; NaN where undefined.
 
     kappa = (p_o - p_e) / (1 - p_e), p_e the chance that two judges with these habits agree.
     """
@@ -32,20 +32,20 @@ def cohen(table: Floats) -> Floats:
         return _beyond(observed, expected)
 
 
-def fleiss(said: Floats, weights: Floats) -> Floats:
+def fleiss(votes: Floats, weights: Floats) -> Floats:
     """Return Fleiss' (1971) kappa; NaN where undefined.
 
     The number of judges may differ from pair to pair, as in Gwet (2014, Handbook of Inter-Rater Reliability, ch. 2):
     agreement is measured on pairs with two or more, habits on all.
 
     Args:
-        said: (K, C) how many judges chose each category in a pair of kind k.
+        votes: (K, C) how many judges chose each category in a pair of kind k.
         weights: (..., K) how many pairs of each kind there are.
     """
-    judges = said.sum(axis=1)
+    judges = votes.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        agreeing = np.where(judges >= 2, (said * (said - 1)).sum(axis=1) / (judges * (judges - 1)), 0.0)
-        shares = np.where(judges[:, None] >= 1, said / judges[:, None], 0.0)
+        agreeing = np.where(judges >= 2, (votes * (votes - 1)).sum(axis=1) / (judges * (judges - 1)), 0.0)
+        shares = np.where(judges[:, None] >= 1, votes / judges[:, None], 0.0)
         observed = weights @ agreeing / (weights @ (judges >= 2))
         habits = weights @ shares / (weights @ (judges >= 1))[..., None]
         return _beyond(observed, (habits**2).sum(axis=-1))
@@ -61,16 +61,16 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
     Intervals are 95% percentiles of the bootstrap over pairs.
 
     Args:
-        patterns: what the judges said -> in how many pairs; at least one, all of M judges.
+        patterns: verdicts of all M judges -> number of pairs; at least one.
 
     Returns:
         kind ("cohen" or "fleiss"), kappa, and pairwise: for each two judges their numbers, kappa and the share of
-        pairs in which they said the same.
+        pairs in which they agreed.
     """
     rows = sorted(patterns, key=str)
-    categories = sorted({said for row in rows for said in row if said is not None}) or [""]
+    categories = sorted({one for row in rows for one in row if one is not None}) or [""]
     place = {category: i for i, category in enumerate(categories)}
-    codes = np.array([[-1 if said is None else place[said] for said in row] for row in rows])
+    codes = np.array([[-1 if one is None else place[one] for one in row] for row in rows])
     counts = np.array([patterns[row] for row in rows], dtype=np.float64)
     rng = np.random.default_rng(seed)
     total = int(counts.sum())
@@ -88,8 +88,8 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
     if judges == 2:
         kappa = {key: pairwise[0][key] for key in ("value", "ci95", "of")}
     else:
-        said = (codes[:, :, None] == np.arange(size)).sum(axis=1).astype(np.float64)
-        kappa = _kappa(fleiss(said, weights), int(counts[said.sum(axis=1) >= 2].sum()))
+        votes = (codes[:, :, None] == np.arange(size)).sum(axis=1).astype(np.float64)
+        kappa = _kappa(fleiss(votes, weights), int(counts[votes.sum(axis=1) >= 2].sum()))
     return {"kind": "cohen" if judges == 2 else "fleiss", "kappa": kappa, "pairwise": pairwise}
 
 

@@ -34,7 +34,7 @@ class Answer(NamedTuple, Generic[Value]):
     are and not as they were shown. unread where it could not be read, failed where it never came, unasked where the
     budget did not allow for it."""
     value: Value | None
-    """The answer as a number; of a pair: p(first). None where it has none."""
+    """The answer as a number; of a pair: p(first). None without an answer."""
     key: str
     """Key of the raw answer in the store of responses; empty without one."""
     annotator: str = ""

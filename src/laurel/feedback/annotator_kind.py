@@ -74,7 +74,7 @@ class AnnotatorKind(ABC):
         """
 
     def check(self, adapter: EnvAdapter) -> None:  # noqa: B027 - most have nothing to refuse
-        """Refuse params that do not fit together or the environment, whatever this machine has; errors as of `make`.
+        """Refuse params that do not fit together or the environment, whatever this machine has; errors as in `make`.
 
         Asked before anything is collected: loads no model and asks none.
         """

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from time import sleep
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from laurel.console import tell
 from laurel.data.missing import Reasons, kind_of
@@ -101,7 +101,7 @@ class Asker(Generic[Item, Value]):
         question: what is asked, and how answers are read.
         votes: answers to each variant of a question.
         price: of the model's tokens; None where it is unknown.
-        gives_up: whether asking ends where none of the first answers can be read.
+        gives_up: whether asking ends if all of the first answers are unreadable.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Asker(Generic[Item, Value]):
 
         Raises:
             RefusedError: the model cannot be asked; all answers that came are kept.
-            UnreadableError: none of the first answers can be read.
+            UnreadableError: all of the first answers are unreadable.
         """
         stream = iter(items)
         try:
@@ -204,7 +204,7 @@ class Asker(Generic[Item, Value]):
             nonlocal done
             while done < len(pending) and not pending[done].missing:
                 done += 1
-                pending[done - 1].answers.sort(key=_place)
+                pending[done - 1].answers.sort(key=lambda answer: (answer.variant, answer.vote))
                 yield pending[done - 1].answers
 
         self.on_judged(sum(not one.missing for one in pending), stored=True)
@@ -312,7 +312,7 @@ class Asker(Generic[Item, Value]):
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
 
     def _report(self, reason: str) -> None:
-        """Report a failure when it first happens, since a run may take hours; those that differ in numbers are one."""
+        """Report a failure when it first happens; failures that differ in numbers alone count as one."""
         kind = kind_of(reason)
         if kind not in self._reported and len(self._reported) < REPORTED:
             self._reported.add(kind)
@@ -331,10 +331,6 @@ class Asker(Generic[Item, Value]):
         if reading is None:
             return Answer(variant, vote, UNREAD, None, key)
         return Answer(variant, vote, reading.verdict, reading.value, key)
-
-
-def _place(answer: Answer[Any]) -> tuple[int, int]:
-    return answer.variant, answer.vote
 
 
 def _drained(queue: deque[Entry]) -> Iterator[Entry]:

@@ -50,7 +50,7 @@ class ChatAnnotator(AnnotatorKind):
 
     @abstractmethod
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
-        """Make the model ready to be asked; errors as of `make`."""
+        """Make the model ready to be asked; errors as in `make`."""
 
     @property
     def sampling(self) -> Sampling:

@@ -97,7 +97,7 @@ def chat_of(annotate: AnnotateParams | None, judge: str, key: str) -> ChatAnnota
     """Return the chat model of a judge.
 
     Args:
-        annotate: the section of the run; None where there is none.
+        annotate: the section of the run, if there is one.
         judge: `main`, the annotator of the section, or one of `annotate.judges`.
         key: what asks for it, for messages.
 

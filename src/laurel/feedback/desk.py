@@ -54,7 +54,7 @@ class Desk(ABC):
 
     @abstractmethod
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
-        """Yield the answer to each question, in order; errors as of `laurel.feedback.asker.Asker.ask`."""
+        """Yield the answer to each question, in order; errors as in `laurel.feedback.asker.Asker.ask`."""
 
 
 class PairDesk(Desk):
@@ -112,11 +112,11 @@ class CaptionDesk(Desk):
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for votes in zip(*(voter.answers(items) for voter in self._voters), strict=True):
-            said = [(w, vote.p) for w, vote in zip(self._weights, votes, strict=True) if vote.p is not None]
+            given = [(w, vote.p) for w, vote in zip(self._weights, votes, strict=True) if vote.p is not None]
             if any(vote.status == "unasked" for vote in votes):
                 yield Verdict("unasked", None)
-            elif said:
-                p = sum(weight * p for weight, p in said) / sum(weight for weight, _ in said)
+            elif given:
+                p = sum(weight * p for weight, p in given) / sum(weight for weight, _ in given)
                 yield Verdict("tie" if p == 0.5 else "ok", p, None, joined(vote.answers for vote in votes))
             else:
                 yield votes[0]

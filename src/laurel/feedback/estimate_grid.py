@@ -54,7 +54,7 @@ class Forecast:
 
     @property
     def total(self) -> Needs:
-        """Return the sum over those that can be asked."""
+        """Return the sum over the judges that can be asked."""
         return sum((needs for _, needs in self.rows if needs is not None), Needs())
 
 

@@ -1,4 +1,4 @@
-"""Quality gates: what labels must satisfy before anything is trained on them, and what is warned of without a gate.
+"""Quality gates: what labels must satisfy before anything is trained on them, and warnings about ungated figures.
 
 A gate stops a run where the whole 95% interval of its figure is outside the allowed range, so that a few pairs cannot
 stop it by chance; `min_gold_pairs` says how many pairs are too few.
@@ -58,7 +58,7 @@ class _Limit:
     """Its value; None where it does not apply to the annotator."""
     low: float
     high: float
-    """What is allowed."""
+    """The limit."""
     what: str
     """What the figure is a share of."""
     remedy: str
@@ -160,30 +160,30 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
     what = "questions with known answers preferred success at the task"
     limit = _Limit("min_success_preferred", SUCCESS, found, 0.5 if least is None else least, 1.0, what, advice.aim)
     if limit.passed and (found["ci95"][0] >= 0.5 or not found["above"]):
-        said = Checked()
+        result = Checked()
     else:
         fact = f"{limit.fact}: it ranks {_quoted(found['above'])} above {_quoted(found['success'][:1])}"
         if limit.passed or least is None:
-            said = Checked(warnings=[f"{fact}. Try {limit.remedy}."])
+            result = Checked(warnings=[f"{fact}. Try {limit.remedy}."])
         else:
             refusal = (
                 f"{fact}, but {limit.allowed} is allowed (annotate.gates.{limit.name}). Try {limit.remedy}, or set the "
                 "gate to null if success at the task is not the goal."
             )
-            said = Checked(refusals=[refusal])
-    return said if least is None else replace(said, limits={SUCCESS: limit.kept})
+            result = Checked(refusals=[refusal])
+    return result if least is None else replace(result, limits={SUCCESS: limit.kept})
 
 
 def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
     """Say that an annotator did not prefer success at the task, nor anything else."""
-    said = (
+    finding = (
         f"In none of {found['questions']} questions whether success at the task is better than something else did the "
         "annotator prefer either"
     )
     if not found["sided"]:
-        return f"{said}. Try {advice.ties}."
+        return f"{finding}. Try {advice.ties}."
     return (
-        f"{said}; {found['first_named']} of its {found['sided']} answers with a side named the text shown first. "
+        f"{finding}; {found['first_named']} of its {found['sided']} answers with a side named the text shown first. "
         f"Try {advice.asking}."
     )
 

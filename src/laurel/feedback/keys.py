@@ -23,7 +23,7 @@ class QuestionKeys(Generic[Item]):
 
     Args:
         identity: who is asked.
-        question: what is asked, in which words.
+        question: its kind and prompt.
         sampling: how answers are drawn; the seed is the vote's.
     """
 

@@ -44,7 +44,7 @@ class LanguageModelAnnotator:
         """Do nothing: each pair is judged by itself."""
 
     def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
-        """Yield a judgement for each pair, in order; errors as of `Asker.ask`."""
+        """Yield a judgement for each pair, in order; errors as in `Asker.ask`."""
         self._asker.on_judged = self.on_judged
         for answers in self._asker.ask(pairs):
             yield self._judgement(answers)

@@ -56,7 +56,7 @@ class Entry:
 def leaderboard(
     entries: Sequence[Entry], first_is_better: Sequence[bool], seed: int, resamples: int = 2000
 ) -> list[Row]:
-    """Return a row for each judge, the best first and those that failed last.
+    """Return a row for each judge, the best first and failed ones last.
 
     Args:
         entries: the judges; each that did not fail judged all P pairs.

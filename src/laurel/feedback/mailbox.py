@@ -1,8 +1,8 @@
 """Questions of agents in training and a judge's answers, in a file that several processes share.
 
 Agents post questions and look for answers between two updates; a judge beside them takes the newest questions. A
-question is kept once, whoever posts it, and stays until it is answered, so that a judge that dies loses nothing.
-The file is of this machine and lives no longer than the training: what took effect is in the agents' own logs.
+question is kept once, whichever agents post it, and stays until it is answered, even if the judge dies meanwhile.
+The file is local and lives no longer than the training: the labels that counted are in the agents' own logs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 @dataclass(frozen=True)
 class Office:
-    """What is asked of whom: questions of one office are answered alike, whoever asks."""
+    """A judge and its kind of question: all questions to one office are answered alike."""
 
     shown: Shown
     judge: str
@@ -107,7 +107,7 @@ class Mailbox:
             return [self._db.execute(f"{put}wanted = wanted + 1 RETURNING id", row).fetchone()[0] for row in rows]
 
     def withdraw(self, numbers: Iterable[int]) -> None:
-        """Take questions back; one that nobody else wants is not asked any more."""
+        """Withdraw questions; one that no other agent waits for is not asked any more."""
         rows = [(number,) for number in numbers]
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")

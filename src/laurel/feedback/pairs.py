@@ -21,7 +21,7 @@ def sample_pairs(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
         First and second segments, (P,) each.
 
     Raises:
-        ValueError: the sampler is another one, which goes by labels.
+        ValueError: the sampler is another one, which needs labels.
     """
     if sampler not in ("uniform", "frequency"):
         raise ValueError(f"{sampler} does not draw by chance.")

@@ -82,11 +82,11 @@ class VerdictReader:
         written = "|".join(map(re.escape, words))
         self._malformed = re.compile(rf"{key}[\"'”]? ?[:=] ?[\"'“]?({written})[\"'”]?,? ?\}}")
         """The end of an object that is not quite JSON: Python's quotes, a comma too many, quotation marks in a text."""
-        said = "|".join(f"(?P<{verdict}>{pattern})" for verdict, pattern in options.items())
+        either = "|".join(f"(?P<{verdict}>{pattern})" for verdict, pattern in options.items())
         self._option = re.compile(
             rf"(?P<label>(?:(?:so|thus|therefore|hence|in conclusion),? )?(?:(?:the|my|your) )?"
             rf"(?:(?:(?:final|best|better|correct) )?(?:answer|verdict|choice|decision)|(?:best|better)[ _]{nouns})"
-            rf" ?(?:is\b|[:=])[:= ]*)?[(\[]{{0,2}}(?:{said}|(?P<{ABSTAIN}>abstain))[)\]]{{0,2}}"
+            rf" ?(?:is\b|[:=])[:= ]*)?[(\[]{{0,2}}(?:{either}|(?P<{ABSTAIN}>abstain))[)\]]{{0,2}}"
         )
         self._named = re.compile(rf"\b(?:{named}|{key})\b")
 
@@ -212,6 +212,22 @@ def _json_object(text: str) -> _Pairs | None:
         return _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
+
+
+def last_value(text: str, key: str) -> Any:
+    """Return the value of a key that must be the last of the JSON object with which an answer ends, after its thoughts.
+
+    None where that is not so: whatever stands behind a value could take it back.
+
+    >>> last_value('Let me see. {"analysis": "…", "scores": [7]}', "scores")
+    [7]
+    >>> last_value('{"scores": [7]} Sorry, I meant 3.', "scores")
+    """
+    answer = _without_thoughts(text)
+    pairs = _json_object(_last_part(answer)[1]) if answer else None
+    if not pairs or pairs[-1][0] != key or [name for name, _ in pairs].count(key) > 1:
+        return None
+    return pairs[-1][1]
 
 
 def object_in(text: str) -> dict[str, Any]:

@@ -52,11 +52,11 @@ class Labels:
     def with_more(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> Labels:
         """Return these and those; where there is no label (None or NaN), the pair is left out."""
         p = np.asarray(p_first, dtype=np.float64)
-        said = ~np.isnan(p)
+        labelled = ~np.isnan(p)
         return Labels(
-            np.concatenate([self.first, first[said]]),
-            np.concatenate([self.second, second[said]]),
-            np.concatenate([self.p_first, p[said]]),
+            np.concatenate([self.first, first[labelled]]),
+            np.concatenate([self.second, second[labelled]]),
+            np.concatenate([self.p_first, p[labelled]]),
         )
 
     def __getitem__(self, rows: IntArray) -> Labels:

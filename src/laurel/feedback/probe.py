@@ -76,7 +76,7 @@ class Answered:
     """In the question's order, and with its texts exchanged: first, second or tie, of the question as it is; or the
     status of what is no label."""
     answer: Side | None
-    """Of both together, as a label has it; None where there is none."""
+    """Of both together, as in a label; None without an answer."""
 
     @property
     def right(self) -> bool:
@@ -139,7 +139,7 @@ def load_probe(env_id: str) -> Probe:
     """Load the questions for an environment, whose captions do not name the action.
 
     Raises:
-        AnnotationError: there are none for it.
+        AnnotationError: the environment has no probe.
     """
     for file in sorted(FOLDER.glob("*.yaml")):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))

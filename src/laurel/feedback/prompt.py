@@ -117,7 +117,7 @@ class Prompt:
         return "example" in self.used
 
     def words(self, adapter: EnvAdapter, goal: str | None = None) -> dict[str, str]:
-        """Return slot -> words of the adapter, those that it uses; arguments and errors as of `messages`."""
+        """Return slot -> words of the adapter, those that it uses; arguments and errors as in `messages`."""
         words = {
             "description": adapter.description,
             "goal": goal_in_words(adapter, goal),
@@ -165,7 +165,7 @@ class Prompt:
         return (*messages, replied, Message("user", self.render("follow_up", {})))
 
     def render(self, block: str, slots: Mapping[str, str]) -> str:
-        """Render a block of the template; errors as of `laurel.feedback.template.render`."""
+        """Render a block of the template; errors as in `laurel.feedback.template.render`."""
         return render(self.name, self._template, block, slots)
 
 

@@ -42,7 +42,7 @@ def measure(
     Args:
         verdicts: the single answers behind that, for annotators that keep them.
         seed: of what is sampled where there is too much.
-        members: the annotators that voted for each label, where several did -> what each said about all pairs.
+        members: the annotators that voted for each label, where several did -> the judgements of each.
 
     Returns:
         `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
@@ -54,10 +54,10 @@ def measure(
         {
             "annotator": name,
             **_measured(
-                pairs, said, verdicts.of(name) if verdicts and name in verdicts.names else None, references, seed
+                pairs, own, verdicts.of(name) if verdicts and name in verdicts.names else None, references, seed
             ),
         }
-        for name, said in members.items()
+        for name, own in members.items()
     ]
     return {**found, "by": several} if several else found
 

@@ -1,4 +1,4 @@
-"""A question plug-in: what is asked about, how the prompt is rendered, and how an answer is read.
+"""A question plug-in: its items, how the prompt is rendered, and how an answer is read.
 
 A kind is a module in `laurel.feedback.questions`, or an entry point of the group `laurel.questions`, with a subclass of
 `Question` bound to QUESTION. It names the slots of its prompts, fills them for an item, and parses the answers.
@@ -84,7 +84,7 @@ class Question(ABC, Generic[Item, Value]):
         return self.parse(text, cut=cut)
 
     def messages(self, item: Item, variant: int = 0) -> tuple[Message, ...]:
-        """Render the prompt; errors as of `Prompt.messages`."""
+        """Render the prompt; errors as in `Prompt.messages`."""
         return self.prompt.messages(self.texts(item, variant), self.adapter, self.goal)
 
     def shared(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Question(ABC, Generic[Item, Value]):
 
     @classmethod
     def load_prompt(cls, name: str | Path) -> Prompt:
-        """Load a prompt of this kind by name, or from a file of one's own; errors as of `prompt.load_prompt`."""
+        """Load a prompt of this kind by name, or from a file; errors as in `prompt.load_prompt`."""
         return load_prompt(name, cls.form)
 
 

@@ -17,7 +17,7 @@ Z = 1.959963984540054
 
 
 def rate(hits: int, of: int) -> Rate | None:
-    """Return the share of independent cases; None where there is none."""
+    """Return the share of independent cases; None without a case."""
     return _rate(hits / of, of, of) if of else None
 
 

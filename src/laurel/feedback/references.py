@@ -32,7 +32,7 @@ def references(
 
     Returns:
         `gold`, a person's on pairs chosen evenly; `gold_uncertain`, on those chosen because their label was in doubt,
-        which say little about the others; `oracle`, the adapter's. Those that know nothing are left out.
+        which say little about the others; `oracle`, the adapter's. References without any label are left out.
     """
     found = {"oracle": oracle_sides(pairs, texts, adapter, captions)}
     if gold is not None:
@@ -56,7 +56,7 @@ def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captio
 
 
 def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chosen) -> Floats:
-    """Return a person's label of each pair (P,), NaN where it has none or was chosen otherwise."""
+    """Return a person's label of each pair (P,), NaN without one or where the pair was chosen otherwise."""
     labels = [label for label in gold.labels.values() if label.chosen == chosen and label.answer is not None]
     wanted = {text for label in labels for text in (label.first, label.second)}
     place = {text: segment for segment, text in enumerate(texts) if text in wanted}

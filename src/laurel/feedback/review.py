@@ -31,14 +31,14 @@ class Offer:
     first: str
     second: str
     label: str | None
-    """The annotator's label as text; None where there is none."""
+    """The annotator's label as text; None without one."""
 
 
 def order(pairs: Pairs, preferences: Preferences | None, chosen: Chosen, rng: np.random.Generator) -> IntArray:
     """Return the numbers of all pairs in the order to ask about them.
 
     Args:
-        preferences: what was said about them; needed for `uncertain`.
+        preferences: their labels; needed for `uncertain`.
         chosen: uniform: any order; uncertain: first those whose label depends on the order of the texts, then the
             less sure a label is the earlier, those without a label last.
         rng: the only source of randomness.
@@ -63,7 +63,7 @@ def review(
     """Ask about pairs until all are labelled or skipped, or the person quits.
 
     Args:
-        offers: the pairs, in order; those that have a gold label are passed over.
+        offers: the pairs, in order; pairs with a gold label are passed over.
         gold: where answers go, each before the next question.
         chosen: how the pairs were chosen, which goes into the gold file.
         keys: waits for a key; empty where no more will come.

@@ -124,8 +124,8 @@ class Rounds:
             if self._judged >= self._params.n_pairs
             else "there are no more"
         )
-        said = f"Asking ended after {self._judged:,} of at most {self.at_most:,} pairs, for {why}"
-        return [*notes, f"{said}; {self._stopping.state}."]
+        ended = f"Asking ended after {self._judged:,} of at most {self.at_most:,} pairs, for {why}"
+        return [*notes, f"{ended}; {self._stopping.state}."]
 
 
 def make_rounds(

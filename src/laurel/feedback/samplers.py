@@ -35,7 +35,7 @@ class DrawnSampler:
         self._next = 0
 
     def propose(self, n: int) -> tuple[IntArray, IntArray]:
-        """Return the next n pairs of the draw, fewer at its end; those that another sampler proposed are left out."""
+        """Return the next n pairs of the draw, fewer at its end; pairs that another sampler proposed are left out."""
         first = second = np.zeros(0, dtype=np.int64)
         while len(first) < n and self._next < len(self._first):
             here = slice(self._next, self._next + n - len(first))

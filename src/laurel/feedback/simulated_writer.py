@@ -80,7 +80,7 @@ class SimulatedWriter:
     """Writes functions for CartPole and MountainCar.
 
     Raises:
-        AnnotationError: it has none for the environment.
+        AnnotationError: it has no answer for the environment.
     """
 
     name = "a simulated writer (no language model)"

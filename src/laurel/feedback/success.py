@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SUCCESS = "success_preferred"
 """Name of the figure."""
 MOST_NAMED = 5
-"""Captions that are named of those ranked above success."""
+"""Captions ranked above success that are named at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
 
     Args:
         captions: of single steps.
-        adapter: the environment's; says which captions are success, and lists those that were never met.
+        adapter: the environment's; says which captions are success, and lists captions that were never met.
     """
     texts = list(dict.fromkeys(captions))
     successes = list(dict.fromkeys([*adapter.success_captions(), *filter(adapter.says_success, texts)]))
@@ -67,7 +67,7 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
 
 
 def aims_elsewhere(params: AnnotateParams, adapter: EnvAdapter) -> bool:
-    """Say whether the annotator is told to aim at another of the environment's goals than success at its task."""
+    """Whether the annotator's goal is another of the environment's goals than success at its task."""
     return any(kind_of(voter).aims_elsewhere(adapter) for voter in params.voters)
 
 

@@ -113,7 +113,7 @@ def _closed(one: csr_array, two: csr_array, three: csr_array) -> IntArray:
 
 
 def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Draw paths of two pairs evenly, and look at those that the third pair closes.
+    """Draw paths of two pairs evenly, and look at the paths that a third pair closes.
 
     A triad has three such paths whatever it is part of, so triads are drawn evenly (Seshadhri, Pinar and Kolda 2013,
     arXiv 1202.5230).

@@ -11,7 +11,7 @@ _FEW = 200_000
 
 
 class UnaskedPairs:
-    """The unordered pairs of N captions less those that were asked about.
+    """The unordered pairs of N captions that were not asked about.
 
     >>> left = UnaskedPairs(3)
     >>> left.ask(np.array([2]), np.array([0]))

@@ -37,7 +37,7 @@ def why_unreadable(text: str, finish_reason: str) -> str:
 
 
 class UnreadableError(AnnotationError):
-    """None of a model's first answers can be read."""
+    """All of a model's first answers are unreadable."""
 
 
 class Readable:

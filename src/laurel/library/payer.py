@@ -50,7 +50,7 @@ class Paid(NamedTuple):
 
 
 class Payer:
-    """Pays the steps of N environments of the user's, as Laurel pays those that it trains in.
+    """Pays the steps of N environments of the user's, as Laurel does in its own training.
 
     Args:
         reward: or where it is, as `load_reward` has it.
@@ -120,7 +120,7 @@ class Payer:
     def pay(
         self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray, extrinsic: Any
     ) -> Paid:
-        """Pay T steps: T * N transitions as of `Paymaster.pay`; `extrinsic` (N,) is the environment's reward for all T.
+        """Pay T steps: T * N transitions as in `Paymaster.pay`; `extrinsic` (N,) is the environment's reward for all T.
 
         Where T is more than one, as of a wrapper that repeats actions, their pay is added up.
         """
@@ -129,7 +129,7 @@ class Payer:
         scored = np.where(pay.raw > UNPAID, pay.raw, np.nan)
         raw = scored[-1] if len(scored) else np.full(shaped.shape, np.nan, np.float32)
         total = self._paymaster.mixed(np.asarray(extrinsic, np.float32), shaped)
-        return Paid(total, [self._said(ids) for ids in pay.captions.T], raw, shaped)
+        return Paid(total, [self._caption(ids) for ids in pay.captions.T], raw, shaped)
 
     def abandon(self, which: BoolArray) -> None:
         """Forget the episodes (N,) that are left without an end, by a reset."""
@@ -138,12 +138,12 @@ class Payer:
             no, zero = np.zeros(n, np.bool_), np.zeros(n, np.float32)
             self._paymaster.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), which)
 
-    def _said(self, ids: Any) -> str:
+    def _caption(self, ids: Any) -> str:
         return " ".join(self._captioner.texts[one] for one in ids if one != NOTHING)
 
 
 def _chain(env: Any, below: str) -> Iterator[Any]:
-    """Yield an environment and those that it wraps, outermost first; `below` is the attribute that leads inwards."""
+    """Yield an environment and all that it wraps, outermost first; `below` is the attribute that leads inwards."""
     yield env
     while (env := getattr(env, below, None)) is not None:
         yield env

@@ -66,7 +66,7 @@ class LoadedReward:
         """Return the normalised rewards (N,) of N captions; the mean over collected captions is 0.
 
         Raises:
-            DataError: the reward does not go by single captions.
+            DataError: the reward is not one of single captions.
         """
         return self._of_captions(0.0).scored(list(texts))
 
@@ -79,7 +79,7 @@ class LoadedReward:
             terminated: the episode ends by the task's own rules with the last step.
 
         Raises:
-            DataError: the reward does not go by single captions.
+            DataError: the reward is not one of single captions.
             ParamsError: `shaping` is not valid.
         """
         settings = shaping_of(shaping)
@@ -93,7 +93,7 @@ class LoadedReward:
         return shaper(settings, 1)(raw, reward.threshold, ids, ends)[:, 0]
 
     def on(self, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Return what pays steps in an environment, to be used by one `Paymaster`; errors as of `load_reward`."""
+        """Return what pays steps in an environment, to be used by one `Paymaster`; errors as in `load_reward`."""
         reward: Reward = method_of(self.settings).load(self.stored.place, adapter, quantile)
         return reward
 
@@ -101,7 +101,7 @@ class LoadedReward:
         reward = self.on(adapter_for(self.env, with_action=self.stored.with_action), quantile)
         if not isinstance(reward, CaptionReward):
             raise DataError(
-                f"{self.stored.place}: the reward {self.name} ({self.settings.kind}) does not go by single captions. "
+                f"{self.stored.place}: the reward {self.name} ({self.settings.kind}) does not pay single captions. "
                 "Let laurel.RewardWrapper pay an environment's steps by it."
             )
         return reward

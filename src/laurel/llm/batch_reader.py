@@ -33,12 +33,12 @@ def read_batch(
             tell(f"batch {batch.id} has no answers any more: {server.endpoint} deleted its file {file}")
         for line in lines or ():
             if read := read_line(line, missing, server.secrets):
-                key, said = read
+                key, outcome = read
                 request = missing.pop(key)
-                if isinstance(said, retries.Refusal):
-                    yield key, _judged(server, said, written_in.body(request), dialect)
+                if isinstance(outcome, retries.Refusal):
+                    yield key, _judged(server, outcome, written_in.body(request), dialect)
                 else:
-                    yield key, said
+                    yield key, outcome
     for key in missing:
         yield key, Again(f"batch {batch.id} was {batch.status} without an answer to it")
 

@@ -147,9 +147,9 @@ class BatchServer:
     def refused(self, batch: Batch) -> RefusedError:
         """Return the error of a batch that the server did not begin."""
         problems = (batch.errors.data if batch.errors else None) or []
-        said = problems[0] if problems else None
-        line = f"line {said.line}: " if said and said.line is not None else ""
-        reason = retries.one_line(said.message or said.code, self.secrets) if said else "no reason is given"
+        problem = problems[0] if problems else None
+        line = f"line {problem.line}: " if problem and problem.line is not None else ""
+        reason = retries.one_line(problem.message or problem.code, self.secrets) if problem else "no reason is given"
         return RefusedError(
             f"{self.endpoint} refuses batch {batch.id}: {line}{reason.rstrip('.')}. Nothing of it was asked or "
             f'paid: see annotate.openai, its model "{self._params.model}" and its other keys, or set its mode to live.'

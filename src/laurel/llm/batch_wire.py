@@ -12,7 +12,7 @@ from laurel.llm.chat_wire import read_completion
 from laurel.llm.retries import Refusal, one_line
 
 PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
-"""What every request of a batch asks for; said in a batch, whatever the server's own path is."""
+"""The path of every request in a batch, whatever the server's own path is."""
 MOST_LINES = 50_000
 MOST_BYTES = 200_000_000
 """Limits of a file."""
@@ -55,24 +55,24 @@ def read_line(
 
     Args:
         requests: by key; lines about others are not read.
-        secrets: are left out of what is returned.
+        secrets: are left out of the outcome.
 
     Returns:
         Key and outcome; None where the line is about another request, or cannot be read. A refusal of status 0: the
         request was never sent, as when the batch ran out of time. Again: the answer is no chat completion.
     """
     try:
-        said = json.loads(line)
+        content = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    key = said.get("custom_id") if isinstance(said, dict) else None
+    key = content.get("custom_id") if isinstance(content, dict) else None
     if not isinstance(key, str) or key not in requests:
         return None
-    return key, _outcome(said, requests[key], secrets)
+    return key, _outcome(content, requests[key], secrets)
 
 
-def _outcome(said: Mapping[str, Any], request: ChatRequest, secrets: Iterable[str]) -> Reply | Refusal | Again:
-    response, error = said.get("response"), said.get("error")
+def _outcome(content: Mapping[str, Any], request: ChatRequest, secrets: Iterable[str]) -> Reply | Refusal | Again:
+    response, error = content.get("response"), content.get("error")
     body = response.get("body") if isinstance(response, Mapping) else None
     status = response.get("status_code") if isinstance(response, Mapping) else None
     if status == 200:

@@ -34,7 +34,7 @@ def load_causal(
 
     Raises:
         RefusedError: it cannot be loaded.
-        ParamsError: a GPU is asked for, and there is none.
+        ParamsError: a GPU is asked for, but missing.
     """
     return load_model(HuggingFaceParams(model=model, adapter=adapter, device=device, dtype=dtype))
 

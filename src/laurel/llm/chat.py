@@ -96,7 +96,7 @@ class Reply(NamedTuple):
     seconds: float = 0.0
     """How long the server took; 0 where that was not measured, as of a batch."""
     cached_tokens: int | None = None
-    """Those of the input that the server had read before, where it says so."""
+    """Input tokens that the server had read before, where it says so."""
 
 
 @dataclass(frozen=True, slots=True)

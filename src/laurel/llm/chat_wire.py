@@ -144,10 +144,10 @@ def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply 
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         return NO_COMPLETION
-    said = replies.said_in(message, replies.finish_reason(choice.get("finish_reason")))
-    if said is None:
+    found = replies.answer_of(message, replies.finish_reason(choice.get("finish_reason")))
+    if found is None:
         return Failure("the answer's content is neither text nor a list of parts")
-    text, ended = said
+    text, ended = found
     usage = _mapping(answer.get("usage"))
     return Reply(
         text=text,

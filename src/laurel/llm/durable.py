@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class Durable:
-    """Syncs a file in the background; errors are raised where the next change is told, or in the end."""
+    """Syncs a file in the background; errors are raised at the next change, or at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -27,7 +27,7 @@ def encode_cached(
     """Return vectors (N, E) of distinct texts by a sentence encoder, loaded where one is not known yet.
 
     Args:
-        model: as of `laurel.llm.encoder.load_encoder`.
+        model: as in `laurel.llm.encoder.load_encoder`.
         texts: N distinct ones.
         advance: told of texts that are ready.
         cache: the folder; None: below LAUREL_CACHE, or the user's cache.

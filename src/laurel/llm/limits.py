@@ -145,7 +145,7 @@ class Window:
         self._quick = self._slow = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._sent: dict[object, float] = {}
-        """When those of the quick ones were sent that were, the oldest first."""
+        """When the latest quick requests were sent, the oldest first."""
         self._took: deque[float] = deque(maxlen=128)
         self._timer: asyncio.TimerHandle | None = None
         self._opening = True
@@ -233,7 +233,7 @@ class Window:
 
 
 class Limits:
-    """All limits of a run. A request passes `turn` before every attempt; `learn` is told of every answer's headers."""
+    """All limits of a run. A request passes `turn` before every attempt; `learn` takes the headers of every answer."""
 
     def __init__(self, in_flight: int, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
         self.window = Window(in_flight)

@@ -142,6 +142,6 @@ def load_local(params: HuggingFaceParams) -> LocalChat:
 
     Raises:
         RefusedError: it cannot be loaded, or cannot hold a conversation.
-        ParamsError: a GPU is asked for, and there is none.
+        ParamsError: a GPU is asked for, but missing.
     """
     return LocalChat(load_model(params), params.batch_tokens)

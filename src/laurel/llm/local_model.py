@@ -100,7 +100,7 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
     Raises:
         RefusedError: there is no such model, it cannot be fetched, it is not a causal language model, it has no chat
             template, or a package or memory is missing.
-        ParamsError: a GPU is asked for, and there is none.
+        ParamsError: a GPU is asked for, but missing.
     """
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer

@@ -81,7 +81,7 @@ def tune(
         tuning: how.
         seed: of the initial weights and the order.
         folder: for the adapter as peft writes it.
-        advance: is told how many more items are done.
+        advance: is called with the number of further items done.
 
     Returns:
         The mean loss of each pass.
@@ -252,5 +252,5 @@ def as_anywhere(file: Path, base: str) -> None:
 
 
 def settings_of(tuning: Tuning) -> dict[str, Any]:
-    """Return what is recorded of how weights were fitted."""
+    """Return the record of how weights were fitted."""
     return {**asdict(tuning), "projections": list(PROJECTIONS), "warm_up": WARM_UP}

@@ -14,7 +14,7 @@ from transformers import DynamicCache
 from laurel.llm.chat import Reply
 from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Pack, Prompt
-from laurel.llm.replies import CHANNEL, said_in
+from laurel.llm.replies import CHANNEL, answer_of
 from laurel.seeding import generator
 
 
@@ -43,9 +43,9 @@ class Writer:
         """Return what an answer says, and its finish reason; the marks of harmony's channels are special tokens."""
         decode = self._local.tokenizer.decode
         marked = CHANNEL in self._local.tokenizer.get_added_vocab()
-        said = said_in({"content": decode(tokens, skip_special_tokens=not marked)}, ended)
-        assert said is not None  # a text is a content
-        return said
+        written = answer_of({"content": decode(tokens, skip_special_tokens=not marked)}, ended)
+        assert written is not None  # a text is a content
+        return written
 
     def _limit(self, prompt: Prompt) -> int:
         return min(prompt.request.sampling.max_tokens, self._local.context - len(prompt.tokens))

@@ -100,7 +100,7 @@ class _Copy:
             self._written = 0, _batches(before)
 
     def write(self) -> None:
-        """Write a store of the new answers in place of the last copy; nothing where there are none."""
+        """Write a store of the new answers in place of the last copy; nothing without any."""
         self._new.unlink(missing_ok=True)
         ResponseStore(self._new).close()
         BatchLedger(self._new).close()

@@ -106,9 +106,9 @@ class _Sent:
     """Of the requests in it that are asked now and not answered yet."""
     dialect: Dialect
     """In which they were put."""
-    said: tuple[object, ...] = ()
-    """What the last line about it said."""
-    said_at: float = 0.0
+    reported: tuple[object, ...] = ()
+    """The state that the last line about it reported."""
+    reported_at: float = 0.0
 
 
 class _Run:
@@ -168,7 +168,7 @@ class _Run:
         return self._most_lines < MOST_LINES
 
     def _send(self) -> None:
-        """Join the batches that hold what is asked, and send the rest off in new ones."""
+        """Join the batches that hold these questions, and send the other questions off in new ones."""
         if not self._queue or (self._one_at_a_time and self._sent):
             return
         with self._ledger.sending():
@@ -245,14 +245,14 @@ class _Run:
         handled: list[str] = []
         requests = {key: self._asked[key].request for key in sent.keys}
         try:
-            for key, said in read_batch(self._server, batch, requests, sent.dialect, self._dialect):
-                if isinstance(said, Again):
-                    again[key] = said
+            for key, outcome in read_batch(self._server, batch, requests, sent.dialect, self._dialect):
+                if isinstance(outcome, Again):
+                    again[key] = outcome
                     continue
-                if isinstance(said, RefusedError):
-                    stop = said
+                if isinstance(outcome, RefusedError):
+                    stop = outcome
                 else:
-                    yield from self._each(key, said)
+                    yield from self._each(key, outcome)
                 handled.append(key)  # by now the caller has it
                 sent.keys.discard(key)
         finally:
@@ -263,14 +263,14 @@ class _Run:
         if batch.status == "cancelled" and again:
             raise RefusedError(
                 f"Batch {sent.batch} was cancelled at {self._identity.endpoint}: {len(handled):,} answers are kept, "
-                f"{len(again):,} questions have none. Run the same command again to send them off anew."
+                f"{len(again):,} questions are unanswered. Run the same command again to send them off anew."
             )
-        for key, said in again.items():
-            self._failed[key] += not said.reworded
+        for key, outcome in again.items():
+            self._failed[key] += not outcome.reworded
             if self._failed[key] < ATTEMPTS:
                 self._queue[key] = None
             else:
-                yield from self._each(key, Failure(f"after {ATTEMPTS} batches: {said.reason}"))
+                yield from self._each(key, Failure(f"after {ATTEMPTS} batches: {outcome.reason}"))
 
     def _refused(self, token: str, sent: _Sent, batch: Batch) -> None:
         """Deal with a batch that the server did not begin: it is too much at a time, or wrong.
@@ -315,10 +315,10 @@ class _Run:
     def _say(self, sent: _Sent, batch: Batch) -> None:
         """Write a line about a batch where there is something new, and now and then where there is not."""
         counts = batch.request_counts
-        said = (batch.status, *((counts.completed, counts.failed) if counts else ()))
-        if said == sent.said and time.monotonic() - sent.said_at < SAY_EVERY:
+        state = (batch.status, *((counts.completed, counts.failed) if counts else ()))
+        if state == sent.reported and time.monotonic() - sent.reported_at < SAY_EVERY:
             return
-        sent.said, sent.said_at = said, time.monotonic()
+        sent.reported, sent.reported_at = state, time.monotonic()
         done = f": {counts.completed:,} of {counts.total:,} answered, {counts.failed:,} failed" if counts else ""
         minutes = (time.time() - sent.made_at) / 60
         tell(f"batch {sent.batch} {batch.status.replace('_', ' ')}{done} ({minutes:.0f} min)")

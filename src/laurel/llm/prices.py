@@ -41,7 +41,7 @@ class Price(Section):
         """Return dollars.
 
         Args:
-            cached_tokens: those of the input that the server had read before.
+            cached_tokens: input tokens that the server had read before.
         """
         cached = self.input if self.cached_input is None else self.cached_input
         paid = (input_tokens - cached_tokens) * self.input + cached_tokens * cached + output_tokens * self.output
@@ -63,7 +63,7 @@ class Price(Section):
 
 
 FREE = Price(model="a model in this process", date=datetime.date.min, source="", input=0.0, output=0.0, batch=1.0)
-"""Of a model that runs here: the machine has its price, its tokens have none."""
+"""Of a model that runs here: the machine costs something, tokens do not."""
 
 
 class Prices:
@@ -96,7 +96,7 @@ class Prices:
 
 
 def _distance(price: Price, day: datetime.date) -> tuple[bool, bool, datetime.timedelta]:
-    """Order prices: those of the server itself first, then those that held on a day, then by how near they are."""
+    """Order prices: prices of the server itself first, then prices valid on the day, then by distance in time."""
     return price.endpoint is None, price.date > day, abs(day - price.date)
 
 

@@ -70,7 +70,7 @@ def scores(value: Any) -> dict[str, float] | None:
 
 
 def stored_scores(text: Any) -> dict[str, float] | None:
-    """Return choice -> log-probability from a store's JSON; None where there is none, or it is damaged."""
+    """Return choice -> log-probability from a store's JSON; None where they are missing or damaged."""
     if not isinstance(text, str):
         return None
     try:
@@ -101,7 +101,7 @@ def seconds(value: Any) -> float:
     return float(value) if valid else 0.0
 
 
-def said_in(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
+def answer_of(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
     """Return what a message says, without its reasoning, and its finish reason; None where it is no message.
 
     The content may be text, null or a list of parts. A refusal stands for a missing content.
@@ -165,6 +165,6 @@ def final_channel(text: str) -> str:
     finals = [mark for mark in marks if mark["header"].split()[:1] == ["final"]]
     if not finals:
         return ""
-    said = text[finals[-1].end() :]
-    end = _END.search(said)
-    return said[: end.start()] if end else said
+    final = text[finals[-1].end() :]
+    end = _END.search(final)
+    return final[: end.start()] if end else final

@@ -59,12 +59,12 @@ class _Context:
     id: str
     """Digest of it and of the example, so that stores can be joined."""
     example: bytes
-    """The messages of one of them: those of the others are kept as what differs."""
+    """The messages of one of them; the others are kept as differences from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Means over answers; None where none of them tells."""
+    """Means over answers; None where no answer says."""
 
     output_tokens: float | None
     seconds: float | None
@@ -99,7 +99,7 @@ class ResponseStore:
             self._log = Durable(path.with_name(f"{path.name}-wal"))
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
-        """Return the usable answers that are there, by key; what is damaged of one counts as unknown."""
+        """Return the usable answers by key; damaged parts of an answer count as unknown."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         return {key: _reply(*row) for key, *row in self._rows_of(keys, columns) if not replies.is_damaged(*row[:2])}
 
@@ -136,7 +136,7 @@ class ResponseStore:
                 yield from self._connection.execute(query, some).fetchall()
 
     def claim(self, keys: Sequence[str]) -> set[str]:
-        """Return those of the keys that this process is to ask: neither answered nor being asked by another."""
+        """Return the keys that this process is to ask: neither answered nor being asked by another process."""
         now = time.time()
         with self._explained(), transaction(self._connection):
             answered = set(self.get(keys))
@@ -216,7 +216,7 @@ class ResponseStore:
         return self._contexts[content]
 
     def usual(self, identity: Identity, prompt_digest: str) -> Usual:
-        """Return what answers to a model in a prompt were like; those that do not say are left out."""
+        """Return statistics of a model's answers to a prompt; answers that lack them are left out."""
         wanted = {**asdict(identity), "prompt_digest": prompt_digest}
         with self._explained():
             contexts = self._connection.execute("SELECT id, content FROM contexts").fetchall()

@@ -61,7 +61,7 @@ def check_readable(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of a file that is read as it is.
 
     Raises:
-        DataError: it is not known.
+        DataError: the version is unknown.
     """
     version = _version(connection)
     if version not in COST_COLUMN:

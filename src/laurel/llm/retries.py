@@ -141,7 +141,7 @@ class Refusal:
 
 
 def of_network(error: BaseException) -> TransientError:
-    """Turn a failed connection into what is tried again."""
+    """Turn a failed connection into a retry."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, aiohttp.ClientError):
         cause = cause.__cause__

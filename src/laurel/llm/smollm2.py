@@ -65,7 +65,7 @@ def check() -> None:
     """Read the whole model and compare it with its manifest.
 
     Raises:
-        RefusedError: it is missing, or its files are not those that were written.
+        RefusedError: it is missing, or its files were changed.
     """
     path_of(NAME)
     try:

@@ -79,7 +79,7 @@ class BudgetParams(Section):
 
 class GateParams(Section):
     """What labels must hold before anything is trained on them. The run stops where the whole 95% interval of a figure
-    is outside of what is allowed; null is no limit. A gate on answers is of no effect for an annotator that keeps none.
+    is beyond its limit; null is no limit. A gate on answers has no effect for an annotator that keeps no answers.
     """
 
     min_parse_rate: Probability | None = 0.9
@@ -109,7 +109,7 @@ def _several(members: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class MemberParams(Section):
-    """An annotator that votes: as `annotate` has it, but for what is said here."""
+    """An annotator that votes: as `annotate` has it, except for what is set here."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -229,17 +229,17 @@ class AnnotateParams(PluggedSection):
 
     @property
     def all_voters(self) -> tuple[AnnotateParams, ...]:
-        """The params of each annotator that judges, those of all judges together."""
+        """The params of each annotator of each judge."""
         return tuple(voter for judge in self.everyone.values() for voter in judge.voters)
 
     @property
     def adaptive(self) -> bool:
-        """Whether the sampler goes by the labels so far."""
+        """Whether the sampler depends on the labels so far."""
         return self.sampler not in ("uniform", "frequency")
 
     @property
     def drawn_by(self) -> str:
-        """How pairs are drawn where no label is known: as the sampler does, uniformly where it goes by labels."""
+        """How pairs are drawn where no label is known: by the sampler, or uniformly where it depends on labels."""
         return "uniform" if self.adaptive else self.sampler
 
     @property
@@ -315,7 +315,7 @@ class AnnotateParams(PluggedSection):
         return self.overridden({k: v for k, v in changes.items() if v != {}}, f"ensemble.members[{number}]")
 
     def overridden(self, changes: Mapping[str, JsonValue], source: str) -> AnnotateParams:
-        """Return the same params but for some keys, those of sections included.
+        """Return the same params with some keys changed, keys of sections included.
 
         Args:
             changes: key -> value, or of a section, key -> {key -> value}.

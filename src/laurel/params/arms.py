@@ -28,7 +28,7 @@ bound: hand-written progress, for reference."""
 RANDOM = "random"
 """The actor of an arm that acts at random and is not trained."""
 ACTOR_ROLES: dict[str, Role] = {RANDOM: "control", "llm_policy": "baseline", "planner": "baseline"}
-"""Roles of arms by their actors; those of others are bounds, unless they say otherwise."""
+"""Roles of arms by their actors; arms of other actors are bounds, unless they say otherwise."""
 
 
 class ArmParams(Section):
@@ -261,12 +261,12 @@ def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) ->
 
 
 def used(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of some sections can make a difference, as JSON values: no workers, no settings of algorithms not
-    taken.
+    """Return what of some sections can make a difference, as JSON values: no tracking, no workers, no settings of
+    algorithms not taken.
 
     Arms are a mapping by name here, each with the settings of its own algorithm where that is another.
     """
-    content = dumped(sections)
+    content = dumped({name: section for name, section in sections.items() if name != "tracking"})
     agent: AgentParams | None = sections.get("agent")
     if agent is not None:
         content["agent"] = _used_agent(agent)

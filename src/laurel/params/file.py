@@ -82,7 +82,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def parse_documents(text: str) -> list[Any]:
-    """Return what the documents of a text hold; errors as of `parse_yaml`."""
+    """Return what the documents of a text hold; errors as in `parse_yaml`."""
     return list(yaml.load_all(text, _Loader))
 
 

@@ -239,7 +239,7 @@ class HuggingFaceParams(ChatSection):
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
     adapter: str | None = None
-    """LoRA weights on top, by peft: a directory, as of `laurel annotate tune`, or a name on the hub; or laurel, which
+    """LoRA weights on top, by peft: a directory, as in `laurel annotate tune`, or a name on the hub; or laurel, which
     comes along and makes a judge of smollm2 with the prompt concise."""
     mode: Literal["score", "generate"] = "score"
     """score: probabilities of the possible answers, read off in one pass; generate: it reasons in words first."""

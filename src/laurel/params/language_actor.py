@@ -116,5 +116,5 @@ class LanguageActorParams(AlgorithmParams):
     @model_validator(mode="after")
     def _adapter_is_of_a_model(self) -> LanguageActorParams:
         if self.model == TINY and self.rank:
-            raise ValueError(f"has lora_rank {self.lora_rank}, but the model tiny knows nothing: train it whole (0).")
+            raise ValueError(f"has lora_rank {self.lora_rank}, but the model tiny is untrained: train all of it (0).")
         return self

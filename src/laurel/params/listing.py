@@ -46,13 +46,13 @@ class Parameter:
     """Dotted; a list's entries have `[]`, a mapping's `NAME` in it."""
     allowed: str
     default: str
-    """As in the file; "required" where there is none."""
+    """As in the file; "required" without one."""
     sentence: str
 
     def __str__(self) -> str:
         indent = " " * 4
-        said = textwrap.wrap(self.sentence, WIDTH, initial_indent=indent, subsequent_indent=indent)
-        return "\n".join([f"{self.name}: {self.allowed}, {self.default}", *said])
+        lines = textwrap.wrap(self.sentence, WIDTH, initial_indent=indent, subsequent_indent=indent)
+        return "\n".join([f"{self.name}: {self.allowed}, {self.default}", *lines])
 
 
 def listed(section: str = "") -> list[Parameter]:
@@ -106,7 +106,7 @@ def _model(field: Mapping[str, Any], models: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _allowed(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
-    """Say what values are allowed."""
+    """Describe the allowed values."""
     if "anyOf" in field:
         return " or ".join(_allowed(part, models) for part in field["anyOf"])
     if _model(field, models) is not None:
@@ -133,10 +133,10 @@ def _allowed(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
 def _range(field: Mapping[str, Any]) -> str:
     low, above = field.get("minimum"), field.get("exclusiveMinimum")
     high, below = field.get("maximum"), field.get("exclusiveMaximum")
-    said = f" from {low:g}" if low is not None else f" above {above:g}" if above is not None else ""
+    limits = f" from {low:g}" if low is not None else f" above {above:g}" if above is not None else ""
     if high is not None:
-        return f"{said} to {high:g}"
-    return f"{said}, below {below:g}" if below is not None and below < 2**31 else said
+        return f"{limits} to {high:g}"
+    return f"{limits}, below {below:g}" if below is not None and below < 2**31 else limits
 
 
 def _shown(value: Any) -> str:

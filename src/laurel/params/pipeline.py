@@ -28,7 +28,7 @@ STEPS = (
 )
 """The steps of the pipeline on Kubeflow: the stages, and what divides their work and joins it again."""
 SWEEP_STEPS = ("try-candidate", "pick-best")
-"""Those that a sweep has instead of train-agents and merge-agents, on the same machines."""
+"""The steps of a sweep in place of train-agents and merge-agents, on the same machines."""
 
 
 def _quantity(value: str) -> str:

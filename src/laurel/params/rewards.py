@@ -166,7 +166,7 @@ def judge_of(name: str, rewards: Mapping[str, RewardParams]) -> str | None:
 
 
 def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
-    """Return the settings of every reward: those that are given, those that arms want, and what these are made from.
+    """Return the settings of every reward: given ones, ones that arms name, and the ones that these are made from.
 
     Args:
         given: the section as the file has it.
@@ -189,7 +189,7 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
 
 
 def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[str]:
-    """Return the names of rewards that are wanted and of those that they are made from, each behind those it needs.
+    """Return the names of the wanted rewards and of all that they are made from, in an order in which they can be made.
 
     Raises:
         ParamsError: some are made from each other in a circle.

@@ -30,7 +30,7 @@ def trained_arms(arms: Iterable[ArmParams | Arm], context: RewardContext, adapte
 
 
 def trainers(arms: Iterable[Arm]) -> str:
-    """Name the algorithms that arms are trained with; where none is trained, those that would."""
+    """Name the algorithms of the trained arms; without trained arms, the algorithms that would train."""
     arms = tuple(arms)
     trained = [arm.agent.trainer for arm in arms if arm.trained] or [arm.agent.trainer for arm in arms]
     return ", ".join(dict.fromkeys(trained))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Reward(Protocol):
         ...
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return raw rewards (T, N), UNPAID where there is nothing to say; the steps follow those of the last call."""
+        """Return raw rewards (T, N), UNPAID where there is no reward; the steps follow the steps of the last call."""
         ...
 
 
@@ -63,7 +63,7 @@ class LearningReward(Reward, Protocol):
     """Of the reward, in the params."""
 
     def keep(self, place: Path) -> None:
-        """Write what is learned, as an artefact, and what it takes to learn it again, into a new directory."""
+        """Write the learned reward, as an artefact, and what it takes to learn it again, into a new directory."""
         ...
 
     def resume(self, place: Path, steps: int) -> None:
@@ -72,4 +72,14 @@ class LearningReward(Reward, Protocol):
         Raises:
             DataError: what was kept is missing or damaged.
         """
+        ...
+
+
+@runtime_checkable
+class AskingReward(Reward, Protocol):
+    """A reward that asks a language model about the steps that it pays."""
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        """What that took, as `laurel.feedback.chooser.Chooser.account` says."""
         ...

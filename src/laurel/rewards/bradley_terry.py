@@ -139,7 +139,7 @@ def cross_validate(
     """Train K members, member k without the segments of fold k, and let each judge what it has not seen.
 
     The split is by group, not by pair: with a split by pair the same text would sit on both sides. The
-    number of epochs is chosen by the same held-out loss, one number for all members. `advance` is told of each epoch.
+    number of epochs is chosen by the same held-out loss, one number for all members. `advance` runs after each epoch.
     """
     rng = np.random.default_rng(seed)
     groups = int(comparisons.group.max(initial=0)) + 1
@@ -175,7 +175,7 @@ def fit(
 ) -> Ensemble:
     """Train K members for a number of epochs on all comparisons, each on its own bootstrap resample.
 
-    They are trained on `device`, and returned on the CPU in single precision. `advance` is told of each epoch.
+    They are trained on `device`, and returned on the CPU in single precision. `advance` is called after each epoch.
     """
     rng = np.random.default_rng(seed)
     size = len(comparisons)

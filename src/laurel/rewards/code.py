@@ -129,14 +129,14 @@ def load(place: Path, adapter: EnvAdapter, quantile: float) -> CodeReward:
         raise DataError(f"{place / CONFIG}: is damaged ({error}). Run laurel train-reward again.") from None
     if names != numbers.names:
         raise DataError(
-            f"{place}: its function goes by the numbers {', '.join(names) or 'in order'}, and {adapter.env_id} now has "
+            f"{place}: its function reads the numbers {', '.join(names) or 'in order'}, and {adapter.env_id} now has "
             f"{', '.join(numbers.names) or 'them in order'}. Run laurel train-reward again."
         )
     return CodeReward(_source(place), numbers, normalizer, quantile)
 
 
 def program(place: Path) -> Program:
-    """Return the artefact for the report; errors as of `load`."""
+    """Return the artefact for the report; errors as in `load`."""
     content = _read(place)
     try:
         candidates = [(int(n), str(what), score, bool(taken)) for n, what, score, taken in content["candidates"]]

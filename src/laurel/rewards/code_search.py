@@ -56,7 +56,7 @@ class Sample:
 
     @classmethod
     def read(cls, trajectories: Path, numbers: Numbers) -> Sample:
-        """Read the first collected episodes; errors as of `read_episodes`."""
+        """Read the first collected episodes; errors as in `read_episodes`."""
         steps, episode = read_episodes(trajectories, MOST_STEPS)
         _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
         returns = np.bincount(episode, steps.reward).astype(np.float64)
@@ -265,7 +265,7 @@ def _trace(name: str, values: Floats, sample: Sample) -> str:
 
 
 def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_by: str) -> str:
-    """Return what the next round is told of the last one, and of the best function so far."""
+    """Return the feedback for the next round: on the last one, and on the best function so far."""
     lines = []
     if best is not None:
         lines = [f"The best function so far ({chosen_by}: {best.score:.3g}):", *best.traces]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.errors import DataError
-from laurel.rewards.base import UNPAID, LearningReward, Reward, Steps
+from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.normalizer import Normalizer
 
 if TYPE_CHECKING:
@@ -175,8 +175,10 @@ class WeightedSum:
         return np.where(paid, total, UNPAID).astype(np.float32)
 
 
-def learning_parts(reward: Reward | None) -> list[LearningReward]:
-    """Return what of a reward is learned while an agent is trained on it."""
+def parts_of(reward: Reward | None) -> Iterator[Reward]:
+    """Yield what a reward is the sum of; a reward that is no sum itself, and of none nothing."""
     if isinstance(reward, WeightedSum):
-        return [found for part, _ in reward.parts for found in learning_parts(part)]
-    return [reward] if isinstance(reward, LearningReward) else []
+        for part, _ in reward.parts:
+            yield from parts_of(part)
+    elif reward is not None:
+        yield reward

@@ -45,7 +45,7 @@ def check(settings: Suggesting, params: RewardContext, adapter: EnvAdapter) -> N
     """Refuse an annotator that suggests no goals, or a prompt that does not fit.
 
     Raises:
-        AnnotationError: the annotator judges pairs alone, or has nothing to go by here.
+        AnnotationError: the annotator judges pairs alone, or has no goal or progress here.
         PromptError: the prompt does not exist, or does not go with the environment.
     """
     if kind := chat_model(params.annotate, "rewards.goals", "suggests no goals"):
@@ -99,7 +99,7 @@ def suggested(
 
 
 def _question(settings: Suggesting, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
-    """Return what a chat model is asked; errors as of `check`."""
+    """Return what a chat model is asked; errors as in `check`."""
     if settings.form == "open":
         return GoalsQuestion(GoalsQuestion.load_prompt(settings.prompt or "suggest"), adapter, settings.goal)
     prompt = SensibleQuestion.load_prompt(settings.prompt or "yes_no")
@@ -107,7 +107,7 @@ def _question(settings: Suggesting, kind: ChatAnnotator, adapter: EnvAdapter) ->
 
 
 def _items(captions: Sequence[str], settings: Suggesting) -> Sequence[Any]:
-    """Return what is asked about: contexts, or in the closed form each possible goal in each of them."""
+    """Return the items to ask about: contexts, or in the closed form each possible goal in each context."""
     contexts = ["", *captions] if settings.context == "caption" else [""]
     if settings.form == "open":
         return contexts
@@ -197,14 +197,14 @@ class GoalReward:
         self._extend(steps.texts)
         paid = np.full(steps.valid.shape, UNPAID)
         for t, ids in enumerate(steps.captions):
-            said = steps.valid[t] & (ids >= 0)
-            rows = np.where(said, ids, 0)
-            if said.any():
+            named = steps.valid[t] & (ids >= 0)
+            rows = np.where(named, ids, 0)
+            if named.any():
                 similar = self._rows[rows]
-                hit = said[:, None] & self._open & ~self._reached & (similar >= self._least)
+                hit = named[:, None] & self._open & ~self._reached & (similar >= self._least)
                 paid[t] = np.where(hit.any(axis=1), np.where(hit, similar, 0).max(axis=1), UNPAID)
                 self._reached |= hit
-                self._open |= said[:, None] & self._opened[rows]
+                self._open |= named[:, None] & self._opened[rows]
             ended = steps.terminated[t] | steps.truncated[t]
             self._open[ended], self._reached[ended] = self._first, False
         return paid

@@ -47,7 +47,7 @@ class Judging:
         context: has the section annotate.
         offices: what will be asked; none starts no process.
 
-        preload: modules that worker processes find imported, as of `laurel.pool.run_jobs`; the first to say so decides.
+        preload: modules that worker processes find imported, as in `laurel.pool.run_jobs`; the first to say so decides.
 
     Raises:
         LaurelError: a judge cannot be made, such as for want of a key or a model.
@@ -127,7 +127,7 @@ class Judging:
         with Workers(1, self._preload) as workers:
             job = Job("judge", serve, (*self._args, self._path))
             workers.start(job)
-            heard = time.monotonic()
+            last_sign = time.monotonic()
             while not self._over.wait(0.05):
                 try:
                     reports = workers.poll()
@@ -142,8 +142,8 @@ class Judging:
                 if any(report.ended for report in reports):
                     return None
                 if any(report.done for report in reports):
-                    heard = time.monotonic()
-                if time.monotonic() - heard > HUNG_SECONDS:
+                    last_sign = time.monotonic()
+                if time.monotonic() - last_sign > HUNG_SECONDS:
                     return f"gave no sign of life for {HUNG_SECONDS:.0f} seconds"
         return None
 
@@ -161,7 +161,7 @@ class Judging:
 def serve(
     run_seed: int, context: RewardContext, offices: Sequence[Office], path: Path, advance: Callable[[int], None]
 ) -> None:
-    """Answer what is asked, for ever; runs in a process of its own.
+    """Answer questions, for ever; runs in a process of its own.
 
     Raises:
         BudgetError: the budget is spent.

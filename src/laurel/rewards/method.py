@@ -7,6 +7,7 @@ are checked against its settings.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -77,7 +78,7 @@ class Inputs:
     reward: Path
     """Where all rewards of the run are, each in a folder of its name."""
     trajectories: Path | None = None
-    """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
+    """None where a `per_seed` reward is made for a seed that train-reward did not have, as the seeds of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
     judge: Path | None = None
@@ -111,7 +112,7 @@ class RewardContext:
 
     @classmethod
     def of(cls, params: Params) -> RewardContext:
-        """Return those of a whole run."""
+        """Return the sections of a whole run."""
         return cls(params.env, params.caption, params.annotate, params.rewards)
 
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
@@ -138,7 +139,7 @@ class PayTable:
     texts: Sequence[str]
     rewards: FloatArray
     spreads: FloatArray
-    """Uncertainty of each (standard deviation); 0 where it is not known."""
+    """Uncertainty of each (standard deviation); 0 where it is unknown."""
     counts: IntArray
     """How often collection met each text."""
     threshold: float
@@ -157,7 +158,7 @@ class PayTable:
         return cls(list(scored.known), rewards, np.zeros_like(rewards), counts, threshold)
 
 
-class Method(Generic[Own]):
+class Method(ABC, Generic[Own]):
     """How a reward comes to be. What a method has no need of, it leaves as it is here.
 
     Args:
@@ -178,8 +179,6 @@ class Method(Generic[Own]):
     """Whether it always pays the same for the same steps; False where it learns while it pays."""
     per_seed: ClassVar[bool] = False
     """Whether it is made anew for each agent's seed."""
-    learns: ClassVar[bool] = False
-    """Whether it is learned while an agent is trained, with which the artefact then lies; see `learning_reward`."""
 
     def __init__(self, settings: Own) -> None:
         self.settings = settings
@@ -231,14 +230,29 @@ class Method(Generic[Own]):
             LaurelError: inputs are missing or damaged, or leave nothing to learn from.
         """
 
+    @abstractmethod
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         """Return what the artefact pays; `shaping.quantile` says where its threshold is.
 
         Raises:
             DataError: the artefact is missing or damaged.
         """
-        raise NotImplementedError
 
+    def program(self, place: Path) -> Program | None:
+        """Return the code that the artefact is, for the report; None where it is none."""
+        return None
+
+    def table(self, place: Path, quantile: float) -> PayTable | None:
+        """Return what the artefact pays for what; None where that is no table."""
+        return None
+
+
+class LearningMethod(Method[Own]):
+    """A method whose reward is learned while an agent is trained; the artefact then lies with the agent."""
+
+    stationary = False
+
+    @abstractmethod
     def learning_reward(
         self,
         name: str,
@@ -249,25 +263,16 @@ class Method(Generic[Own]):
         seed: int,
         judge: Path | None,
     ) -> LearningReward:
-        """Return what pays an agent of an arm, and a seed, while it is trained, of a method that `learns`.
+        """Return what pays an agent of an arm, and a seed, while it is trained.
 
         Args:
             name: of the reward.
-            judge: the mailbox of the judge beside the agents; None where there is none.
+            judge: the mailbox of the judge beside the agents; None without one.
 
         Raises:
             DataError: it takes a judge.
         """
-        raise NotImplementedError
 
     def office(self, params: RewardContext, seed: int) -> Office | None:
-        """Return what is asked of whom while an agent with this seed is trained; None where nothing is."""
-        return None
-
-    def program(self, place: Path) -> Program | None:
-        """Return the code that the artefact is, for the report; None where it is none."""
-        return None
-
-    def table(self, place: Path, quantile: float) -> PayTable | None:
-        """Return what the artefact pays for what; None where that is no table."""
+        """Return the judge that an agent with this seed asks while it is trained; None if it asks none."""
         return None

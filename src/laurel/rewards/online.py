@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +25,17 @@ from laurel.envs.captioner import NOTHING
 from laurel.errors import DataError, RefusedLabelsError
 from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox, Office
 from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
-from laurel.params.rewards import OnlineParams, PreferenceParams
+from laurel.params.rewards import OnlineParams
 from laurel.rewards.base import UNPAID, Steps
-from laurel.rewards.bradley_terry import Comparisons, fit
-from laurel.rewards.logistic import logistic
-from laurel.rewards.model import RewardModel, raw_rewards
-from laurel.rewards.normalizer import Normalizer, on_grid
-from laurel.rewards.online_artefact import CONFIG, LABELS, Made, YesNoTable, classified, read_labels, save
+from laurel.rewards.online_artefact import CONFIG, labels_to_replay, read_labels, save
+from laurel.rewards.online_fit import CaptionLearner
 from laurel.rewards.stored import CARD, Described
 from laurel.seeding import derive_seed, generator
 
 if TYPE_CHECKING:
-    from laurel.llm.encoder import SentenceEncoder
     from laurel.rewards.method import RewardContext
 
 POLL_SECONDS = 0.002
-RIDGE = 1e-3
 
 
 class OnlineReward:
@@ -74,20 +68,17 @@ class OnlineReward:
         self.name = name
         self.threshold = 0.0
         self.unseen = 0
-        self._own, self._quantile = settings, quantile
+        self._own = settings
         self._agent = f"{arm} seed {seed}"
         self._events, self._describe = (adapter.events() if settings.listed else ()), adapter.describe
         self._card = Described(Path(), name, settings, params.env, params.caption.with_action).card()
         self._desk = office.name if office else ""
-        self._model = PreferenceParams(
-            encoder=settings.encoder, ensemble=settings.ensemble, max_epochs=settings.epochs, kind="preference"
-        )
         self._mailbox: Mailbox | None = None
         self._judge: dict[str, Any] = {}
         self._log: dict[int, list[dict[str, Any]]] = {}
         self._logged_until = 0
         if settings.replay is not None:
-            self._follow(read_labels(_artefact(Path(settings.replay), arm, seed, name)), 2**62)
+            self._follow(labels_to_replay(Path(settings.replay), arm, seed, name), 2**62)
         elif mailbox is None:
             raise DataError(
                 f"rewards.{name}: is learned while agents are trained, from a judge beside them, and there is none "
@@ -99,6 +90,7 @@ class OnlineReward:
         self._seed = derive_seed(seed, "online", name)
         self._rng = generator(self._seed, "questions")
         self._pairs = settings.form == "ranking"
+        self._learned = CaptionLearner(settings, quantile, self._seed)
         self._texts: list[str] = []
         self._ids: dict[str, int] = {}
         self._places = np.full(1, NOTHING)
@@ -108,7 +100,6 @@ class OnlineReward:
         self._asked_about = np.zeros(0, dtype=np.int64)
         """(V,) questions that show it."""
         self._labelled = np.zeros(0, dtype=np.bool_)
-        self._embeddings = np.zeros((0, 0), dtype=np.float32)
         self._table = np.full(1, UNPAID)
         """_table[id + 1] is paid; id -1 has nothing to say."""
         self._known: set[Item] = set()
@@ -125,7 +116,6 @@ class OnlineReward:
         self._adapter = adapter
         self._gates_at = FIRST_LOOK
         """Labels at which the gates are looked at next."""
-        self._made: Made = None
         self._steps, self._next = 0, settings.every
         self._looks = False
         self._asked = self._dropped = 0
@@ -338,64 +328,14 @@ class OnlineReward:
         if self._own.shuffled:
             answers = answers[generator(self._seed, "shuffled", len(answers)).permutation(len(answers))]
         self._fitted = len(usable)
-        self._made = self._ranking(usable, answers) if self._pairs else self._yes_no(usable, answers)
+        self._learned.fit(self._texts, self._ids, self._counts, usable, answers)
+        self.threshold = self._learned.threshold
         self._score(0)
 
-    def _ranking(self, usable: Sequence[Mapping[str, Any]], answers: Any) -> RewardModel:
-        first, second = (
-            np.array([self._ids[row[side]] for row in usable], dtype=np.int64) for side in ("first", "second")
-        )
-        everything = np.arange(len(self._texts), dtype=np.int64)
-        comparisons = Comparisons(everything[:, None], everything, first, second, answers)
-        features = self._embedded().astype(np.float64)
-        ensemble = fit(features, comparisons, self._model, self._own.epochs, derive_seed(self._seed, "fit"))
-        raw = raw_rewards(ensemble, features)
-        normalizer = Normalizer.of(raw.mean(axis=0))
-        self.threshold = normalizer.threshold(self._quantile)
-        return RewardModel(
-            ensemble=ensemble,
-            normalizer=normalizer,
-            input="caption",
-            encoder=self._own.encoder,
-            epochs=self._own.epochs,
-            texts=tuple(self._texts),
-            rewards=normalizer(raw.mean(axis=0)),
-            spreads=on_grid(raw.std(axis=0) / (normalizer.sd or 1)),
-            counts=self._counts.copy(),
-            embeddings=self._embeddings,
-        )
-
-    def _yes_no(self, usable: Sequence[Mapping[str, Any]], answers: Any) -> YesNoTable:
-        known = dict(zip([row["first"] for row in usable], answers.tolist(), strict=True))
-        if self._own.form == "retrieval":
-            return YesNoTable(known)
-        rows = self._embedded()[[self._ids[text] for text in known]].astype(np.float64)
-        design = np.column_stack([rows, np.ones(len(rows))])
-        penalized = (np.arange(design.shape[1]) < design.shape[1] - 1).astype(np.float64)
-        weights = logistic(design, answers, np.ones((len(rows), 1)), np.array([RIDGE]), penalized)[:, 0]
-        return YesNoTable(known, on_grid(weights).astype(np.float64), self._own.encoder)
-
     def _score(self, start: int) -> None:
-        """Pay captions from number `start` on by what is learned."""
-        texts = list(self._texts[start:])
-        if isinstance(self._made, RewardModel):
-            paid = self._made.score(self._embedded()[start:].astype(np.float64))
-        elif self._made is None:
-            paid = np.full(len(texts), UNPAID)
-        elif self._made.weights is not None:
-            paid = classified(self._embedded()[start:], self._made.weights)
-        else:
-            table = self._made.paid
-            paid = np.array([table.get(text, UNPAID) for text in texts], dtype=np.float32)
+        """Pay captions from number `start` on by the fitted reward."""
+        paid = self._learned.paid(self._texts, start)
         self._table = np.append(self._table[: start + 1], paid.astype(np.float32))
-
-    def _embedded(self) -> FloatArray:
-        """Return the embeddings of all captions (V, E)."""
-        new = list(self._texts[len(self._embeddings) :])
-        if new:
-            rows = _encoder(self._own.encoder).encode(new)
-            self._embeddings = np.concatenate([self._embeddings, rows]) if len(self._embeddings) else rows
-        return self._embeddings
 
     # -- the account, and what is kept ------------------------------------------------------------
     def _account(self) -> None:
@@ -418,12 +358,8 @@ class OnlineReward:
     def keep(self, place: Path) -> None:
         """Write what is learned, and the log, into a new directory of an agent's checkpoint."""
         place.mkdir(parents=True)
-        config: dict[str, Any] = {
-            "labels": self._usable,
-            "questions": self._asked,
-            "late": self._ever_late,
-            **self._judge,
-        }
+        config: dict[str, Any] = {"labels": self._usable, "questions": self._asked, "late": self._ever_late}
+        config |= self._judge
         if self._labels:
             config["quality"] = quality = self._quality()
             if self._annotate is not None:
@@ -435,7 +371,7 @@ class OnlineReward:
                 f"asked about. Raise rewards.{self.name}.captions, or make captions coarser."
             )
             config["warnings"] = [*config.get("warnings", ()), too_many]
-        save(place, self._made, config, self._labels, self._rows)
+        save(place, self._learned.made, config, self._labels, self._rows)
         write_json(place / CARD, self._card)
 
     def resume(self, place: Path, steps: int) -> None:
@@ -464,23 +400,7 @@ class _Since:
         self.lags: list[int] = []
 
 
-def _artefact(agents: Path, arm: str, seed: int, name: str) -> Path:
-    """Return where an agent's own reward is; errors where it has none."""
-    place = agents / arm / f"seed-{seed}" / "reward" / name
-    if not (place / LABELS).exists():
-        raise DataError(f"{place}: holds no log of labels to replay. Name the agents of a run that has these arms.")
-    return place
-
-
 def _ordered(one: str, other: str) -> Item:
-    """Return two texts in an order that is random, but the same whoever asks."""
+    """Return two texts in a random order that is the same for every agent."""
     first, second = sorted((one, other))
     return (second, first) if derive_seed(0, first, second) % 2 else (first, second)
-
-
-@cache
-def _encoder(name: str) -> SentenceEncoder:
-    """Load a sentence encoder, once for all agents of a process."""
-    from laurel.llm.encoder import load_encoder
-
-    return load_encoder(name)

@@ -152,7 +152,7 @@ def read_made(place: Path) -> Made:
 
 
 def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-    """Return what an artefact pays; errors as of `read_made`."""
+    """Return what an artefact pays; errors as in `read_made`."""
     made = read_made(place)
     if isinstance(made, RewardModel):
         return learned(made, adapter, quantile)
@@ -183,10 +183,18 @@ def read_labels(place: Path) -> list[dict[str, Any]]:
 
 
 def read_rows(place: Path) -> list[dict[str, Any]]:
-    """Read how labels grew; errors as of `read_labels`."""
+    """Read how labels grew; errors as in `read_labels`."""
     rows: list[dict[str, Any]] = read_table(place / ANNOTATION, ANNOTATION_SCHEMA, STAGE).to_pylist()
     return rows
 
 
 def _table_schema() -> pa.Schema:
     return pa.schema([pa.field("text", pa.string(), nullable=False), pa.field("p", pa.float64(), nullable=False)])
+
+
+def labels_to_replay(agents: Path, arm: str, seed: int, name: str) -> list[dict[str, Any]]:
+    """Read the labels that an agent of another run learned from; errors as in `read_labels`, or it has none."""
+    place = agents / arm / f"seed-{seed}" / "reward" / name
+    if not (place / LABELS).exists():
+        raise DataError(f"{place}: holds no log of labels to replay. Name the agents of a run that has these arms.")
+    return read_labels(place)

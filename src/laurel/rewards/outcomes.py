@@ -45,7 +45,7 @@ class Outcomes:
 
 
 def collected_outcomes(trajectories: Path, captions: Path, adapter: EnvAdapter, length: int) -> Outcomes:
-    """Return what the last captions of collected episodes say, in order of appearance, and then what is listed besides.
+    """Return the last captions of collected episodes, in order of appearance, and then the other listed ones.
 
     Raises:
         DataError: an input is missing or damaged, or no episode ended.

@@ -50,13 +50,13 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
     def laurel_reward(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> list[float]:
         from laurel.rewards.text_pairs import joined
 
-        said = [(_said(prompt), _said(answer)) for prompt, answer in zip(prompts, completions, strict=True)]
-        return score([joined(prompt, answer) for prompt, answer in said])
+        texts = [(_text(prompt), _text(answer)) for prompt, answer in zip(prompts, completions, strict=True)]
+        return score([joined(prompt, answer) for prompt, answer in texts])
 
     return laurel_reward
 
 
-def _said(text: Any) -> str:
+def _text(text: Any) -> str:
     """Return a text, or what messages say one after the other."""
     return text if isinstance(text, str) else "\n".join(str(message["content"]) for message in text)
 

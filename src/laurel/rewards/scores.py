@@ -98,7 +98,7 @@ def judge_of(params: RewardContext) -> ChatAnnotator | None:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a judge said of G groups."""
+    """A judge's scores of G groups."""
 
     judge: str
     simulated: bool

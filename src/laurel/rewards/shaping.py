@@ -11,7 +11,7 @@ ones, which get nothing. Paying what exceeds eps, a better caption is never paid
 
 The form `potential` adds
 
-    F = gamma * Phi(s') - Phi(s),  Phi = max(r_hat - eps, 0) of the last caption that was said in the episode
+    F = gamma * Phi(s') - Phi(s),  Phi = max(r_hat - eps, 0) of the last caption in the episode
 
 and so does not change which policies are optimal (Ng, Harada and Russell 1999; Devlin and Kudenko 2012 for a Phi that
 depends on more than the state). Phi is 0 where an episode begins and where it is terminated, not where it is truncated.
@@ -75,8 +75,8 @@ class Potential:
         """Pay T steps of N environments, which follow those of the last call; all (T, N)."""
         paid = np.zeros(raw.shape, dtype=np.float32)
         for t in range(len(raw)):
-            said = ends.valid[t] & np.isfinite(raw[t])
-            after = np.where(said, np.maximum(raw[t] - np.float32(threshold), 0), self._potential)
+            scored = ends.valid[t] & np.isfinite(raw[t])
+            after = np.where(scored, np.maximum(raw[t] - np.float32(threshold), 0), self._potential)
             change = self._gamma * np.where(ends.terminated[t], 0, after) - self._potential
             paid[t] = np.where(ends.valid[t], change, 0)
             self._potential = np.where(ends.terminated[t] | ends.truncated[t], 0, after).astype(np.float32)

@@ -26,7 +26,7 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardContext
+from laurel.rewards.method import QUALITY, Inputs, LearningMethod, PayTable, Program, RewardContext
 
 INDEX = "rewards.json"
 CARD = "reward.json"
@@ -87,7 +87,7 @@ class StoredRewards:
         return method_of(settings).load(place, adapter, quantile)
 
     def place(self, name: str, seed: int) -> Path:
-        """Return the folder of a reward's artefact, for an agent's seed; errors as of `load`."""
+        """Return the folder of a reward's artefact, for an agent's seed; errors as in `load`."""
         seeds = self.seeds.get(name, ())
         if seeds is not None and seed not in seeds:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
@@ -118,7 +118,7 @@ class StoredRewards:
         return set_of(self.path / name, self.set_of_seed(name, seed))
 
     def programs(self) -> dict[str, Program]:
-        """Return the rewards that are code, by name; errors as of `load`."""
+        """Return the rewards that are code, by name; errors as in `load`."""
         found = {name: method_of(own).program(self.path / name) for name, own in self.settings.items()}
         return {name: program for name, program in found.items() if program is not None}
 
@@ -208,7 +208,7 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     stored = StoredRewards.read(inputs.reward)
 
     def load(name: str) -> Reward:
-        if name in stored.settings and method_of(stored.settings[name]).learns:
+        if name in stored.settings and isinstance(method_of(stored.settings[name]), LearningMethod):
             return _learned(name, stored.settings[name], arm, seed, context, adapter, inputs)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:

@@ -1,4 +1,4 @@
-"""Pairs of texts to learn a reward from, and how often predictions agree with those that were held out."""
+"""Pairs of texts to learn a reward from, and how often predictions agree with held-out pairs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class TextPairs:
     p_first: npt.NDArray[np.float64]
     """(P,) 1/2 for ties."""
     group: IntArray
-    """(T,) texts of one group are held out together: those of one prompt, or each by itself."""
+    """(T,) texts of one group, such as the answers to one prompt, are held out together."""
 
     @classmethod
     def of(cls, rows: PreferenceRows) -> TextPairs:
         """Take the labelled rows whose texts differ.
 
         Raises:
-            DataError: none of them has a side.
+            DataError: no pair names a better text.
         """
         items: dict[str, int] = {}
         prompts: dict[str, int] = {}

@@ -184,7 +184,7 @@ def _mean_environment_reward(trajectories: Path, captions: Path, size: int) -> n
     """Return the environment's mean reward at each caption (V,), NaN where collection never met it."""
     total, count = np.zeros(size), np.zeros(size)
     for (transitions, _), ids in zip(read_trajectories(trajectories), read_captions(captions), strict=True):
-        said = ids >= 0
-        total += np.bincount(ids[said], weights=transitions.reward[said], minlength=size)
-        count += np.bincount(ids[said], minlength=size)
+        named = ids >= 0
+        total += np.bincount(ids[named], weights=transitions.reward[named], minlength=size)
+        count += np.bincount(ids[named], minlength=size)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

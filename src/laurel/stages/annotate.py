@@ -73,7 +73,7 @@ def run(
     used, inputs = dumped(sections), {"captions": captions}
     read_inputs(used, inputs)
     adapter = adapter_for(env, with_action=caption.with_action)
-    gold = gold_of(annotate, adapter)  # what is wrong with gold labels is said before anything is paid for
+    gold = gold_of(annotate, adapter)  # wrong gold labels are reported before anything is paid for
     kept = responses if annotate.keeps_responses and judges else None
     described = {**used, "shard": shard} if shard else used
     sources = {**inputs, "gold": gold.path} if gold and judges and not shard else inputs
@@ -124,7 +124,7 @@ def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: b
 
 
 def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, refusals: Sequence[str]) -> None:
-    """Log labels to MLflow, those that are refused as a failed run.
+    """Log labels to MLflow; refused ones are a failed run.
 
     Raises:
         RefusedLabelsError: there are refusals.

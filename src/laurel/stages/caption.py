@@ -1,4 +1,4 @@
-"""caption: trajectories → captions. Says every step in words, and lists what was said."""
+"""caption: trajectories → captions. Describes every step in words, and lists the distinct captions."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
                 f"(caption.max_segments is {caption.max_segments:,})."
             )
         if not steps.captioned:
-            out.notes.append(f"Nothing could be said about any of {steps.transitions:,} steps.")
+            out.notes.append(f"None of {steps.transitions:,} steps has a caption.")
         with Tracker({**sections, "tracking": tracking}, "caption", inputs, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts, out.path)
 
 
 def track(run: Run, counts: dict[str, Any], path: Path) -> None:
-    """Log how much could be said, and the vocabulary."""
+    """Log how many steps have a caption, and the vocabulary."""
     from laurel.data.captions import VOCABULARY
 
     run.log_metrics({key: float(value) for key, value in counts.items()})

@@ -138,7 +138,7 @@ class _Collector:
         }
 
     def _metadata(self, backend: str) -> dict[str, Any]:
-        """Say in every shard what is needed to understand it without this run's files."""
+        """Write into every shard what a reader needs to understand it without this run's files."""
         from laurel import __version__
 
         adapter, behaviour = self.adapter, self.behaviour

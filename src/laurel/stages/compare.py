@@ -49,7 +49,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
 
     Raises:
         ParamsError: the grid is missing or not allowed.
-        AnnotationError: it is not known of any pair which is the better, or every judge failed.
+        AnnotationError: no pair has a known answer, or every judge failed.
         DataError: the captions or the gold labels are missing, damaged or of another environment.
     """
     wanted, cells = load_grid(grid, params.annotate)
@@ -70,7 +70,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
                 entries.append(_judged(cell, params, texts, subject, budget))
                 advance(len(subject.pairs))
         if all(entry.failure is not None for entry in entries):
-            raise AnnotationError(f"None of {len(cells)} judges could be asked. The first: {entries[0].failure}")
+            raise AnnotationError(f"All {len(cells)} judges failed. The first: {entries[0].failure}")
         rows = leaderboard(entries, subject.first_is_better, derive_seed(params.seed, "compare", "bootstrap"))
         heading = about(subject, source)
         out.notes += _notes(rows)
@@ -97,7 +97,7 @@ def estimated(params: Params, captions: Path, grid: Path, gold: Path | None = No
 
     Raises:
         ParamsError: the grid is missing or not allowed.
-        AnnotationError: it is not known of any pair which is the better.
+        AnnotationError: no pair has a known answer.
         DataError: the captions, the gold labels or a store of answers cannot be read.
     """
     wanted, cells = load_grid(grid, params.annotate)
@@ -124,7 +124,7 @@ def known_answers(
 
 
 def about(subject: Subject, source: str) -> str:
-    """Say in a sentence what is compared."""
+    """Return a sentence on what is compared."""
     n = len(subject.pairs)
     return f"Judges of {subject.adapter.env_id} on {n} pair{'s' * (n != 1)}, by {source}."
 

@@ -140,7 +140,7 @@ def _check_comparable(a: Report, b: Report) -> None:
 def _params(a: Report, b: Report) -> Table:
     before, after = a.params, b.params
     keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key, NONE) != after.get(key, NONE)]
-    rows = [[key, *(_value(one.get(key, NONE)) for one in (before, after))] for key in sorted(keys)]
+    rows = [[key, *(printable(str(one.get(key, NONE))) for one in (before, after))] for key in sorted(keys)]
     return ["parameter", *STEMS], rows
 
 
@@ -183,7 +183,3 @@ def _scores(report: Report, arm: str) -> dict[str, Any]:
 
 def _judge(report: Report) -> str:
     return f"labels by {report.metrics['annotator']}" if report.metrics["annotator"] else "no labels"
-
-
-def _value(value: Any) -> str:
-    return printable(str(value))

@@ -69,7 +69,7 @@ def run(params: Params, captions: Path) -> str:
 
 
 def of_probe(params: Params) -> str:
-    """Return the estimated cost of `laurel annotate probe` as text; errors as of `run`.
+    """Return the estimated cost of `laurel annotate probe` as text; errors as in `run`.
 
     Raises:
         AnnotationError: no probe is for the environment.

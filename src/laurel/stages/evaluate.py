@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from laurel.data.captions import read_vocabulary
 from laurel.data.directory import output_directory
@@ -23,14 +23,13 @@ from laurel.evaluation.summary import SCHEMA
 from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
-from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmParams, arm_infos, judges_of, resolve_arms, used
-from laurel.params.rewards import RewardParams, judge_of, method_of
-from laurel.params.training import AgentParams, ShapingParams
+from laurel.params import EnvParams, TrackingParams
+from laurel.params.arms import Arm, arm_infos, judges_of, used
+from laurel.params.rewards import judge_of, method_of
+from laurel.params.training_run import EvaluationSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import trainers
-from laurel.rewards.method import Inputs, PayTable, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.actor_accounts import asked
 from laurel.stages.films import before_and_after, portraits
@@ -56,17 +55,6 @@ EPISODES = "episodes"
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    collect: CollectParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    shaping: ShapingParams,
-    agent: AgentParams,
-    evaluate: EvaluateParams,
-    tracking: TrackingParams,
     trajectories: Path,
     captions: Path,
     preferences: Path,
@@ -74,6 +62,7 @@ def run(
     agents: Path,
     output: Path,
     responses: Path | None = None,
+    **sections: Unpack[EvaluationSections],
 ) -> None:
     """Evaluate all agents on the reference environment.
 
@@ -84,7 +73,7 @@ def run(
         reward: output of the train-reward stage.
         agents: output of the train-agents stage.
         output: directory to write metrics.json, results.parquet, report.html, figures/ and more into.
-        responses: as of `laurel.stages.annotate.run`, for actors that ask a language model.
+        responses: as in `laurel.stages.annotate.run`, for actors that ask a language model.
 
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.
@@ -99,8 +88,8 @@ def run(
         "reward": reward,
         "agents": agents,
     }
-    sections: dict[str, Any] = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent, "evaluate": evaluate}
+    seed, env, annotate, evaluate = sections["seed"], sections["env"], sections["annotate"], sections["evaluate"]
+    arms, rewards, agent = sections["arms"], sections["rewards"], sections["agent"]
     described = used(sections)
     manifests = read_inputs(described, inputs)  # the report says that these were its parameters
     kept = responses if annotate.keeps_responses else None
@@ -108,7 +97,7 @@ def run(
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
-        context, every = RewardContext(env, caption, annotate, rewards), resolve_arms(arms, rewards, shaping, agent)
+        context, every = RewardContext(env, sections["caption"], annotate, sections["rewards"]), arms_of(sections)
         adapter, infos = context.adapter, arm_infos(arms, rewards)
         watched = watched_arm(every.values(), reward)
         sources = Inputs(captions, preferences, reward, trajectories, agents=agents)
@@ -184,12 +173,11 @@ def run(
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
-            tracked_as = {**sections, "tracking": tracking}
-            late = track_late(tracked_as, inputs, out)
-            with Tracker(tracked_as, "evaluate", inputs, out, known=late).stage_run() as tracked:
+            late = track_late(sections, inputs, out)
+            with Tracker(sections, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
                     runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-                    _track(tracked, env, tracking, metrics, facts, results, played, out.path, runs)
+                    _track(tracked, env, sections["tracking"], metrics, facts, results, played, out.path, runs)
             advance(1)
 
 
@@ -243,7 +231,7 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
         for number, quality in enumerate(sets)
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}
-    if method_of(stored.settings[name]).learns:
+    if isinstance(method_of(stored.settings[name]), LearningMethod):
         place = own_reward(agents / watched.name / f"seed-{seed}", name)
         table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
     else:

@@ -35,8 +35,8 @@ def run(
     Args:
         rows: preferences of any format that `laurel import` reads.
         output: directory to write the model and QUALITY into.
-        model: sentence encoder, or what is tuned.
-        train: head or all, as of `laurel.rewards.text`.
+        model: sentence encoder, or the language model that is tuned.
+        train: head or all, as in `laurel.rewards.text`.
         seed: of what is held out.
         epochs: of train all, as the following.
 

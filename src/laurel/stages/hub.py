@@ -72,7 +72,7 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
 
 
 def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
-    """Return the metrics of agents that were trained on this reward; None where there are none."""
+    """Return the metrics of agents that were trained on this reward; None without any."""
     if not (reports / "metrics.json").exists():
         return None
     folder = next((one for one in found.place.resolve().parents if (one / "manifest.json").exists()), None)
@@ -127,7 +127,7 @@ def dataset_card(found: Described, labels: Mapping[str, Any], n_rows: int, left_
     parts = [
         _front(head),
         f"# Preferences between captions of {env.id}",
-        f"{adapter.description} A caption says what happened in a step; of each pair a judge said which is the better.",
+        f"{adapter.description} A caption says what happened in a step; a judge chose the better one of each pair.",
         _of_labels(labels),
         f"{n_rows:,} rows in TRL's columns (`prompt`, `chosen`, `rejected`); columns `laurel_...` say how sure a label "
         f"is, and who judged. {left_out:,} pairs of which neither text is the better were left out.",
@@ -155,8 +155,8 @@ def _of_labels(labels: Mapping[str, Any]) -> str:
         for one in figures(labels["quality"])
     ]
     table = "| measure | value | 95% interval | of |\n|---|---:|---|---|\n" + "\n".join(rows)
-    said = f"{counts.get('pairs', 0):,} pairs were judged by the annotator `{annotator}` ({statuses})."
-    return "\n\n".join([said, *(f"**{note}**" for note in simulated), *([table] if rows else [])])
+    judged = f"{counts.get('pairs', 0):,} pairs were judged by the annotator `{annotator}` ({statuses})."
+    return "\n\n".join([judged, *(f"**{note}**" for note in simulated), *([table] if rows else [])])
 
 
 def _plain(text: str) -> str:

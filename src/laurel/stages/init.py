@@ -23,9 +23,10 @@ TEMPLATES = {
 """File of a project -> template."""
 PROMPT = "motif"
 IGNORED_BY_DVC = ("__pycache__", ".*.lock", ".*.partial", ".*.previous", ".run.json", "run.html", "live.html")
-OWN = "corridor.py"
+OWN, OWN_PROMPT = "corridor.py", "prompt.jinja"
 DVC_HEAD = f"""# What `laurel run` does, for DVC: dvc repro. Stages depend on files of your own that params.yaml names:
-# put the name of your environment's file, and of a prompt of your own, in the place of {OWN}.
+# put the names of your environment's file and of your prompt in the place of {OWN} and {OWN_PROMPT}.
+# `laurel check` says which are missing here.
 """
 
 
@@ -68,7 +69,7 @@ def contents() -> dict[str, str]:
     found = {name: (templates / file).read_text(encoding="utf-8") for name, file in TEMPLATES.items()}
     prompt = (package / f"feedback/prompts/pair/{PROMPT}.jinja").read_text(encoding="utf-8")
     return found | {
-        "prompt.jinja": prompt,
+        OWN_PROMPT: prompt,
         "dvc.yaml": DVC_HEAD + yaml.safe_dump(dvc_graph(), sort_keys=False, width=120),
         ".dvcignore": "".join(f"{pattern}\n" for pattern in IGNORED_BY_DVC),
     }
@@ -84,9 +85,11 @@ def dvc_graph() -> dict[str, Any]:
                 "params": ["arms", "rewards"],
                 "outs": [{JUDGES: {"persist": True}}],
             }
+        own = [OWN, *([OWN_PROMPT] if "annotate" in stage.sections else [])]
+        inputs = [PLACES[name] for name in stage.inputs]
         stages[stage.name] = {
             "cmd": f"laurel {stage.name}",
-            "deps": [OWN, *(PLACES[name] for name in stage.inputs), *([JUDGES] if "judges" in stage.sections else [])],
+            "deps": [*own, *inputs, *([JUDGES] if "judges" in stage.sections else [])],
             "params": _params(stage),
             "outs": [{stage.output: {"persist": True}}],
         }

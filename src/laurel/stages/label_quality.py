@@ -41,7 +41,7 @@ REFUSED = "annotate-refused"
 
 @contextmanager
 def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: Mapping[str, Path]) -> Iterator[None]:
-    """Keep refused labels, with their quality, beside the output; remove those of an earlier run.
+    """Keep refused labels, with their quality, beside the output; remove the refused labels of an earlier run.
 
     Args:
         output: where labels were to go.
@@ -90,7 +90,7 @@ def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: 
     pairs, preferences = read_labels(out.path)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
     answers = answers_of(out.path, chosen)
-    keys = {str(one["response"]) for said in answers.values() for one in said} - {""}
+    keys = {str(one["response"]) for some in answers.values() for one in some} - {""}
     write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(annotate, sorted(keys)))
 
 
@@ -115,13 +115,13 @@ def join_missing(shards: Sequence[Path], out: Output) -> None:
 
 
 def join_success(shards: Sequence[Path], out: Output) -> None:
-    """Keep what the annotator of the first share said about success; all shares ask the same."""
+    """Keep the first share's answers about success; all shares ask the same questions."""
     if (shards[0] / SUCCESS_FILE).exists():
         shutil.copyfile(shards[0] / SUCCESS_FILE, out.path / SUCCESS_FILE)
 
 
 def join_sample(seed: int, shards: Sequence[tuple[Path, int]], out: Output) -> None:
-    """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
+    """Write a sample of all labels from the samples of the shares, given as (directory, number of pairs)."""
     drawn = draw(*read_labels(out.path), _seed(seed))
     join_samples(shards, drawn, out.path)
 
@@ -138,7 +138,7 @@ def questions_about_success(
         captions: of single steps.
 
     Returns:
-        The questions, and where there are none but might have been, why.
+        The questions; and why there are none, where some might have been expected.
     """
     n = annotate.probe.success_questions
     if n == 0:
@@ -158,7 +158,7 @@ def ask_about_success(
     annotator: Annotator,
     out: Output,
 ) -> list[str]:
-    """Ask the annotator whether success at the task is better than something else, and keep what it said.
+    """Ask the annotator whether success at the task is better than something else, and keep its answers.
 
     Returns:
         A sentence if it prefers other captions, so that it is not to be asked about pairs; quality.json then says so.

@@ -51,8 +51,8 @@ def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) ->
     Those on the main judge's first label set are left out, since they stand untitled among the notes of the stage.
     """
     where: dict[tuple[str, str], list[int]] = {}
-    for one, said in notes.items():
-        for note in said:
+    for one, some in notes.items():
+        for note in some:
             where.setdefault((one.judge, note), []).append(one.number)
     for (judge, note), numbers in where.items():
         if (judge, numbers[0]) != (MAIN, 0):

@@ -60,17 +60,17 @@ def _failures(
     unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
     if not pairs or (failed <= most * pairs and unusable["value"] <= most):
         return []
-    said = [
+    why = [
         f"{statuses['api_failed']} got no answer",
         f"{statuses['parse_failed']} none that could be read{_unread(out)}",
     ]
     if statuses["incomplete"]:
-        said.append(f"{statuses['incomplete']} too few, such as in one of the two orders alone")
+        why.append(f"{statuses['incomplete']} too few, such as in one of the two orders alone")
     answers = ""
     if unusable["of"]:
         answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers never came or could not be read"
     return [
-        f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(said)}{answers}"
+        f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(why)}{answers}"
         f"; at most {most:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
     ]
 
@@ -102,8 +102,8 @@ def _nothing_to_learn(
 
 def _why(out: Output) -> str:
     """Say why answers are missing, where that is known."""
-    said = in_a_line(read_missing(out.path))
-    return f" Reasons: {said}." if said else ""
+    reasons = in_a_line(read_missing(out.path))
+    return f" Reasons: {reasons}." if reasons else ""
 
 
 def _unread(out: Output) -> str:
@@ -114,7 +114,7 @@ def _unread(out: Output) -> str:
 
 
 def _agreement(seed: int, annotate: AnnotateParams, out: Output) -> dict[str, float]:
-    """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
+    """Write how far the members of an ensemble agree, and note failed members; return kappa as counts."""
     tally = tally_members(out.path)
     if tally is None:
         return {}

@@ -31,12 +31,12 @@ class LivePage:
     title: str
     infos: Sequence[ArmInfo]
     agents: Sequence[tuple[Arm, int, Path]]
-    """Arm, seed and directory of each, those that are trained already, too."""
+    """Arm, seed and directory of each, finished ones included."""
     done: int
     """Environment steps that an earlier run did."""
     total: int
     notes: list[str] = field(default_factory=list)
-    """Why there is no page, if there is none."""
+    """Why the page was not written."""
     _pace: Pace = field(default_factory=Pace)
     _over: threading.Event = field(default_factory=threading.Event)
     _stamps: dict[Path, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class LivePage:
             self._try(ended=True)
 
     def counting(self, advance: Advance) -> Advance:
-        """Return an `advance` that the page is told of, too."""
+        """Return an `advance` that also advances the page."""
 
         def both(n: int, *, free: bool = False) -> None:
             self.done += n

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from laurel.errors import DataError, ParamsError
-from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmParams, resolve_arms, used
-from laurel.params.rewards import RewardParams
-from laurel.params.training import AgentParams, ShapingParams
+from laurel.errors import ParamsError
+from laurel.params.arms import Arm, ArmParams, used
+from laurel.params.training_run import TrainingSections, arms_of
+from laurel.stages.parts import check_each_once
 
 MAX_BRANCHES = 100
 """What Vertex AI collects of a loop at most."""
@@ -23,7 +21,7 @@ MAX_BRANCHES = 100
 
 @dataclass(frozen=True)
 class Branch:
-    """An arm and some of the seeds: what is trained in one place."""
+    """An arm and some of the seeds, trained in one place."""
 
     arm: str
     seeds: tuple[int, ...]
@@ -70,20 +68,12 @@ def _trained(arms: Sequence[ArmParams]) -> list[str]:
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    shaping: ShapingParams,
-    agent: AgentParams,
-    tracking: TrackingParams,
     captions: Path,
     preferences: Path,
     reward: Path,
     shards: Sequence[Path],
     output: Path,
+    **sections: Unpack[TrainingSections],
 ) -> None:
     """Join agents that were trained branch by branch.
 
@@ -104,13 +94,15 @@ def run(
     from laurel.stages.train_agents import notes_on_training, track_agents
     from laurel.tracking.tracker import Tracker
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
-    described, every = used(sections), resolve_arms(arms, rewards, shaping, agent)
+    described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(described, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}
-    _check_complete(_trained(arms), agent.seeds, held)
+    check_each_once(
+        [(path, [(branch.arm, seed) for seed in branch.seeds]) for path, branch in held.items()],
+        [(arm, seed) for arm in _trained(sections["arms"]) for seed in seeds],
+        lambda agent: f"agents of {agent[0]} with seed {agent[1]}",
+    )
     with output_directory(output, stage="train-agents", params=described, inputs=inputs) as out:
         places: list[tuple[Arm, int, Path]] = []
         untracked: list[tuple[Arm, int, Path]] = []
@@ -130,11 +122,11 @@ def run(
         out.notes += dict.fromkeys([*left_out, *notes, *notes_on_training(places)])
         out.counts = {
             "arms": len({arm.name for arm, _, _ in places}),
-            "seeds": len(agent.seeds),
-            "steps_each": agent.steps,
+            "seeds": len(seeds),
+            "steps_each": sections["agent"].steps,
         }
         trained_in = {f"{branch.arm}.{branch.seeds[0]}": path for path, branch in held.items()}
-        tracker = Tracker({**sections, "tracking": tracking}, "merge-agents", {**inputs, **trained_in}, out)
+        tracker = Tracker(sections, "merge-agents", {**inputs, **trained_in}, out)
         with tracker.stage_run() as tracked:
             if tracked:
                 tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
@@ -144,23 +136,3 @@ def run(
 def _branch(manifest: Mapping[str, Any]) -> Branch:
     used = manifest["params"]
     return Branch(",".join(used["arms"]), tuple(used["agent"]["seeds"]))
-
-
-def _check_complete(wanted: Sequence[str], seeds: Sequence[int], held: Mapping[Path, Branch]) -> None:
-    """Refuse shards that are not, together, each arm with each seed once."""
-    found: dict[tuple[str, int], Path] = {}
-    for path, branch in held.items():
-        if branch.arm not in wanted or not set(branch.seeds) <= set(seeds):
-            raise DataError(
-                f"{path}: holds agents of {branch.arm} with seeds {list(branch.seeds)}, but one of "
-                f"{', '.join(wanted)} with seeds of {list(seeds)} is needed."
-            )
-        for seed in branch.seeds:
-            if (branch.arm, seed) in found:
-                raise DataError(
-                    f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does: give only one."
-                )
-            found[branch.arm, seed] = path
-    missing = {arm: [seed for seed in seeds if (arm, seed) not in found] for arm in wanted}
-    if lacking := [f"{arm} (seeds {', '.join(map(str, some))})" for arm, some in missing.items() if some]:
-        raise DataError(f"No shard holds the agents of {', '.join(lacking)}. Train them, then merge again.")

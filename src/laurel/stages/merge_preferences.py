@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from laurel.data.captions import read_segments
 from laurel.data.directory import output_directory
@@ -23,6 +22,7 @@ from laurel.params.fields import dumped
 from laurel.stages.annotate import SHARD, STAGE, log, write_nothing
 from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 from laurel.stages.label_verdict import conclude
+from laurel.stages.parts import check_each_once
 
 
 def run(
@@ -53,22 +53,20 @@ def run(
     adapter = adapter_for(env, with_action=caption.with_action)
     gold = gold_of(annotate, adapter)
     digest = read_inputs(used, inputs)["captions"]["digest"]
-    found: dict[int, tuple[Path, dict[str, Any]]] = {}
-    for path in shards:
-        manifest = checked_manifest(path, SHARD)
+    manifests = [(path, checked_manifest(path, SHARD)) for path in shards]
+    for path, manifest in manifests:
         number, count = manifest["params"]["shard"]
         if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
             raise DataError(f"{path}: is share {number} of {count}, or was judged with other captions or parameters.")
-        if number in found:
-            raise DataError(f"{path}: holds share {number}, as {found[number][0]} does: give only one of the two.")
-        found[number] = path, manifest
+    held = [(path, [manifest["params"]["shard"][0]]) for path, manifest in manifests]
+    check_each_once(held, range(len(shards)), lambda number: f"share {number}")
+    ordered = sorted(manifests, key=lambda share: int(share[1]["params"]["shard"][0]))
     tracked_as = {**sections, "tracking": tracking}
     if not judges:
         with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
             write_nothing(seed, annotate, out)
             log(tracked_as, inputs, out, ())
         return
-    ordered = [found[number] for number in sorted(found)]
     sources = {**inputs, "gold": gold.path} if gold else inputs
     with (
         output_directory(output, stage=STAGE, params=used, inputs=sources) as out,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from laurel.data.directory import output_directory
 from laurel.data.manifest import checked_manifest
@@ -16,6 +15,7 @@ from laurel.errors import DataError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 from laurel.stages.collect import PART, STAGE, track
+from laurel.stages.parts import check_each_once
 from laurel.tracking.tracker import Tracker
 
 
@@ -33,18 +33,13 @@ def run(
     """
     sections = {"seed": seed, "env": env, "collect": collect}
     used = dumped(sections)
-    found: dict[int, tuple[Path, dict[str, Any]]] = {}
-    for path in parts:
-        manifest = checked_manifest(path, PART)
-        number = manifest["params"]["part"]
-        if manifest["params"] != {**used, "part": number}:
+    manifests = [(path, checked_manifest(path, PART)) for path in parts]
+    for path, manifest in manifests:
+        if manifest["params"] != {**used, "part": manifest["params"]["part"]}:
             raise DataError(f"{path}: was collected with other parameters. Collect it again.")
-        if number in found:
-            raise DataError(f"{path}: holds part {number}, as {found[number][0]} does: give only one of the two.")
-        found[number] = path, manifest
-    if missing := [str(number) for number in range(collect.parts) if number not in found]:
-        raise DataError(f"Part {', '.join(missing)} of {collect.parts} is missing. Collect it first.")
-    ordered = [found[number] for number in range(collect.parts)]
+    ordered = sorted(manifests, key=lambda part: int(part[1]["params"]["part"]))
+    held = [(path, [manifest["params"]["part"]]) for path, manifest in manifests]
+    check_each_once(held, range(collect.parts), lambda number: f"part {number}")
     with output_directory(output, stage=STAGE, params=used) as out:
         out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])

@@ -107,7 +107,7 @@ def _label(
     labels: LabelWriter,
     advance: Advance,
 ) -> bool:
-    """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
+    """Have all rounds judged, or a share of each, and write the labels; return whether all pairs were asked about."""
     for first, second in rounds:
         annotator.prepare(pairs_of(texts, _numbers(first), _numbers(second)))
         first, second = _share(first, shard), _share(second, shard)
@@ -126,7 +126,7 @@ def _label_round(
     labels: LabelWriter,
     advance: Advance,
 ) -> npt.NDArray[np.float64] | None:
-    """Write what is said about each pair; return probabilities, NaN for no label, or None if some were not asked."""
+    """Write the judgement of each pair; return probabilities, NaN for no label, or None if some were not asked."""
     import numpy as np
 
     def count(number: int, *, stored: bool) -> None:

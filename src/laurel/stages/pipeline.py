@@ -1,6 +1,6 @@
 """The stages of the pipeline: the sections of params each takes, what it reads and where it writes.
 
-The command line, DVC's graph and the tests go by this table. Imports no stage before it is to run.
+The command line, DVC's graph and the tests use this table. Imports no stage before it runs.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         params: of the run, all sections; `check_run` accepted them.
         adapter: the environment's.
         outputs: names of PLACES -> outputs of stages. With captions of these params the cost is estimated; without
-            them, or with others, only how much is asked at most. With rewards, it is said what they can pay.
+            them, or with others, only how much is asked at most. With rewards, what they can pay is listed.
     """
     from laurel.rewards.arms import skipped_arms, trained_arms, trainers
     from laurel.rewards.method import RewardContext
@@ -167,11 +167,11 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     for arm in arms:
         key = f"arms.{arm.name}.agent"
         actor = make_actor(str(arm.actor), adapter, key, annotate=params.annotate, **arm.actor_options)
-        if said := actor.estimate(view):
-            lines.append(f"{arm.name}: {said}; {most:,} episodes in all")
+        if cost := actor.estimate(view):
+            lines.append(f"{arm.name}: {cost}; {most:,} episodes in all")
     for name, one in hints.items():
-        if said := make_advisor(one.actor, one.options, adapter, params.annotate).estimate(view):
-            lines.append(f"{name}, hints: {said}; over {one.share:.0%} of its training")
+        if cost := make_advisor(one.actor, one.options, adapter, params.annotate).estimate(view):
+            lines.append(f"{name}, hints: {cost}; over {one.share:.0%} of its training")
     return lines
 
 

@@ -8,30 +8,28 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from laurel import __version__
 from laurel.console import tell
-from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import LIVE_PAGE, checked_manifest, read_manifest, stamp_directory
 from laurel.errors import DataError, StageError
 from laurel.evaluation.run_page import in_words
 from laurel.params import Params, load_params
+from laurel.stages.own_files import WITHOUT_EFFECT, own_files
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 
 DONE = ".laurel.json"
 """Beside the outputs: stage -> what its output was made from, the digest of that output, and the stamp of its files."""
 REPORTS = "reports"
-WITHOUT_EFFECT = frozenset({"tracking", "pipeline"})
-"""Sections that no result depends on."""
 INTERRUPTED = 130
 
 
 def places(folder: Path) -> dict[str, Path]:
-    """Return where the outputs of stages lie in a project: those of PLACES, and the reports."""
+    """Return where the outputs of stages are in a project: PLACES, and the reports."""
     return {name: folder / place for name, place in PLACES.items()} | {REPORTS: folder / REPORTS}
 
 
@@ -45,7 +43,7 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
 
     Raises:
         ParamsError: as `load_params`.
-        StageError: a stage failed, and has said why.
+        StageError: a stage failed, and has printed why.
         KeyboardInterrupt: also where the stage that runs was interrupted.
     """
     params = load_params(params_file)
@@ -115,42 +113,9 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
     except DataError:
         return None
     used = params.used(*sections)
-    own = {file: found for file, found in _files_of(used).items() if not _among(outputs.values(), file)}
+    own = own_files(used, outputs.values())
     about = {"params": used, "files": own, "judges": judges, "inputs": inputs, "version": __version__}
     return {"made_from": digest_json(about), "digest": digest, "stamp": stamp_directory(folder / stage.output)}
-
-
-def _files_of(content: Any) -> dict[str, str]:
-    """Return digests of the user's own files that parameters name: prompts, labels, modules, models.
-
-    Of a directory it is the stamp, since a model may be large. The store of answers changes with what it is asked.
-    """
-    if isinstance(content, Mapping):
-        content = [value for key, value in content.items() if key != "responses"]
-    if isinstance(content, list):
-        return {name: digest for value in content for name, digest in _files_of(value).items()}
-    if not isinstance(content, str) or not 0 < len(content) < 1000:
-        return {}
-    module = content.partition(":")[0].replace(".", "/")
-    named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
-    named = {path for path in named if _there(path)}
-    files = {str(file): digest_file(file) for file in named if file.is_file()}
-    return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
-
-
-def _there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a sentence, such as a goal, may be longer than a name can be
-        return False
-
-
-def _among(outputs: Iterable[Path], file: str) -> bool:
-    """Say whether a file is an output of a stage, or a folder that holds one."""
-    return any(
-        one.resolve().is_relative_to(Path(file).resolve()) or Path(file).resolve().is_relative_to(one.resolve())
-        for one in outputs
-    )
 
 
 def _run(stage: Stage, params_file: Path, folder: Path) -> None:

@@ -19,7 +19,7 @@ from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.win_rates import examples
 from laurel.feedback.references import references
 from laurel.machine import machine
-from laurel.params import EnvParams
+from laurel.params import EnvParams, Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import judges_of
 from laurel.params.fields import dumped
@@ -31,7 +31,8 @@ from laurel.tracking.revision import commit
 if TYPE_CHECKING:
     import pandas as pd
 
-
+SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
+"""Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
@@ -127,7 +128,7 @@ def rendered(
         else None,
         sample=sample,
         reward=metrics["reward"],
-        params=dumped(sections),
+        params=dumped({name: sections[name] for name in SHOWN if name in sections}),
         versions=_versions(with_sb3=any(arm.agent_of(sections["agent"]).engine == "sb3" for arm in sections["arms"])),
     )
     return render(content)

@@ -1,4 +1,4 @@
-"""What is said against rewards: arms that earn more and do worse, sums that mislead, and how far rewards are apart."""
+"""Warnings about rewards: arms that earn more and do worse, misleading sums, and how far rewards are apart."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -
 def reward_distances(
     stored: StoredRewards, trajectories: Path, adapter: EnvAdapter, agent: AgentParams, seed: int
 ) -> tuple[dict[str, Matrix], list[str]]:
-    """Compare all rewards but those that change while they pay; of one drawn anew for each seed, its first."""
+    """Compare all stationary rewards; of a reward made anew for each seed, the first."""
     names = [name for name, settings in stored.settings.items() if method_of(settings).stationary]
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
     return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])

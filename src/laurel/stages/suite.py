@@ -30,7 +30,7 @@ NOT_RUN = "not run"
 
 
 def run_suite(
-    suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), said: Callable[[str], None]
+    suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), report: Callable[[str], None]
 ) -> list[str]:
     """Run what is not up to date of a suite, and write its page after each run; return the names of runs that failed.
 
@@ -39,8 +39,8 @@ def run_suite(
         work: a folder for each run is made here.
         output: directory of NAME.json and NAME.md.
         command: how the suite was started, for the page.
-        only: names of runs; all if there is none.
-        said: is told of each run that begins or fails.
+        only: names of runs; empty: all of them.
+        report: takes a line on each run that begins or fails.
 
     Raises:
         ParamsError: there is no run of such a name.
@@ -54,12 +54,12 @@ def run_suite(
     for number, run in enumerate(suite.runs, start=1):
         if only and run.name not in only:
             continue
-        said(f"{run.name} ({number} of {len(names)})")
+        report(f"{run.name} ({number} of {len(names)})")
         try:
             run_project(written(run, work), work / run.name)
         except StageError as error:
             failed.append(run.name)
-            said(f"{run.name}: {error}")
+            report(f"{run.name}: {error}")
         write_page(suite, work, output, command)
     return failed
 

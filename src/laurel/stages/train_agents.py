@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from laurel.agents.learner import METRICS
+from laurel.console import tell
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
-from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, resolve_arms, used
-from laurel.params.rewards import RewardParams
-from laurel.params.training import AgentParams, ShapingParams
+from laurel.params import EnvParams
+from laurel.params.arms import Arm, ArmInfo, arm_infos, used
+from laurel.params.training import AgentParams
+from laurel.params.training_run import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
@@ -42,15 +42,6 @@ what draws the page."""
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    shaping: ShapingParams,
-    agent: AgentParams,
-    tracking: TrackingParams,
     captions: Path,
     preferences: Path,
     reward: Path,
@@ -59,6 +50,7 @@ def run(
     live: Live | None = None,
     *,
     branch: bool = False,
+    **sections: Unpack[TrainingSections],
 ) -> None:
     """Train the agents of all arms and seeds.
 
@@ -67,8 +59,8 @@ def run(
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
-        responses: as of `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
-        live: makes the page of learning curves while agents train; None: there is none.
+        responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
+        live: makes the page of learning curves while agents train; None: no page.
         branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
 
     Raises:
@@ -81,9 +73,8 @@ def run(
     from laurel.pool import run_jobs
     from laurel.training.arms import offices, steps_of
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
-    described, context = used(sections), RewardContext(env, caption, annotate, rewards)
+    seed, env, annotate, agent = sections["seed"], sections["env"], sections["annotate"], sections["agent"]
+    described, context = used(sections), RewardContext(env, sections["caption"], annotate, sections["rewards"])
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(described, inputs)
     kept = responses if annotate.keeps_responses else None
@@ -91,9 +82,9 @@ def run(
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
     ):
-        adapter, every = context.adapter, resolve_arms(arms, rewards, shaping, agent)
+        adapter, every = context.adapter, arms_of(sections)
         check_agents(seed, every.values(), context, adapter, branch=branch)
-        skipped = skipped_arms(arms, context, adapter)
+        skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
         out.notes += [*skipped.values(), *_notes_on_sb3(trained)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
@@ -102,7 +93,7 @@ def run(
         modules = ["laurel.training.arms", *preload(every.values())]
         judging = Judging(seed, context, offices(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
-        tracker, note = Tracker({**sections, "tracking": tracking}, "train-agents", inputs, out), out.path / NOTE
+        tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
 
@@ -112,7 +103,8 @@ def run(
                     runs.begin(agents)
 
             whole = sum(steps_of(arm) for arm, _, _ in places)
-            page = live(env.id, arm_infos(arms, rewards), places, whole - total, whole) if live else None
+            infos = arm_infos(sections["arms"], sections["rewards"])
+            page = live(env.id, infos, places, whole - total, whole) if live else None
             if page and tracked:
                 tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with runs or nullcontext(), page or nullcontext():
@@ -127,7 +119,7 @@ def run(
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": agent.steps}
         out.notes += [*notes_on_training(places), *judging.notes]
         out.usage = judging.usage
-        out.run_notes += _notes_on_hints(places)
+        out.run_notes += _notes_on_questions(places)
         out.run_notes += page.notes if page else []
 
 
@@ -149,7 +141,7 @@ def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) ->
 def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
     """Divide agents among the processes that the machine has room for; each trains its group in lockstep.
 
-    Those of a group have the same algorithm and settings.
+    Agents of a group have the same algorithm and settings.
     """
     from laurel.pool import usable_cpus
 
@@ -203,7 +195,7 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
-            "training was stopped and resumed may differ from those that were trained at one go."
+            "training was stopped and resumed may differ from agents that were trained without a stop."
         )
     return notes
 
@@ -253,16 +245,24 @@ def notes_on_training(places: Agents) -> list[str]:
     return [*_notes_on_unseen(places), *_notes_on_idleness(places), *_notes_on_steps(places)]
 
 
-def _notes_on_hints(places: Agents) -> list[str]:
-    """Say what hints asked of a language model; agents of one process share the answers."""
-    notes = []
+def _notes_on_questions(places: Agents) -> list[str]:
+    """Say what training asked of language models, and warn where an answer could not be read, which says nothing.
+
+    Agents of one process share the answers to hints.
+    """
+    notes, unread = [], dict[str, str]()
     for arm, seed, place in places:
-        if asked := read_run(place).get("asked"):
+        for purpose, account in read_run(place).get("accounts", {}).items():
             notes.append(
-                f"The process that trained {arm.name} seed {seed} asked {asked['model']} for hints about "
-                f"{asked['states']:,} distinct states: {asked.get('calls', 0):,} calls, {asked.get('cached', 0):,} "
-                f"answers from the store, {asked['unread']:,} that could not be read."
+                f"The process that trained {arm.name} seed {seed} asked {account['model']} for {purpose} about "
+                f"{account['states']:,} distinct states: {account.get('calls', 0):,} calls, "
+                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} states had no answer "
+                "that could be read: all actions counted as equally likely there."
             )
+            if account["unread"]:
+                unread.setdefault(f"{arm.name} {purpose}", notes[-1])  # once, not for every seed
+    for note in unread.values():
+        tell(f"train-agents: {note}")
     return notes
 
 
@@ -287,7 +287,7 @@ def _notes_on_idleness(places: Agents) -> list[str]:
         if all(column.null_count == len(column) for column in columns):
             idle.setdefault(arm.agent.section, []).append(f"{arm.name} seed {seed}")
     return [
-        f"There was never enough to learn from for {', '.join(names)}: their weights are those of before. Raise "
+        f"{', '.join(names)} never had enough to learn from: their weights are the initial ones. Raise "
         f"agent.steps, or lower n_envs or learning_starts of agent.{section}."
         for section, names in idle.items()
     ]

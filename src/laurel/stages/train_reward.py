@@ -40,14 +40,14 @@ def run(
     output: Path,
     responses: Path | None = None,
 ) -> None:
-    """Make the rewards that arms are paid, and those that these are made from.
+    """Make the rewards of the arms, and the rewards that they are made from.
 
     Args:
         trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         output: directory to write rewards as `laurel.rewards.stored` has them.
-        responses: as of `laurel.stages.annotate.run`, for methods that ask a language model.
+        responses: as in `laurel.stages.annotate.run`, for methods that ask a language model.
 
     Raises:
         ParamsError: a reward and caption.segment_length do not go together.
@@ -77,7 +77,7 @@ def run(
 def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
-    """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
+    """Make the rewards of all arms that are trained; rewards made anew for each seed are made in parallel."""
     import numpy as np
 
     adapter = context.adapter
@@ -111,12 +111,12 @@ def _make(
         f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
     ]
     out.notes += [
-        f"The reward {name} pays the same for all that it knows ({len(table.texts):,}): it tells no behaviour apart."
+        f"The reward {name} pays the same for all that it knows ({len(table.texts):,}): it prefers nothing to anything."
         for name in stored.settings
         if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]
     out.notes += [
-        f"The reward {name} pays nothing that was collected: no caption reaches a goal."
+        f"The reward {name} pays for no collected caption: none of them reaches a goal."
         for name, sets in stored.qualities().items()
         if all(quality.get("reachable") == 0 for quality in sets)
     ]
@@ -129,7 +129,7 @@ def _make(
 def track(
     run: Run, env: EnvParams, caption: CaptionParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path
 ) -> None:
-    """Log how good each learned reward is, of each label set, and register those that were learned."""
+    """Log the quality of each learned reward, of each label set, and register it."""
     stored = StoredRewards.read(path)
     qualities = stored.qualities()
     for name, sets in qualities.items():

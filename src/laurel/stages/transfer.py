@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from laurel import __version__
+from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
@@ -84,7 +85,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         name = arm or next(iter(methods), "")
         if name not in arms or not arms[name].trained or list(arms[name].reward.values()) != [1.0]:
             raise ParamsError(
-                f"{folder}: what is transferred is an arm that is trained and paid a single reward, and "
+                f"{folder}: only an arm that is trained and paid a single reward can be transferred, and "
                 f"{name or 'none of its arms'} is not one. --arm may be one of {', '.join(methods) or 'none'}."
             )
         found.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
@@ -101,7 +102,7 @@ def transfer(
     work: Path,
     output: Path,
     command: str,
-    said: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     train: bool = True,
 ) -> None:
@@ -112,12 +113,12 @@ def transfer(
         work: a folder for each cell is made here.
         output: NAME.md; NAME.json beside it holds the same for programs.
         command: how it was started, for the page.
-        said: is told of each training that begins.
+        report: takes a line on each training that begins.
         train: False leaves out the rewards' matrix but for its diagonal, so that nothing is trained.
 
     Raises:
         DataError: agents of one run do not fit the environment of another.
-        StageError: a training failed, and has said why; what is finished is kept.
+        StageError: a training failed, and has printed why; finished trainings are kept.
     """
     agents = _agents(sources, work / "agents")
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
@@ -127,7 +128,7 @@ def transfer(
             if origin is not target and not train:
                 continue
             if origin is not target:
-                said(f"agents in {target.name}, paid by the reward of {origin.name}")
+                report(f"agents in {target.name}, paid by the reward of {origin.name}")
                 cell = _trained(origin, target, work / "rewards" / f"{origin.name}.to.{target.name}")
             rewards[origin.name][target.name] = {key: cell[key] for key in ("success", "return", "solved")}
     controls = {
@@ -147,6 +148,7 @@ def transfer(
         "seeds": {source.name: len(source.params.agent.seeds) for source in sources},
         "agents": agents,
         "rewards": rewards,
+        "same_weights": _same_weights(sources),
         "controls": controls,
     }
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +168,11 @@ def page(found: Mapping[str, Any]) -> str:
     arms = ", ".join(dict.fromkeys(found["arms"].values()))
     trained = all(name in of_origin for of_origin in found["rewards"].values() for name in names)
     whole = "" if trained else "; nothing was trained for the other cells (--agents-only)"
+    alike = [
+        f"The rewards of {', '.join(some)} have the same weights, since their captions and labels are the same: agents "
+        "that are paid them in one environment do not differ."
+        for some in found["same_weights"]
+    ]
     seeds = ", ".join(str(n) for n in dict.fromkeys(found["seeds"].values()))
     parts = [
         "# Transfer between environments",
@@ -174,6 +181,7 @@ def page(found: Mapping[str, Any]) -> str:
         "notion of success, with 95% intervals over seeds, and how many seeds solved the task.",
         "## Rewards: new agents, trained on another environment's reward",
         markdown(["reward made in", *names], rows(found["rewards"])),
+        *alike,
         f"The diagonal is the run itself{whole}. For comparison, other arms of the runs:",
         markdown(["arm", *names], rows(found["controls"])),
         "## Agents: played elsewhere without further training",
@@ -210,6 +218,16 @@ def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     return found
 
 
+def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
+    """Group runs whose rewards have the same weights: where captions and labels are the same, rewards are, too."""
+    alike: dict[str, list[str]] = {}
+    for source in sources:
+        (name,) = source.arm.reward
+        weights = {file.name: digest_file(file) for file in (source.reward / name).glob("*.safetensors")}
+        alike.setdefault(digest_json(weights) if weights else source.name, []).append(source.name)
+    return [names for names in alike.values() if len(names) > 1]
+
+
 def _arm(own: ArmParams) -> dict[str, Any]:
     """Return an arm that differs from one in its reward alone."""
     kept = own.model_dump(mode="json", include={"shaping", "agent", "extrinsic"})
@@ -218,7 +236,7 @@ def _arm(own: ArmParams) -> dict[str, Any]:
 
 # -- agents ---------------------------------------------------------------------------------------
 def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
-    """Play all agents everywhere; tables that are there already are those of the same agents and episodes."""
+    """Play all agents everywhere; tables that exist already are of the same agents and episodes."""
     work.mkdir(parents=True, exist_ok=True)
     places: dict[tuple[str, str], Path] = {}
     jobs = []

@@ -148,7 +148,7 @@ class AgentRuns:
         points = [row for row in thinned(rows, self._total(agent), state["finished"]) if row["env_steps"] > first]
         last = max(int(state["env_steps"]), first + 1)
         agent.run.log_curve(
-            ((row["env_steps"], _figures(row)) for row in points),
+            ((row["env_steps"], {name: value for name, value in row.items() if name != "env_steps"}) for row in points),
             clock=lambda step: begun + (now - begun) * (step - first) / (last - first),
         )
         agent.step, agent.time = int(state["env_steps"]), now
@@ -235,10 +235,6 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
     return kept
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: value for key, value in row.items() if key != "env_steps"}
-
-
 def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Add to the rows of a curve how labels grew, of each reward that is learned on the way: the latest before each."""
     from laurel.rewards.online_artefact import read_rows
@@ -253,7 +249,7 @@ def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def written(place: Path) -> int | None:
-    """Return when an agent's checkpoint was written, in nanoseconds; None where there is none."""
+    """Return when an agent's checkpoint was written, in nanoseconds; None without a checkpoint."""
     try:
         return (place / STATE).stat().st_mtime_ns
     except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now

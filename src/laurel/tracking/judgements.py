@@ -28,7 +28,7 @@ GOLD = "gold"
 
 
 def log_prompt(run: Run, prompt: Prompt) -> None:
-    """Link a run to its prompt's version in MLflow's registry, which is made where there is none of this text."""
+    """Link a run to its prompt's version in MLflow's registry; a text that is not there yet is registered."""
     from mlflow.exceptions import MlflowException
 
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{prompt.form.kind}.{prompt.name}")
@@ -53,7 +53,7 @@ def log_traces(
 
     Args:
         run: of the stage that asked.
-        sample: as of `laurel.data.sample.read_sample`.
+        sample: as in `laurel.data.sample.read_sample`.
         question: what was asked, if all was asked in the same words; None leaves the messages out.
         gold: a person's labels.
 
@@ -105,8 +105,8 @@ def _trace(run: Run, pair: Mapping[str, Any], question: PairQuestion | None) -> 
             inputs={"messages": messages} if messages else texts._asdict(),
             attributes={"vote": answer["vote"], "annotator": answer["annotator"]},
         )
-        said = {"content": answer["answer"], "verdict": answer["verdict"], "p_first": answer["answer_p_first"]}
-        span.set_outputs({"role": "assistant", **said})
+        message = {"content": answer["answer"], "verdict": answer["verdict"], "p_first": answer["answer_p_first"]}
+        span.set_outputs({"role": "assistant", **message})
         span.end()
     root.set_outputs({key: pair[key] for key in ("status", "p_first", "swap_consistent")})
     root.end()

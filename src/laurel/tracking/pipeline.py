@@ -68,7 +68,7 @@ def close_pipeline_run(
 
 
 def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable[str]) -> None:
-    """Put the runs of a pipeline's stages below its own, those that failed included, and those they were made from.
+    """Put the runs of a pipeline's stages below its own, failed ones included, with the runs that they were made from.
 
     A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
     """

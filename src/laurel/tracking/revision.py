@@ -22,7 +22,7 @@ def git_sha() -> str | None:
 
 
 def commit() -> str | None:
-    """Return the commit as of `git_sha` in words, with its date where git knows that; None outside git."""
+    """Return the commit as in `git_sha` in words, with its date where git knows that; None outside git."""
     sha, day = git_sha(), None if _of_image() else _git("show", "--no-patch", "--format=%cs", "HEAD")
     return f"commit {sha}{f' of {day}' if day else ''}" if sha else None
 

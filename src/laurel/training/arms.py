@@ -1,4 +1,4 @@
-"""From an arm to what is trained: its task, and the reward that it is paid."""
+"""From an arm to a training task and its reward."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
-from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import Assignment, Task, total_steps, train_together
 
 
 def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: AnnotateParams | None = None) -> Task:
-    """Return what is trained for an arm with a seed; hints ask chat models of `annotate`."""
+    """Return the training task of an arm with a seed; hints ask chat models of `annotate`."""
     return Task(
         arm=arm.name,
         seed=seed,
@@ -53,7 +53,7 @@ def train_arms(
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)  # runs share the cores already, and sums keep their order
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it once
     adapter = context.adapter
     rewards = [reward_of(arm, seed, context, adapter, inputs) for arm, seed, _ in agents]
     first, *_ = agents[0]
@@ -72,10 +72,11 @@ def train_arms(
 
 
 def offices(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> list[Office]:
-    """Return what the agents will ask of whom while they are trained."""
+    """Return the judges that the agents will ask while they are trained, with their questions."""
     found = []
     for arm, seed, _ in agents:
         for name in arm.reward:
-            office = method_of(context.rewards[name]).office(context, seed)
+            method = method_of(context.rewards[name])
+            office = method.office(context, seed) if isinstance(method, LearningMethod) else None
             found += [office] if office else []
     return list(dict.fromkeys(found))

@@ -15,13 +15,13 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import LearningMethod, RewardContext
 
 
 def check_agents(
     run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter, *, branch: bool = False
 ) -> None:
-    """Refuse agents that training would refuse; where no arm is trained, there are none.
+    """Refuse agents that training would refuse; untrained arms have no such agents.
 
     Args:
         run_seed: of the params.
@@ -48,7 +48,7 @@ def check_agents(
 
 def _check_learned(arm: Arm, context: RewardContext) -> None:
     """Refuse rewards that are learned meanwhile where the trainer's checkpoints do not hold them."""
-    learned = [name for name in arm.reward if method_of(context.rewards[name]).learns]
+    learned = [name for name in arm.reward if isinstance(method_of(context.rewards[name]), LearningMethod)]
     if learned and arm.agent.engine == "sb3":
         raise ParamsError(
             f"arms.{arm.name}: its reward {learned[0]} is learned while agents are trained, by Laurel's own algorithms "

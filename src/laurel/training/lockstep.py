@@ -28,7 +28,7 @@ def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, de
     """Tell whether agents act where their networks are: on a GPU, if environment and algorithm can be there.
 
     Raises:
-        ParamsError: a GPU is asked for, and this machine has none.
+        ParamsError: a GPU is asked for, but missing.
     """
     if torch_device(device, "agent.device").type == "cpu":
         return False

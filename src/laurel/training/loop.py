@@ -88,7 +88,7 @@ def _curve_schema(columns: Iterable[str]) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Task:
-    """What is trained: everything but the reward function."""
+    """A training task: everything but the reward function."""
 
     arm: str
     seed: int
@@ -178,9 +178,9 @@ def train_together(
     Each becomes what it would have become alone. Agents at different updates are trained in separate groups.
 
     Args:
-        agents: whom; their tasks differ in arm, seed and shaping alone.
+        agents: to train; their tasks differ in arm, seed and shaping alone.
         adapter: the environment's adapter.
-        advance: told how many environment steps are done, those of the checkpoints included.
+        advance: called with the number of environment steps done, steps of the checkpoints included.
         tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
     """
     if tensors is None:
@@ -289,8 +289,9 @@ class _Run:
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
         progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            asked = dict(self.advisor.account) if self.advisor else None
-            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, asked)
+            hints = dict(self.advisor.account) if self.advisor else {}
+            accounts = {**({"hints": hints} if hints else {}), **self.signal.accounts}
+            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, accounts)
 
 
 def _compact(actions: Array) -> Array:
@@ -300,7 +301,13 @@ def _compact(actions: Array) -> Array:
 
 
 def _save(
-    directory: Path, task: Task, learner: Learner, progress: Progress, signal: Signal, backend: str, asked: Any = None
+    directory: Path,
+    task: Task,
+    learner: Learner,
+    progress: Progress,
+    signal: Signal,
+    backend: str,
+    accounts: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
@@ -333,7 +340,7 @@ def _save(
             "rng": learner.rng.bit_generator.state,
         },
     )
-    write_json(partial / RUN, {**run_of(progress.seconds, progress.began), **({"asked": asked} if asked else {})})
+    write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts))
     replace_directory(partial, directory)
 
 
@@ -386,9 +393,13 @@ def read_curve(directory: Path) -> pa.Table:
     return read_table(directory / CURVE, _curve_schema(pq.read_schema(directory / CURVE).names), "train-agents")
 
 
-def run_of(seconds: float, began: float) -> dict[str, Any]:
-    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far."""
-    return {"seconds": seconds, "wall": [began, time.time()]}
+def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far.
+
+    Args:
+        accounts: what its training asked of language models: what for -> `laurel.feedback.chooser.Chooser.account`.
+    """
+    return {"seconds": seconds, "wall": [began, time.time()], **({"accounts": dict(accounts)} if accounts else {})}
 
 
 def read_run(directory: Path) -> dict[str, Any]:

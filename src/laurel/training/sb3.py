@@ -55,7 +55,7 @@ def train_sb3(
         adapter: the environment's adapter.
         reward: the learned part of the reward; None trains on the environment's alone.
         directory: where checkpoints and, in the end, the agent are.
-        advance: called with how many environment steps are done, those of the checkpoint included.
+        advance: called with the number of environment steps done, steps of the checkpoint included.
 
     Raises:
         ParamsError: the algorithm is not installed, or does not fit its arguments or the action space.
@@ -154,9 +154,9 @@ class _Keeper(BaseCallback):
     def _add_point(self, model: Any, *, at_least: int = LEAST) -> None:
         if not _finite(model):
             raise _diverged(self._task, model)
-        said = model.logger.name_to_value
+        logged = model.logger.name_to_value
         metrics = {
-            column: next((float(said[name]) for name in names if name in said), None)
+            column: next((float(logged[name]) for name in names if name in logged), None)
             for column, names in METRIC_OF.items()
         }
         if metrics["entropy"] is not None:
@@ -183,7 +183,7 @@ class _Keeper(BaseCallback):
                 **state,
             },
         )
-        write_json(partial / RUN, run_of(self._seconds, self._began))
+        write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.signal.accounts))
         pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
         replace_directory(partial, self._directory)
         self._saved = model.num_timesteps

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
-from laurel.rewards.base import Reward
-from laurel.rewards.functions import learning_parts
+from laurel.rewards.base import AskingReward, LearningReward, Reward
+from laurel.rewards.functions import parts_of
 from laurel.rewards.paying import Paymaster
 from laurel.training.credit import Credit
 
@@ -20,7 +22,7 @@ class Signal:
         self._shaping = shaping
         self._reward = reward
         self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping, n_envs)
-        self.learned = learning_parts(reward)
+        self.learned = [part for part in parts_of(reward) if isinstance(part, LearningReward)]
         """What of the reward is learned on the way."""
         self._credit = Credit()
         self.scored = 0
@@ -35,6 +37,12 @@ class Signal:
     def unseen(self) -> int:
         """Captions met that the reward's table did not hold."""
         return self._reward.unseen if self._reward else 0
+
+    @property
+    def accounts(self) -> dict[str, dict[str, Any]]:
+        """What paying took, where the reward asks a language model about steps."""
+        asking = (part for part in parts_of(self._reward) if isinstance(part, AskingReward) and part.account)
+        return {f"its reward{f' ({n})' if n > 1 else ''}": dict(part.account) for n, part in enumerate(asking, 1)}
 
     @property
     def rewarded(self) -> bool:

@@ -16,7 +16,7 @@ from laurel.rewards.method import RewardContext, Tried
 from laurel.training.loop import Assignment, Task, read_rows, train_together
 
 PARTS = 5
-"""Of a training for which the return is told."""
+"""Parts of a training, each with its mean return."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ShortTraining:
     context: RewardContext
 
     def __call__(self, reward: Reward, settings: TrialParams) -> Tried:
-        """Train agents in lockstep; errors as of `train_together`, and of the reward."""
+        """Train agents in lockstep; errors as in `train_together`, and of the reward."""
         from threadpoolctl import threadpool_limits
 
         with TemporaryDirectory(prefix="laurel-") as scratch, threadpool_limits(1, user_api="blas"):

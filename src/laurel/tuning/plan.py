@@ -14,7 +14,7 @@ from laurel.params.arms import WELL_KNOWN, arm_of
 from laurel.params.rewards import method_of
 from laurel.params.search import Space, Sweep, agent_of, examples, read_space, with_values
 from laurel.rewards.arms import skipped_arms
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import LearningMethod, RewardContext
 from laurel.tuning.objective import REPORTS
 from laurel.tuning.study import check_sampler
 
@@ -36,7 +36,7 @@ class Search:
     entries: Sequence[str] = ()
     """The space, as `read_space` takes it."""
     trials: int = 30
-    """In all, those of earlier calls included."""
+    """In all, earlier calls included."""
     seeds: Sequence[int] | None = None
     """None takes SEEDS seeds that no agent has."""
     steps: int | None = None
@@ -49,7 +49,7 @@ class Search:
 
 
 def sweep_of(params: Params, search: Search) -> Sweep:
-    """Return what is searched, checked against the parameters.
+    """Return the search space, checked against the parameters.
 
     Raises:
         ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
@@ -66,7 +66,9 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     context = RewardContext.of(alone)
     if skipped := skipped_arms(alone.arms, context, adapter):
         raise ParamsError(f"--arm: {skipped[arm]}")
-    if learning := [name for name in alone.resolved_arms[arm].reward if method_of(context.rewards[name]).learns]:
+    if learning := [
+        name for name in alone.resolved_arms[arm].reward if isinstance(method_of(context.rewards[name]), LearningMethod)
+    ]:
         raise ParamsError(
             f"--arm: the reward {learning[0]} of the arm {arm} is learned from a judge beside the agents, which a "
             "search does not start. Search an arm whose reward is made beforehand, such as preference."
@@ -89,7 +91,7 @@ def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[A
     """Refuse what Stable-Baselines3's algorithm does not take, where it trains the arm, before anything is trained.
 
     Raises:
-        ParamsError: it is not to be had, or does not go with an argument or the action space.
+        ParamsError: it is not installed, or does not go with an argument or the action space.
     """
     from laurel.agents.sb3.catalog import check_algorithm
 

@@ -42,7 +42,7 @@ def best(trials: Sequence[Trial]) -> Trial:
     """Return the complete trial with the highest score, of several the first.
 
     Raises:
-        DataError: there is none.
+        DataError: no trial has a score.
     """
     scored = [trial for trial in trials if trial.score is not None]
     if not scored:

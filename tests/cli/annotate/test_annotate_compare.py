@@ -122,7 +122,7 @@ def test_nothing_is_written_where_every_judge_fails(project: Project, capsys: py
     capsys.readouterr()
     asked = grid(project, models=[{"annotator": "embedding", "embedding": {"model": "./nowhere"}}])
     assert main(["annotate", "compare", "--grid", asked]) == 2
-    assert "None of 1 judges could be asked. The first: Sentence encoder" in capsys.readouterr().err
+    assert "All 1 judges failed. The first: Sentence encoder" in capsys.readouterr().err
     assert not (project.path / "data" / "leaderboard").exists()
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KEY = "llm_policy"
 LEAST = 1e-6
-"""Probability that an action has at least: an answer in words is none of certainty, and others may learn from it."""
+"""Least probability of an action: an answer in words is not certain, and other policies may learn from it."""
 
 
 class LanguageModelPolicy(Advisor):

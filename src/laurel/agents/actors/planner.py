@@ -40,7 +40,7 @@ USES: Mapping[int, int | None] = {
 REPORTED = (*USES, grid.PUT_DOWN, grid.TRY_LOCKED, grid.PASS_DOOR)
 """Events after which the planner is asked again."""
 LAST = 3
-"""Reports that the planner is told."""
+"""Reports that the planner is given."""
 
 
 class Subgoal(NamedTuple):
@@ -139,7 +139,7 @@ class Planner(Actor):
         event = int(self._adapter.encode(step)[0])
         if np.unravel_index(event, grid.SHAPE)[0] in REPORTED:
             report = self._adapter.describe(event)
-            if episode.reports[-1:] != [report]:  # what is tried in vain again and again is said once
+            if episode.reports[-1:] != [report]:  # an attempt that fails again and again is reported once
                 episode.reports.append(report)
             episode.subgoal = None
 

@@ -17,7 +17,7 @@ Settings = TypeVar("Settings", bound=GroupParams)
 
 
 class GroupAlgorithm(Algorithm[Settings]):
-    """What grpo and rloo have in common: all but the loss, which goes by the name."""
+    """What grpo and rloo share: everything but the loss."""
 
     learner_class = "laurel.agents.groups:GroupLearner"
 

@@ -70,7 +70,7 @@ class UCB(RewardAveraging):
     Args:
         n_arms: K.
         c: weight of the confidence term.
-        step_size: as of `RewardAveraging`.
+        step_size: as in `RewardAveraging`.
     """
 
     def __init__(self, n_arms: int, *, c: float = 2.0, step_size: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The two agents that bound all others: one acts at random, one is told the best arm. Neither learns."""
+"""The two agents that bound all others: one acts at random, one knows the best arm. Neither learns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Cheater(Agent):
     """Pulls the arm that `info["best_arm"]` names, from the first pull on: the upper bound."""
 
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
-        """Return the best arms; raises EnvError where the environment's info has none."""
+        """Return the best arms; raises EnvError where the environment's info does not name them."""
         if info is None or "best_arm" not in info:
             raise EnvError('The cheater needs info["best_arm"], which this environment does not give.')
         best: Ints = info["best_arm"]

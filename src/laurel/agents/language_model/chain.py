@@ -96,7 +96,7 @@ class MovesChain:
         self._written: dict[tuple[str, str], tuple[str, list[int]]] = {}
 
     def asked(self, local: LocalModel, adapter: EnvAdapter, state: str, strategy: str = "") -> tuple[str, list[int]]:
-        """Return the prompt about a state and its tokens; errors as of `Prompt.messages`."""
+        """Return the prompt about a state and its tokens; errors as in `Prompt.messages`."""
         if (state, strategy) not in self._written:
             if len(self._written) > MOST_PROMPTS:
                 self._written.clear()
@@ -213,7 +213,7 @@ class StrategyChain:
         moves: Sequence[Moves],
         rng: Generator,
     ) -> list[Proposal]:
-        if not self._menu:  # nobody knows what it should say
+        if not self._menu:  # there is no list to choose its text from
             named = [one.turns[0].answer for one in self.propose(local, adapter, states, rng, 1.0)]
         else:
             named = [self._menu[draw] for draw in rng.integers(0, len(self._menu), len(states)).tolist()]

@@ -49,7 +49,7 @@ class RoundMemory:
 
 
 class RecentMemory:
-    """Compares the proposals of the last rounds: what is remembered with what is new, where both start alike.
+    """Compares the proposals of the last rounds: remembered ones with new ones of the same start.
 
     Args:
         rounds: how many, this one included.
@@ -105,7 +105,7 @@ def grouped(proposals: Iterable[Scored], size: int, rng: np.random.Generator) ->
 def pairs_of(
     groups: Iterable[Group], margin: float, pairing: Literal["best_worst", "all"], skipped: Skipped
 ) -> list[Pair]:
-    """Return pairs of each group whose scores differ by more than the margin; what has none is counted."""
+    """Return pairs of each group whose scores differ by more than the margin; groups without a pair are counted."""
     found = []
     for group in groups:
         order = sorted(range(len(group.answers)), key=lambda i: (-group.scores[i], len(group.answers[i])))

@@ -33,7 +33,7 @@ class LanguageModelPolicy(PolicyNetwork):
     """Acts by what a causal language model answers about a state in words.
 
     Args:
-        n_features: of the environment's observations, by which agents are told apart; the model sees their words.
+        n_features: of the environment's observations, which tell agents apart; the model sees their words.
         model: `tiny`, `smollm2`, a directory or a name on the hub.
         revision: of its weights, where it is not tiny; None takes the weights that are there.
         rank: of the LoRA weights; 0: all weights are the policy's own.

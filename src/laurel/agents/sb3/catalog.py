@@ -76,7 +76,7 @@ def algorithm_class(name: str) -> Any:
         if error.name not in (SB3, CONTRIB):
             raise
         raise MissingPackageError(
-            f"agent.sb3.algorithm: {name} is of the package {error.name}, which is not installed. "
+            f"agent.sb3.algorithm: {name} needs the package {error.name}, which is not installed. "
             "Run pip install 'laurel-rl[sb3]'."
         ) from None
 

@@ -24,42 +24,21 @@ NETHACK = "laurel/NetHack-v0"
 COMPLETIONS = "laurel/Completions-v0"
 BALL_GAME = "laurel/BallGame-v0"
 
-gym.register(
-    id=ARMED_BANDIT,
-    entry_point="laurel.envs.builtin.armed_bandit:ArmedBandit",
-    vector_entry_point="laurel.envs.builtin.armed_bandit:ArmedBanditVector",
-    max_episode_steps=1000,
-)
-gym.register(
-    id=GRID_WORLD,
-    entry_point="laurel.envs.builtin.grid_world:GridWorld",
-    vector_entry_point="laurel.envs.builtin.grid_world:GridWorldVector",
-    max_episode_steps=100,
-)
-gym.register(id=CATCH, entry_point="laurel.envs.builtin.catch:Catch", max_episode_steps=100)
-gym.register(
-    id=POSITION_ONLY,
-    entry_point="laurel.envs.builtin.position_only:PositionOnlyCartPole",
-    vector_entry_point="laurel.envs.builtin.position_only:PositionOnlyCartPoleVector",
-    max_episode_steps=500,
-)
-gym.register(id=ULTIMATUM, entry_point="laurel.envs.builtin.ultimatum:Ultimatum", max_episode_steps=1)
-gym.register(id=MATRIX_GAME, entry_point="laurel.envs.builtin.matrix_game:MatrixGame", max_episode_steps=1)
-gym.register(
-    id=CRAFTING,
-    entry_point="laurel.envs.builtin.crafting:Crafting",
-    vector_entry_point="laurel.envs.builtin.crafting:CraftingVector",
-    max_episode_steps=500,
-)
-gym.register(
-    id=NETHACK,
-    entry_point="laurel.envs.builtin.nethack:NetHack",
-    vector_entry_point="laurel.envs.builtin.nethack:NetHackVector",
-    max_episode_steps=5000,
-)
-gym.register(id=BALL_GAME, entry_point="laurel.envs.ball_game:BallGame", max_episode_steps=60)
-gym.register(
-    id=COMPLETIONS,
-    entry_point="laurel.envs.builtin.completions:Completions",
-    vector_entry_point="laurel.envs.builtin.completions:CompletionsVector",
-)
+
+def _register(env_id: str, where: str, steps: int | None = None, *, vector: bool = False) -> None:
+    """Register a class of a module here, with its vector form beside it."""
+    module = f"{__name__}.{where}"
+    vector_entry_point = f"{module}Vector" if vector else None
+    gym.register(env_id, module, vector_entry_point=vector_entry_point, max_episode_steps=steps)
+
+
+_register(ARMED_BANDIT, "armed_bandit:ArmedBandit", 1000, vector=True)
+_register(GRID_WORLD, "grid_world:GridWorld", 100, vector=True)
+_register(CATCH, "catch:Catch", 100)
+_register(POSITION_ONLY, "position_only:PositionOnlyCartPole", 500, vector=True)
+_register(ULTIMATUM, "ultimatum:Ultimatum", 1)
+_register(MATRIX_GAME, "matrix_game:MatrixGame", 1)
+_register(CRAFTING, "crafting:Crafting", 500, vector=True)
+_register(NETHACK, "nethack:NetHack", 5000, vector=True)
+_register(COMPLETIONS, "completions:Completions", vector=True)
+gym.register(BALL_GAME, "laurel.envs.ball_game:BallGame", max_episode_steps=60)

@@ -70,13 +70,13 @@ class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
     def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
         """Take actions (N,), or begin an episode where one `begins` (N,); return rewards and what ended by the rules.
 
-        What is returned where an episode begins is ignored.
+        Its return value is ignored where an episode begins.
         """
 
     @abstractmethod
     def observe(self) -> npt.NDArray[Any]:
-        """Return what is observed now."""
+        """Return the current observations."""
 
     def info(self) -> dict[str, Any]:
-        """Return what else is told of the last step."""
+        """Return the `info` of the last step."""
         return {}

@@ -79,7 +79,7 @@ class Completions(gym.Env[Bytes, npt.NDArray[np.float32]]):
         part: train leaves out every fourth prompt, by a checksum; fresh has those alone; all has all.
         goal: what a good text reads like.
         anti_goal: what a bad one reads like.
-        encoder: a sentence encoder as of `annotate.embedding.model`.
+        encoder: a sentence encoder as in `annotate.embedding.model`.
         length: bytes of a completion at most.
 
     Raises:

@@ -296,7 +296,7 @@ class CraftingVector(BatchEnv):
     Args:
         num_envs: N.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
-        size: as of `Crafting`.
+        size: as in `Crafting`.
     """
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, *, size: int = 24) -> None:

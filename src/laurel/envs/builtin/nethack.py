@@ -203,7 +203,7 @@ class Game:
 
 
 class Games:
-    """N games that are seen together; arguments and errors as of `Game`."""
+    """N games that are seen together; arguments and errors as in `Game`."""
 
     def __init__(self, number: int, **options: Any) -> None:
         self._seen = arrays(number)
@@ -248,7 +248,7 @@ def _space(size: int) -> gym.Space[Row]:
 
 
 class NetHack(gym.Env[Row, np.int64]):
-    """One game; arguments and errors as of `Game`.
+    """One game; arguments and errors as in `Game`.
 
     Args:
         status_in_words: whether captions tell depth, health, gold and hunger besides the message.
@@ -285,7 +285,7 @@ class NetHack(gym.Env[Row, np.int64]):
 
 
 class NetHackVector(BatchEnv):
-    """N games in this process; the step after an episode's end is a reset. Arguments as of `NetHack`."""
+    """N games in this process; the step after an episode's end is a reset. Arguments as in `NetHack`."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nle import nethack
 
 DRAWN = ' &cf@])[="(%!?+/$*`0_|.#<>{}^'
-"""Kinds that glyphs are told apart as, by a character each: nothing, anything else, monsters, pets and so on."""
+"""Kinds of glyphs, a character each: nothing, anything else, monsters, pets and so on."""
 _CLASSES = '&&])[="(%!?+/$*`0_&'
 """The kind of each class of objects, in NetHack's order."""
 _FEATURES = {

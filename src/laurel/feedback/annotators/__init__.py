@@ -22,5 +22,5 @@ def make_annotator(
     *,
     budget: Budget | None = None,
 ) -> Annotator:
-    """Make the annotator that the params name, ready to be asked; arguments and errors as of `AnnotatorKind.make`."""
+    """Make the annotator that the params name, ready to be asked; arguments and errors as in `AnnotatorKind.make`."""
     return kind_of(params).make(adapter, seed, captions, budget=budget)

@@ -98,7 +98,7 @@ class EmbeddingKind(AnnotatorKind):
     def make(
         self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
     ) -> EmbeddingAnnotator:
-        """Load the encoder; errors as of `EmbeddingAnnotator.load`."""
+        """Load the encoder; errors as in `EmbeddingAnnotator.load`."""
         return EmbeddingAnnotator.load(self.section, adapter)
 
     def check(self, adapter: EnvAdapter) -> None:

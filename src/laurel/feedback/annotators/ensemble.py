@@ -73,7 +73,9 @@ class EnsembleAnnotator:
         """Of members that are let go of."""
         names, simulated = [], False
         for number, member in enumerate(members):
-            annotator = member.make()  # also those that are let go of: what cannot be made is refused at the beginning
+            annotator = (
+                member.make()
+            )  # also members that are not kept: one that cannot be made is refused at the beginning
             names.append(f"members[{number}]: {annotator.name}")
             simulated = simulated or annotator.simulated
             if not (self._in_turn and member.local):
@@ -130,8 +132,8 @@ class EnsembleAnnotator:
                 list(self._votes_of(number, self._held[number], block, len(block)))
                 for number in range(len(self._members))
             ]
-            for said in zip(*votes, strict=True):
-                yield self._together(said)
+            for cast in zip(*votes, strict=True):
+                yield self._together(cast)
 
     def _one_after_another(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
         with TemporaryFile("w+", encoding="utf-8") as asked:
@@ -184,7 +186,7 @@ class EnsembleAnnotator:
             self.on_judged(judged, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
-        """Weigh the votes. One that is no label counts for nothing, not for a half.
+        """Weigh the votes. A vote without a label is left out; it does not count as one half.
 
         There is a label only where those who gave one outweigh those who failed: an abstention is
         an answer, but a label of one member is not that of an ensemble in which the others failed.
@@ -262,7 +264,7 @@ class EnsembleKind(AnnotatorKind):
         return EnsembleAnnotator(members, self.section.tie_band)
 
     def goal(self, adapter: EnvAdapter) -> str:
-        """Return the goal that members which ask a chat model aim at, if they have none of their own."""
+        """Return the goal of members that ask a chat model and have no goal of their own."""
         return goal_in_words(adapter, self.params.language_model.goal)
 
     @property

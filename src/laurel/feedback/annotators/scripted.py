@@ -47,7 +47,7 @@ class Faults:
 
     @classmethod
     def of(cls, params: ScriptedParams) -> Faults:
-        """Return the named teacher's faults, but for those that the params set."""
+        """Return the named teacher's faults, except where the params set them."""
         named = TEACHERS[params.teacher]
         chosen = {name: getattr(params, name) for name in cls.__slots__}
         return cls(**{name: getattr(named, name) if value is None else value for name, value in chosen.items()})
@@ -157,7 +157,7 @@ class ScriptedKind(AnnotatorKind):
     def make(
         self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
     ) -> ScriptedAnnotator:
-        """Make the teacher; errors as of `ScriptedAnnotator`."""
+        """Make the teacher; errors as in `ScriptedAnnotator`."""
         return ScriptedAnnotator(self.section, adapter, derive_seed(seed, "scripted"), captions)
 
     def check(self, adapter: EnvAdapter) -> None:

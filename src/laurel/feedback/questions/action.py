@@ -55,7 +55,7 @@ class ActionQuestion(Question[str, Choice]):
 
     @classmethod
     def load_for(cls, name: str | Path, options: Sequence[str]) -> Prompt:
-        """Load a prompt of this kind for some options; errors as of `load_prompt`."""
+        """Load a prompt of this kind for some options; errors as in `load_prompt`."""
         properties = {"analysis": {"type": "string"}, "choice": {"type": "string", "enum": list(options)}}
         schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(properties)}
         schema["additionalProperties"] = False

@@ -35,7 +35,7 @@ class Assignment(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A function, or why there is none that may be tried."""
+    """A function, or why it may not be tried."""
 
     source: str
     problem: str = ""

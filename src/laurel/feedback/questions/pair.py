@@ -124,7 +124,7 @@ QUESTION = PairQuestion
 
 
 def load_prompt(name: str | Path) -> Prompt:
-    """Load a prompt for pairs; arguments and errors as of `laurel.feedback.prompt.load_prompt`."""
+    """Load a prompt for pairs; arguments and errors as in `laurel.feedback.prompt.load_prompt`."""
     return prompts.load_prompt(name, FORM)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from laurel.feedback.parsing import object_in
+from laurel.feedback.parsing import last_value
 from laurel.feedback.prompt import LONGEST, Form, Prompt, quote
 from laurel.feedback.question import Question, Reading
 
@@ -56,8 +56,8 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Scores] | None:
-        """Return the scores of an answer's JSON object as they were shown; None where one is none from 0 to HIGHEST."""
-        listed = None if cut else object_in(text).get("scores")
+        """Return the scores with which an answer ends, as they were shown; None where one is not from 0 to HIGHEST."""
+        listed = None if cut else last_value(text, "scores")
         if not isinstance(listed, list) or not listed or not all(map(_is_score, listed)):
             return None
         return Reading("scores", tuple(map(float, listed)))

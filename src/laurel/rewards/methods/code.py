@@ -48,11 +48,11 @@ class CodeParams(RewardParams):
     max_tokens: Count = 1500
     """Tokens of an answer at most."""
     prompt: str = "write"
-    """Of the first round; one of those packaged, or a .jinja file of your own."""
+    """Of the first round; a packaged prompt, or a .jinja file of your own."""
     reflection: str = "reflect"
     """The prompt of later rounds."""
     goal: str | None = None
-    """The task that the model is told; null: the environment's own goal."""
+    """The task that the model is given; null: the environment's own goal."""
 
 
 class Code(Method[CodeParams]):

@@ -37,11 +37,11 @@ class GoalsParams(RewardParams):
     """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own; null: `suggest` in the open form,
     `yes_no` in the closed one."""
     goal: str | None = None
-    """The task that a chat model is told; null: the environment's own goal."""
+    """The task that a chat model is given; null: the environment's own goal."""
 
 
 class Goals(Method[GoalsParams]):
-    """Keeps the goals, what they were suggested for, and how similar each caption is to each."""
+    """Keeps the goals, the captions they were suggested after, and the similarity of each caption to each goal."""
 
     kind = "goals"
     summary = "goals that the annotator suggested, each once in an episode"

@@ -10,6 +10,7 @@ and action, which leaves it as it is which policies are optimal.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,10 @@ class LikelyActions:
     def __init__(self, advisor: Advisor, adapter: EnvAdapter) -> None:
         self._advisor, self._adapter = advisor, adapter
 
+    @property
+    def account(self) -> Mapping[str, Any]:
+        return self._advisor.account
+
     def begin(self, n_envs: int) -> None:
         """Do nothing: a step is paid alike in all episodes."""
 
@@ -75,7 +80,7 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        """Say what a state takes, going by those that episodes begin with."""
+        """Estimate the cost of a state from the states that episodes begin with."""
         from laurel.agents.actor import beginnings
 
         return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))

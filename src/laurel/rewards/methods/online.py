@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.params.rewards import OnlineParams, RewardParams
-from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from laurel.rewards.base import LearningReward, Reward
 
 
-class Online(Method[OnlineParams]):
+class Online(LearningMethod[OnlineParams]):
     """Fits nothing beforehand; says who will be asked."""
 
     kind = "online"
     summary = "what a judge says of captions while the agent is trained"
     Settings = OnlineParams
-    stationary = False
-    learns = True
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge

@@ -32,7 +32,7 @@ class ScoreParams(RewardParams):
     prompt: str = "zero_to_ten"
     """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
     goal: str | None = None
-    """The task that a chat model is told; null: the environment's own goal."""
+    """The task that a chat model is given; null: the environment's own goal."""
 
 
 class Score(Method[ScoreParams]):
@@ -81,16 +81,16 @@ class Score(Method[ScoreParams]):
         if not segments.texts:
             raise DataError(f"{inputs.captions}: holds no caption to score. Collect more steps (collect.steps).")
         groups = drawn_groups(len(segments), own.size, own.n_groups, seed)
-        said = asked(segments.texts, groups, own.prompt, own.goal, params, adapter, seed, vocabulary.texts)
-        scores = on_one_scale(groups, said.scores, len(segments))
+        answers = asked(segments.texts, groups, own.prompt, own.goal, params, adapter, seed, vocabulary.texts)
+        scores = on_one_scale(groups, answers.scores, len(segments))
         values = caption_scores(segments, scores, len(vocabulary))
         ScoredCaptions.of(vocabulary.texts, values).save(place, counts=vocabulary.counts.tolist())
         quality: dict[str, Any] = {
-            "judge": said.judge,
-            "simulated": said.simulated,
-            "calls": said.calls,
+            "judge": answers.judge,
+            "simulated": answers.simulated,
+            "calls": answers.calls,
             "groups": len(groups),
-            "unanswered": int((said.scores != said.scores).all(axis=1).sum()),
+            "unanswered": int((answers.scores != answers.scores).all(axis=1).sum()),
             "unscored": int((scores != scores).sum()),
             "right_order": right_order(vocabulary.texts, values, vocabulary.counts, adapter),
         }

@@ -1,0 +1,124 @@
+"""What a reward learned online is fitted to: the labels so far, by ranking, classification, or a table of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.envs.base import FloatArray, IntArray
+from laurel.params.rewards import OnlineParams, PreferenceParams
+from laurel.rewards.base import UNPAID
+from laurel.rewards.bradley_terry import Comparisons, fit
+from laurel.rewards.logistic import logistic
+from laurel.rewards.model import RewardModel, raw_rewards
+from laurel.rewards.normalizer import Normalizer, on_grid
+from laurel.rewards.online_artefact import Made, YesNoTable, classified
+from laurel.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from laurel.llm.encoder import SentenceEncoder
+
+RIDGE = 1e-3
+Answers = npt.NDArray[np.float64]
+"""(L,) probabilities that labels give."""
+
+
+class CaptionLearner:
+    """Learns the pay of captions from labels; `quantile` of shaping says where the threshold is."""
+
+    def __init__(self, settings: OnlineParams, quantile: float, seed: int) -> None:
+        self.made: Made = None
+        self.threshold = 0.0
+        self._own, self._quantile, self._seed = settings, quantile, seed
+        self._model = PreferenceParams(
+            encoder=settings.encoder, ensemble=settings.ensemble, max_epochs=settings.epochs, kind="preference"
+        )
+        self._embeddings = np.zeros((0, 0), dtype=np.float32)
+
+    def fit(
+        self,
+        texts: Sequence[str],
+        ids: Mapping[str, int],
+        counts: IntArray,
+        usable: Sequence[Mapping[str, Any]],
+        answers: Answers,
+    ) -> None:
+        """Learn anew from all labels.
+
+        Args:
+            texts: (V,) captions so far.
+            ids: caption -> its number.
+            counts: (V,) how often each caption was met.
+            usable: (L,) labels that can be learned from.
+            answers: (L,) their probabilities.
+        """
+        if self._own.form != "ranking":
+            self.made = self._yes_no(texts, ids, usable, answers)
+            return
+        first, second = (np.array([ids[row[side]] for row in usable], dtype=np.int64) for side in ("first", "second"))
+        everything = np.arange(len(texts), dtype=np.int64)
+        comparisons = Comparisons(everything[:, None], everything, first, second, answers)
+        features = self._embedded(texts).astype(np.float64)
+        ensemble = fit(features, comparisons, self._model, self._own.epochs, derive_seed(self._seed, "fit"))
+        raw = raw_rewards(ensemble, features)
+        normalizer = Normalizer.of(raw.mean(axis=0))
+        self.threshold = normalizer.threshold(self._quantile)
+        self.made = RewardModel(
+            ensemble=ensemble,
+            normalizer=normalizer,
+            input="caption",
+            encoder=self._own.encoder,
+            epochs=self._own.epochs,
+            texts=tuple(texts),
+            rewards=normalizer(raw.mean(axis=0)),
+            spreads=on_grid(raw.std(axis=0) / (normalizer.sd or 1)),
+            counts=counts.copy(),
+            embeddings=self._embeddings,
+        )
+
+    def paid(self, texts: Sequence[str], start: int) -> FloatArray:
+        """Return the pay of the captions from number `start` on."""
+        if isinstance(self.made, RewardModel):
+            return self.made.score(self._embedded(texts)[start:].astype(np.float64))
+        if self.made is None:
+            return np.full(len(texts) - start, UNPAID)
+        if self.made.weights is not None:
+            return classified(self._embedded(texts)[start:], self.made.weights)
+        table = self.made.paid
+        return np.array([table.get(text, UNPAID) for text in texts[start:]], dtype=np.float32)
+
+    def _yes_no(
+        self,
+        texts: Sequence[str],
+        ids: Mapping[str, int],
+        usable: Sequence[Mapping[str, Any]],
+        answers: Answers,
+    ) -> YesNoTable:
+        known = dict(zip([row["first"] for row in usable], answers.tolist(), strict=True))
+        if self._own.form == "retrieval":
+            return YesNoTable(known)
+        rows = self._embedded(texts)[[ids[text] for text in known]].astype(np.float64)
+        design = np.column_stack([rows, np.ones(len(rows))])
+        penalized = (np.arange(design.shape[1]) < design.shape[1] - 1).astype(np.float64)
+        weights = logistic(design, answers, np.ones((len(rows), 1)), np.array([RIDGE]), penalized)[:, 0]
+        return YesNoTable(known, on_grid(weights).astype(np.float64), self._own.encoder)
+
+    def _embedded(self, texts: Sequence[str]) -> FloatArray:
+        """Return the embeddings of all captions (V, E)."""
+        new = list(texts[len(self._embeddings) :])
+        if new:
+            rows = _encoder(self._own.encoder).encode(new)
+            self._embeddings = np.concatenate([self._embeddings, rows]) if len(self._embeddings) else rows
+        return self._embeddings
+
+
+@cache
+def _encoder(name: str) -> SentenceEncoder:
+    """Load a sentence encoder, once for all agents of a process."""
+    from laurel.llm.encoder import load_encoder
+
+    return load_encoder(name)

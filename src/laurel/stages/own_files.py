@@ -1,0 +1,89 @@
+"""The user's own files that parameters name: modules of environments and methods, prompts, labels, models.
+
+`laurel run` runs a stage again where one of them changed. DVC goes by the deps in dvc.yaml, which may lack them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from laurel.data.digests import digest_file
+from laurel.data.manifest import stamp_directory
+from laurel.params import Params
+from laurel.stages.pipeline import PLACES, Stage
+
+WITHOUT_EFFECT = frozenset({"tracking", "pipeline"})
+"""Sections that no result depends on."""
+DVC_FILE = "dvc.yaml"
+
+
+def own_files(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
+    """Return file -> digest of the user's own files that some parameters name, but for outputs of stages.
+
+    Of a directory it is the stamp, since a model may be large. The store of answers changes with what it is asked.
+    """
+    places = list(outputs)
+    return {file: digest for file, digest in _files_of(content).items() if not _among(places, file)}
+
+
+def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> list[str]:
+    """Say of which of the user's files DVC does not see changes, since dvc.yaml does not name them as deps.
+
+    Args:
+        stages: those to look at.
+        folder: of dvc.yaml; without one, nothing is said.
+    """
+    try:
+        graph = yaml.safe_load((folder / DVC_FILE).read_text(encoding="utf-8"))["stages"]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return []  # there is none, or DVC itself says what is wrong with it
+    missing: dict[str, list[str]] = {}
+    for stage in stages:
+        entry = graph.get(stage.name) if isinstance(graph, Mapping) else None
+        if not isinstance(entry, Mapping):
+            continue
+        known = [folder / str(dep) for dep in entry.get("deps") or () if isinstance(dep, str)]
+        for file in own_files(params.used(*set(stage.sections) - WITHOUT_EFFECT), map(folder.__truediv__, _OUTPUTS)):
+            if not any(Path(file).resolve().is_relative_to(dep.resolve()) for dep in known):
+                missing.setdefault(file, []).append(stage.name)
+    return [
+        f"dvc repro does not see changes of {file}: name it in {DVC_FILE}, as one of the deps of {', '.join(names)} "
+        "(laurel run sees them)."
+        for file, names in missing.items()
+    ]
+
+
+_OUTPUTS = (*PLACES.values(), "reports")
+
+
+def _files_of(content: Any) -> dict[str, str]:
+    if isinstance(content, Mapping):
+        content = [value for key, value in content.items() if key != "responses"]
+    if isinstance(content, list):
+        return {name: digest for value in content for name, digest in _files_of(value).items()}
+    if not isinstance(content, str) or not 0 < len(content) < 1000:
+        return {}
+    module = content.partition(":")[0].replace(".", "/")
+    named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
+    named = {path for path in named if _there(path)}
+    files = {str(file): digest_file(file) for file in named if file.is_file()}
+    return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
+
+
+def _there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a sentence, such as a goal, may be longer than a name can be
+        return False
+
+
+def _among(outputs: Iterable[Path], file: str) -> bool:
+    """Say whether a file is an output of a stage, or a folder that holds one."""
+    return any(
+        one.resolve().is_relative_to(Path(file).resolve()) or Path(file).resolve().is_relative_to(one.resolve())
+        for one in outputs
+    )

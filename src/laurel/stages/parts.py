@@ -1,0 +1,36 @@
+"""Parts of a stage's output that several machines made: a merger takes each once, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from laurel.errors import DataError
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def check_each_once(
+    held: Iterable[tuple[Path, Iterable[Key]]], wanted: Collection[Key], name: Callable[[Key], str]
+) -> None:
+    """Refuse parts that do not hold, together, everything that is wanted exactly once.
+
+    Args:
+        held: directory of each part, and what it holds.
+        wanted: everything, in order.
+        name: names one of these.
+
+    Raises:
+        DataError: a part holds something else, or what another one holds, too; or something is missing.
+    """
+    found: dict[Key, Path] = {}
+    for path, keys in held:
+        for key in keys:
+            if key not in wanted:
+                raise DataError(f"{path}: holds {name(key)}, which these parameters do not ask for.")
+            if key in found:
+                raise DataError(f"{path}: holds {name(key)}, as {found[key]} does: give only one of the two.")
+            found[key] = path
+    if missing := [name(key) for key in wanted if key not in found]:
+        raise DataError(f"Missing: {', '.join(missing)}. Make what is missing, then merge again.")
