@@ -17,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from laurel.console import aligned
 from laurel.errors import DataError
+from laurel.llm.actor_size import described
 from laurel.params import Params
+from laurel.params.language_actor import LanguageActorParams
 from laurel.pipelines.accelerators import ACCELERATORS
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
@@ -99,6 +101,11 @@ def estimate(
     work = [
         f"{params.collect.steps} environment steps to collect, {params.annotate.n_pairs} questions to annotate at most",
         f"{trained * each} environment steps to train: {trained} agents of {each} each",
+    ]
+    work += [
+        described(arm.name, arm.agent.settings, arm.agent.steps)
+        for arm in (params.resolved_arms.values() if sweep is None else ())
+        if arm.trained and arm.agent.engine == "laurel" and isinstance(arm.agent.settings, LanguageActorParams)
     ]
     if speed:
         work.append(_hours(steps, counts, trained * each, speed, region))

@@ -16,6 +16,7 @@ _HOMES = {
     "load_agent": "laurel.library.agent",
     "load_reward": "laurel.library.reward",
     "read": "laurel.library.tables",
+    "text_environment": "laurel.library.text_environment",
 }
 """Name -> module; __init__.pyi says the same to type checkers."""
 

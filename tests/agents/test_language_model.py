@@ -29,13 +29,20 @@ from laurel.llm.trl_tuning import Group, Loss
 from laurel.params import EnvParams
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.training import ShapingParams
-from laurel.training.loop import Task, train
+from laurel.training.loop import Task, read_curve, train
 
 GRID = EnvParams(
     id="laurel/GridWorld-v0",
     kwargs={"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2, "slip": 0.0, "max_episode_steps": 1},
 )
-SMALL: dict[str, Any] = {"n_envs": 256, "n_steps": 1, "critic": "table", "proposals": 4, "learning_rate": 2e-3}
+SMALL: dict[str, Any] = {
+    "n_envs": 256,
+    "n_steps": 1,
+    "imitation_share": 1.0,
+    "critic": "table",
+    "proposals": 4,
+    "learning_rate": 2e-3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +75,22 @@ def test_every_loss_learns_to_reach_the_goal(adapter: EnvAdapter, loss: Loss) ->
     random, taught, *_, last = paid(*begun(adapter, loss=loss), 5)
     assert abs(random - taught) < 0.3
     assert last > taught + 0.15
+
+
+def test_the_best_of_random_answers_are_imitated_and_steps_shorten(adapter: EnvAdapter) -> None:
+    learner, envs = begun(adapter, imitation_share=0.25, imitation_examples=100)
+    envs.close()
+    scores = np.random.default_rng(0).normal(size=80).astype(np.float32)
+    assert set(learner._imitated(scores)) == set(np.argsort(scores)[-20:])
+    assert len(learner._imitated(np.tile(scores, 10))) == 100
+    learner.schedule(0.75)
+    assert learner._tuning().learning_rate == pytest.approx(2e-3 / 4)
+
+
+def test_the_worst_of_a_pair_is_not_always_the_longest() -> None:
+    groups = [Group("a", ("1", "0000", "00"), (1.0, 0.0, 0.0)), Group("b", ("1", "00", "0000"), (1.0, 0.0, 0.0))]
+    found = pairs.pairs_of(groups, 0.1, "best_worst", Skipped(of=6))
+    assert [(pair.chosen, pair.rejected) for pair in found] == [("1", "0000"), ("1", "00")]
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.data())
@@ -155,7 +178,7 @@ def test_proposals_for_a_state_are_compared_with_each_other() -> None:
     assert (len(groups), skipped.alone, skipped.of) == (2, 1, 9)
     chosen = pairs.pairs_of(groups, 0.2, "best_worst", skipped)
     assert all(float(pair.chosen) - float(pair.rejected) > 2 for pair in chosen)
-    ranked = pairs.pairs_of([Group("a", ("0", "1", "2"), (0.0, 0.5, 1.0))], 0.1, "all", Skipped())
+    ranked = pairs.pairs_of([Group("a", ("0", "1", "2"), (0.0, 0.5, 1.0))], 0.1, "all", Skipped(of=6))
     assert [(pair.chosen, pair.rejected) for pair in ranked] == [("2", "1"), ("2", "0"), ("1", "0")]
     assert not pairs.pairs_of([Group("a", ("0", "1"), (0.5, 0.45))], 0.1, "all", skipped)
     memory = RecentMemory(2)
@@ -201,6 +224,10 @@ def test_a_killed_training_ends_with_the_same_model(adapter: EnvAdapter, tmp_pat
     train(task, adapter, None, tmp_path / "killed", lambda n: None)
     for file in ("adapter/adapter_model.safetensors", "model.safetensors", "curve.parquet", "optimizer.safetensors"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
+    rounds = read_curve(tmp_path / "whole").to_pylist()
+    first, *_, last = (row for row in rounds if row["parse_rate"] is not None)  # others only begin episodes
+    assert (first["parse_rate"], first["examples"], first["alike"]) == (1, 64, None)
+    assert 0 < last["examples"] + last["alike"] <= 2 * 64 / 4 + 3  # groups of four from two rounds, three states
     policy = load_policy(tmp_path / "whole")
     view = View(adapter, np.zeros((3, 1), dtype=np.int32))
     acted = policy.as_actor(greedy=True).act(view, np.random.default_rng(0))

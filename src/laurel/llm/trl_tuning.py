@@ -16,7 +16,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from laurel.errors import TrainingError
@@ -62,7 +62,8 @@ class Tuning:
     gamma: float = 0.5
     """simpo only: the margin by which a chosen answer should be likelier."""
     imitation: float = 0.1
-    """simpo only: weight of the chosen answer's negative log-likelihood."""
+    """Weight of the chosen answer's negative log-likelihood, but for grpo and rloo; of kto, whose trainer has no such
+    term, a pass of imitation after it, at so large a share of the learning rate."""
     max_grad_norm: float = 1.0
 
 
@@ -102,6 +103,8 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
     if loss == "dpo":
         from trl import DPOConfig, DPOTrainer
 
+        if how.imitation:
+            extra |= {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, how.imitation]}
         return _train(local, DPOTrainer, DPOConfig, data, how, seed, extra, reference=True)
     if loss != "kto":
         raise ValueError(f"{loss} does not learn from pairs")
@@ -112,7 +115,12 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
         for pair in pairs
         for answer, good in ((pair.chosen, True), (pair.rejected, False))
     ]
-    return _train(local, KTOTrainer, KTOConfig, single, how, seed, extra, reference=True)
+    extra["per_device_train_batch_size"] = 2 * how.batch_size
+    found = _train(local, KTOTrainer, KTOConfig, single, how, seed, extra, reference=True)
+    if how.imitation:  # TRL's KTO has no such term: the chosen answers are imitated after it
+        weighed = replace(how, learning_rate=how.imitation * how.learning_rate, epochs=1)
+        imitate(local, [(pair.prompt, pair.chosen) for pair in pairs], weighed, seed)
+    return found
 
 
 def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:

@@ -13,8 +13,6 @@ TINY = "tiny"
 """The model that is made on the spot."""
 BETAS = {"dpo": 0.5, "kto": 0.1, "simpo": 2.0, "grpo": 0.0, "rloo": 0.0}
 """Loss -> beta where none is given."""
-RATES = {"dpo": 5e-4, "kto": 2e-4, "simpo": 5e-4, "grpo": 5e-4, "rloo": 5e-4}
-"""Loss -> learning rate where none is given."""
 LORA_RANK = 16
 
 
@@ -58,6 +56,8 @@ class LanguageActorParams(AlgorithmParams):
     are worth."""
     imitation_examples: Count = 1500
     """Answers of a round that are imitated at most."""
+    imitation_share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of a random round's answers, those of the highest score, that is imitated; 1: any of them."""
     critic: Literal["encoder", "table"] = "encoder"
     """What values states: ridge regression on a sentence encoder's vectors of their texts, or a mean for each text."""
     encoder: str | None = None
@@ -81,8 +81,10 @@ class LanguageActorParams(AlgorithmParams):
     """Share of a round's proposals for states that were met once, above which training stops."""
     loss: Literal["dpo", "kto", "simpo", "grpo", "rloo"] = "simpo"
     """What is learned from proposals, by TRL's trainers: from pairs, or from groups (grpo, rloo)."""
-    learning_rate: Positive | None = None
-    """Step size of the optimiser (AdamW); null: 2e-4 for kto, 5e-4 for the others."""
+    learning_rate: Positive = 5e-4
+    """Step size of the optimiser (AdamW)."""
+    anneal: bool = True
+    """Lower the step size linearly over the rounds, to nearly 0 in the last one."""
     batch_size: Count = 32
     """Pairs, or answers of groups, of a gradient step."""
     n_epochs: Count = 2
@@ -92,7 +94,8 @@ class LanguageActorParams(AlgorithmParams):
     simpo_gamma: NonNegative = 0.5
     """simpo only: margin by which the chosen answer should be likelier."""
     imitation: NonNegative = 0.5
-    """simpo only: weight of the chosen answer's negative log-likelihood."""
+    """simpo, dpo, kto: weight of the chosen answer's negative log-likelihood; of kto, whose trainer has no such term, a
+    pass of imitation after it, at so large a share of the learning rate."""
     max_grad_norm: Positive = 1.0
 
     @property

@@ -12,7 +12,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,20 @@ CURVE_SCHEMA = pa.schema(
     ]
 )
 KL = "reference_kl"
-KL_SCHEMA = CURVE_SCHEMA.append(pa.field(KL, pa.float64()))  # nats a completion; of language models alone
+LANGUAGE = {
+    KL: "nats a completion",
+    "examples": "answers, pairs or groups that a round was tuned on",
+    "alone": "proposals for states that were met once",
+    "alike": "groups of proposals in which none is better",
+    "parse_rate": "share of answers that can be read",
+    "tokens": "of an answer, on average",
+}
+"""Columns of the curves of language models, each where an agent has it."""
+
+
+def _curve_schema(columns: Iterable[str]) -> pa.Schema:
+    """Return the schema of a curve that has some of LANGUAGE."""
+    return pa.schema([*CURVE_SCHEMA, *[pa.field(name, pa.float64()) for name in LANGUAGE if name in columns]])
 
 
 @dataclass(frozen=True)
@@ -308,8 +321,8 @@ def _save(
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
-    diverges = any(row.get(KL) is not None for row in progress.curve)
-    curve = pa.Table.from_pylist(progress.curve, schema=KL_SCHEMA if diverges else CURVE_SCHEMA)
+    known = {name for row in progress.curve for name, value in row.items() if value is not None}
+    curve = pa.Table.from_pylist(progress.curve, schema=_curve_schema(known))
     pq.write_table(curve, partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
@@ -364,22 +377,20 @@ def read_rows(directory: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: it is of an older version, whose means were over other episodes.
     """
-    rows = pq.read_table(directory / CURVE, schema=KL_SCHEMA).to_pylist()
+    rows = pq.read_table(directory / CURVE, schema=_curve_schema(LANGUAGE)).to_pylist()
     if any(row["window"] is None for row in rows):
         raise ValueError("its learning curve is of an older version")
     return rows
 
 
 def read_curve(directory: Path) -> pa.Table:
-    """Read the learning curve of an agent, with the column KL where it is a language model.
+    """Read the learning curve of an agent, with those of LANGUAGE that it has.
 
     Raises:
         DataError: it is missing or damaged.
     """
-    table = read_table(directory / CURVE, CURVE_SCHEMA, "train-agents")
-    if KL in pq.read_schema(directory / CURVE).names:
-        table = read_table(directory / CURVE, KL_SCHEMA, "train-agents")
-    return table
+    read_table(directory / CURVE, CURVE_SCHEMA, "train-agents")
+    return read_table(directory / CURVE, _curve_schema(pq.read_schema(directory / CURVE).names), "train-agents")
 
 
 def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ After "LactChain" (a language model proposes sequences of moves, and learns by p
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,15 +24,13 @@ from laurel.agents.language_model.pairs import Memory, RecentMemory, RoundMemory
 from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
 from laurel.agents.learner import Learner, Rollout
 from laurel.agents.ppo import gae
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.envs.base import Array, EnvAdapter, FloatArray, IntArray
 from laurel.envs.vector import VectorEnv
 from laurel.errors import TrainingError
 from laurel.llm.encoder import PACKAGED
 from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, learn_from_pairs
-from laurel.params.language_actor import BETAS, RATES, LanguageActorParams
+from laurel.params.language_actor import BETAS, LanguageActorParams
 
-FIGURES = ("proposals", "unread", "tokens", "alone", "alike", "examples", "loss", "critic_error")
-"""What is kept of each round."""
 FITS = 4
 """Times that the critic is fitted to a round: what was cut off is worth what the fit before says, at first nothing."""
 
@@ -57,7 +56,10 @@ class LanguageModelLearner(Learner):
         self.round = 0
         self.critic: Critic = TableCritic() if params.critic == "table" else EncoderCritic(params.encoder or PACKAGED)
         self.memory: Memory = RoundMemory() if params.memory_rounds == 1 else RecentMemory(params.memory_rounds)
-        self.figures: list[dict[str, float]] = []
+        self._left = 1.0
+
+    def schedule(self, done: float) -> None:
+        self._left = 1 - done if self.params.anneal else 1.0
 
     def rollout(self, envs: VectorEnv) -> Proposals:
         self.adapter = envs.adapter
@@ -109,10 +111,8 @@ class LanguageModelLearner(Learner):
         imitating = self._imitating
         self.round += 1
         value, returns, error = self._valued(rollout, fit=imitating or self.params.refresh_critic)
-        figures = dict.fromkeys(FIGURES, 0.0)
         unread = sum(one.moves is None for _, _, one in rows)
-        figures |= {"proposals": len(rows), "unread": unread, "critic_error": error}
-        figures["tokens"] = sum(one.tokens for _, _, one in rows)
+        figures = {"parse_rate": 1 - unread / len(rows), "tokens": float(np.mean([one.tokens for _, _, one in rows]))}
         if unread > self.params.max_unread * len(rows):
             raise TrainingError(
                 f"Round {self.round}: {unread:,} of {len(rows):,} answers cannot be read, more than "
@@ -120,21 +120,26 @@ class LanguageModelLearner(Learner):
                 "another form of answer or prompt, or raise imitation_rounds."
             )
         seed = int(self.rng.integers(2**31))
+        scores = self._scores(rollout, value, returns)
         if imitating:
-            some = self.rng.permutation(len(rows))[: self.params.imitation_examples]
+            some = self._imitated(np.array([scores[t, n] for t, n, _ in rows]))
             turns = [turn for i in some.tolist() for turn in rows[i][2].turns]
             figures["examples"] = len(turns)
             loss = imitate(self.policy.local, [tuple(turn) for turn in turns], self._tuning(), seed)
         else:
-            scores = self._scores(rollout, value, returns)
             worst = min(scores[t, n] for t, n, _ in rows) - 2 * self.params.margin - 1
             scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
             loss = self._tune(self.memory.add(scored), figures, seed)
-        figures["loss"] = loss
-        self.figures.append(figures)
         logs = [one.log_prob for _, _, one in rows]
         entropy = {} if imitating else {"entropy": -float(np.mean(logs))}
-        return {"policy": loss, "value": error, **entropy}
+        return {"policy": loss, "value": error, **entropy, **figures}
+
+    def _imitated(self, scores: FloatArray) -> IntArray:
+        """Choose the answers of a random round that are imitated: the share with the highest scores (N,)."""
+        order = self.rng.permutation(len(scores))
+        if self.params.imitation_share < 1:
+            order = order[np.argsort(-scores[order], kind="stable")]
+        return order[: min(self.params.imitation_examples, math.ceil(self.params.imitation_share * len(scores)))]
 
     def _valued(self, rollout: Proposals, *, fit: bool) -> tuple[FloatArray, FloatArray, float]:
         """Return values (T + 1, N), returns (T, N), and the critic's mean squared error on them."""
@@ -184,7 +189,7 @@ class LanguageModelLearner(Learner):
     def _tuning(self) -> Tuning:
         params = self.params
         return Tuning(
-            learning_rate=RATES[params.loss] if params.learning_rate is None else params.learning_rate,
+            learning_rate=params.learning_rate * self._left,
             batch_size=params.batch_size,
             epochs=params.n_epochs,
             beta=BETAS[params.loss] if params.beta is None else params.beta,
@@ -196,11 +201,9 @@ class LanguageModelLearner(Learner):
     def state(self) -> dict[str, Tensor]:
         memory = [[[list(map(list, one.turns)), one.score] for one in some] for some in self.memory.state()]
         text = json.dumps(memory).encode()
-        rounds = [[figures[name] for name in FIGURES] for figures in self.figures]
         return {
             "round": torch.tensor(self.round),
             "memory": torch.frombuffer(bytearray(text), dtype=torch.uint8),
-            "figures": torch.tensor(rounds, dtype=torch.float64).reshape(-1, len(FIGURES)),
             **{f"critic.{name}": torch.from_numpy(array.copy()) for name, array in self.critic.state().items()},
         }
 
@@ -210,7 +213,6 @@ class LanguageModelLearner(Learner):
         self.memory.restore(
             [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept]
         )
-        self.figures = [dict(zip(FIGURES, row, strict=True)) for row in state["figures"].tolist()]
         prefix = "critic."
         self.critic.restore(
             {name.removeprefix(prefix): value.numpy() for name, value in state.items() if name.startswith(prefix)}

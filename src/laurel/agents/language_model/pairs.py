@@ -109,7 +109,9 @@ def pairs_of(
     found = []
     for group in groups:
         order = sorted(range(len(group.answers)), key=lambda i: (-group.scores[i], len(group.answers[i])))
-        places = [(order[0], order[-1])]
+        # any of the worst, in the group's random order: were it always the longest, answers would learn to be short
+        worst = min(range(len(group.answers)), key=group.scores.__getitem__)
+        places = [(order[0], worst)]
         if pairing == "all":
             places = [(better, worse) for place, better in enumerate(order) for worse in order[place + 1 :]]
         own = [

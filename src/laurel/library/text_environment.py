@@ -1,0 +1,124 @@
+"""An environment in words as TRL's `GRPOTrainer` plays it (`environment_factory`): reset, a tool, a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+
+from laurel.agents.actions import discrete_actions
+from laurel.agents.actor import View
+from laurel.envs import adapter_of, make_reference
+from laurel.envs.sequences import Sequences
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+
+Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
+
+
+def text_environment(
+    env_id: str,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    max_episode_steps: int | None = None,
+    wrapper: Wrapper | None = None,
+) -> Callable[[], TextEnvironment]:
+    """Return what makes environments for `GRPOTrainer(environment_factory=...)`.
+
+    Args:
+        env_id: of Gymnasium; its actions must be discrete, and its observations have words, as for language models
+            that act.
+        kwargs: of the environment.
+        max_episode_steps: limit of an episode.
+        wrapper: around each environment, such as a `RewardWrapper` that pays a learned reward.
+
+    Returns:
+        A factory; the class that it makes documents itself to the model.
+    """
+    env = EnvParams(id=env_id, kwargs=dict(kwargs or {}), max_episode_steps=max_episode_steps)
+    return partial(TextEnvironment, env, wrapper)
+
+
+class TextEnvironment:
+    """One environment, played by the tool `act`; TRL calls `reset` before a completion and `get_reward` after it.
+
+    >>> make = text_environment("FrozenLake-v1", kwargs={"is_slippery": False})
+    >>> play = make()
+    >>> print(play.reset(seed=0).splitlines()[1])
+    The moves: left, down, right, up.
+    >>> play.act(["right", "right", "down"]).startswith("You are at row 2, column 3")
+    True
+    >>> play.act(["right"]).endswith("The episode is over."), play.get_reward()
+    (True, 0.0)
+
+    Args:
+        env: which environment.
+        wrapper: around it; None: none.
+
+    Raises:
+        EnvError: it cannot be made, its actions are not discrete, or its observations have no words.
+    """
+
+    def __init__(self, env: EnvParams, wrapper: Wrapper | None = None) -> None:
+        self._env = make_reference(env)
+        self._adapter = adapter_of(env, self._env)
+        self._env = wrapper(self._env) if wrapper else self._env
+        n_actions = discrete_actions(self._adapter.action_space, "language_model")
+        longest = self._adapter.max_moves
+        self._names = (
+            self._adapter.action_names if longest > 1 else tuple(map(self._adapter.action_name, range(n_actions)))
+        )
+        self._lists = Sequences(len(self._names), longest) if longest > 1 else None
+        self._return, self._over = 0.0, True
+
+    def reset(self, seed: int | None = None, **row: Any) -> str:
+        """Begin an episode.
+
+        Args:
+            seed: of the episode: rows of a data set with a column `seed` let all completions of a group start alike.
+            row: other columns, which make no difference.
+
+        Returns:
+            What is appended to the prompt: the environment, its moves, and the first state.
+        """
+        observation, _ = self._env.reset(seed=seed)
+        self._return, self._over = 0.0, False
+        words = self._adapter.description, f"The moves: {', '.join(self._names)}.", self._state(observation)
+        return "\n".join(words)
+
+    def act(self, moves: list[str]) -> str:
+        """Make moves in the environment, one after another.
+
+        Args:
+            moves: The names of the moves.
+
+        Returns:
+            The state after them.
+        """
+        if self._over:
+            raise EnvError("The episode is over.")
+        numbers = {name.casefold(): number for number, name in enumerate(self._names)}
+        unknown = [name for name in moves if name.casefold() not in numbers]
+        if unknown or not moves:
+            raise EnvError(f"moves are {moves}, but must be a list of: {', '.join(self._names)}.")
+        actions = [numbers[name.casefold()] for name in moves]
+        if self._lists is not None:
+            if len(actions) > self._lists.longest:
+                raise EnvError(f"moves are {len(actions)}, but at most {self._lists.longest} are allowed.")
+            actions = [self._lists.number(actions)]
+        for action in actions:
+            observation, reward, terminated, truncated, _ = self._env.step(action)
+            self._return += float(reward)
+            self._over = terminated or truncated
+            if self._over:
+                break
+        return self._state(observation) + (" The episode is over." if self._over else "")
+
+    def get_reward(self) -> float:
+        """Return the episode's return so far."""
+        return self._return
+
+    def _state(self, observation: Any) -> str:
+        return str(View(self._adapter, self._adapter.pack_one(observation)[None]).text[0])

@@ -1,0 +1,53 @@
+"""What a language model takes to be trained as an actor, from its config alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from laurel.llm.actor_size import described, gigabytes_of, size_of
+from laurel.params import parse_params
+from laurel.params.language_actor import LanguageActorParams
+from laurel.pipelines.estimate import estimate
+from minimal_params import MINIMAL
+from tiny_project import REPOSITORY
+
+MISTRAL = {
+    "model_type": "mistral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+}
+
+
+def test_a_config_alone_says_what_training_takes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MISTRAL))
+    size = size_of(str(tmp_path), 16)
+    assert (size.weights, size.trained) == (7_241_732_096, 41_943_040)
+    settings = {"model": str(tmp_path), "dtype": "bfloat16", "batch_size": 4}
+    lora = LanguageActorParams.model_validate(settings)
+    assert 14.5 < gigabytes_of(size, lora) < 30
+    whole = LanguageActorParams.model_validate({**settings, "lora_rank": 0})
+    assert gigabytes_of(size_of(str(tmp_path), 0), whole) > 7.24 * 8
+    assert "are trained (all of them)" in described("lm", whole, 1000)
+
+    arms = {"lm": {"reward": None, "agent": {"algorithm": "language_model", "language_model": settings}}}
+    content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms, "agent": {"steps": 10**6, "seeds": [0]}}
+    params = parse_params(content, "params.yaml")
+    spec = yaml.safe_load((REPOSITORY / "pipelines/pipeline.yaml").read_text())
+    shown = estimate(spec, params, 1, region=None)
+    (line,) = [line for line in shown.splitlines() if line.startswith("lm: ")]
+    for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as A100", "hours an agent"):
+        assert part in line
+
+
+@pytest.mark.parametrize("model", ["owner/nowhere", "tiny"])
+def test_what_has_no_config_here_is_said(model: str) -> None:
+    line = described("lm", LanguageActorParams(model=model), 1000)
+    assert ("is not known here" in line) == (model != "tiny")
