@@ -4,6 +4,9 @@ Measured from the drawn pairs to their labels on disk, in the stage, in a proces
 Both orders are asked for. No two answers are alike, so that each has to be read. Beside it stand the whole stage, which
 imports, draws the pairs before and reports on the labels' quality after that, and the time where answers are alike.
 Run it with: python benchmarks/annotate_cached.py [PAIRS]
+
+With --mlflow: what MLflow is told of 10^5 judgements (figures, prompt, traces of a sample with a person's labels, and
+the files), beside the time that the quickest chat server takes for them.
 """
 
 import json
@@ -18,19 +21,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import about, command_line, load_average, write
+from record import RESULTS, about, command_line, load_average, write
 
 FEW, MANY = 10_000, 1_000_000
 SEGMENTS = 5_000
 TARGET_MICROSECONDS, TARGET_MEGABYTES = 20, 64
+JUDGEMENTS, TARGET_SHARE = 100_000, 0.05
 PARAMS = """
 seed: 0
 env: {{id: MiniGrid-Empty-5x5-v0}}
 collect: {{steps: 1}}
-agent: {{arms: [extrinsic], seeds: [0], steps: 1}}
+arms: [preference]
+agent: {{seeds: [0], steps: 1}}
 annotate:
   annotator: openai
   n_pairs: {pairs}
+  probe: {{success_questions: 0}}
   openai: {{model: m, base_url: "http://127.0.0.1:9/v1"}}
   language_model: {{responses: {responses}}}
 tracking: {{enabled: false}}
@@ -41,7 +47,12 @@ def main() -> None:
     """Measure both numbers of pairs, print the result and write it."""
     parser = command_line(__doc__)
     parser.add_argument("pairs", nargs="?", type=int, default=MANY, help=f"the larger number (default: {MANY})")
-    many = parser.parse_args().pairs
+    parser.add_argument("--mlflow", action="store_true", help="measure what MLflow is told instead")
+    options = parser.parse_args()
+    many = options.pairs
+    if options.mlflow:
+        mlflow()
+        return
     load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as folder:
         few = _measured(Path(folder) / "few", FEW, distinct=True)
@@ -66,17 +77,37 @@ def main() -> None:
     write("annotate_cached", found, about("pyarrow", "laurel-rl", remarks=(load,), sqlite=sqlite3.sqlite_version))
 
 
+def mlflow() -> None:
+    """Measure what MLflow costs, and write it."""
+    load = f"{load_average()} before the run"
+    requests = json.loads((RESULTS / "annotate_throughput_unlimited.json").read_text())["value"]
+    asking = JUDGEMENTS / requests
+    with tempfile.TemporaryDirectory() as folder:
+        spent = _measured(Path(folder) / "tracked", JUDGEMENTS // 2, distinct=True, mode="tracked")
+    share = spent["tracked"] / asking
+    found = {
+        "value": round(share, 3),
+        "unit": f"share of the time of {JUDGEMENTS} judgements that MLflow takes to be told of them, processor time",
+        "target": f"<= {TARGET_SHARE}",
+        "met": share <= TARGET_SHARE,
+        "peer": f"seconds of asking, at {requests} requests/s; processor seconds of MLflow, and from start to end; "
+        "traces, and labels of a person on them",
+        "peer_value": [round(asking), *(round(spent[each], 1) for each in ("tracked", "wall", "traces", "labelled"))],
+    }
+    write("judgements_in_mlflow", found, about("mlflow", "laurel-rl", remarks=(load,)))
+
+
 def _microseconds(measured: dict[str, float], seconds: str) -> float:
     return measured[seconds] / measured["pairs"] * 1e6
 
 
-def _measured(folder: Path, pairs: int, *, distinct: bool) -> dict[str, float]:
+def _measured(folder: Path, pairs: int, *, distinct: bool, mode: str = "annotate") -> dict[str, float]:
     """Fill a store with all answers, and run the stage in a process of its own."""
     folder.mkdir()
     (folder / "params.yaml").write_text(PARAMS.format(pairs=pairs, responses=folder / "responses.db"))
     subprocess.run([sys.executable, __file__, "fill", str(folder), str(int(distinct))], check=True)  # noqa: S603
     done = subprocess.run(  # noqa: S603
-        [sys.executable, __file__, "annotate", str(folder)], check=True, stdout=subprocess.PIPE, text=True
+        [sys.executable, __file__, mode, str(folder)], check=True, stdout=subprocess.PIPE, text=True
     )
     return json.loads(done.stdout)
 
@@ -169,6 +200,39 @@ def _annotate(folder: Path) -> None:
     sys.stdout.write(json.dumps(said))
 
 
+def _tracked(folder: Path) -> None:
+    """Run the stage, then tell MLflow of its labels, and say how long that took."""
+    import os
+
+    from laurel.data.gold import GoldFile
+    from laurel.data.sample import read_sample
+    from laurel.envs import adapter_for
+    from laurel.feedback.references import task_of
+    from laurel.params import load_params
+    from laurel.stages import annotate
+    from laurel.stages.pipeline import STAGE
+    from laurel.tracking.runs import Run, connect
+
+    params = load_params(folder / "params.yaml")
+    labels = folder / "preferences"
+    annotate.run(**STAGE["annotate"].given(params), captions=folder / "captions", output=labels)
+    gold = GoldFile(folder / "gold.jsonl", task_of(params.annotate, adapter_for(params.env)))
+    for pair in read_sample(labels)[:10]:
+        gold.add(pair["first"], pair["second"], "first", "uniform")
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder / 'mlflow.db'}"
+    os.chdir(folder)
+    client, experiment = connect("judgements")
+    run = Run(client, client.create_run(experiment).info.run_id, experiment)
+    judged = params.annotate.model_copy(update={"gold": gold.path})
+    sections = {"env": params.env, "caption": params.caption, "annotate": judged}
+    wall, began = time.perf_counter(), time.process_time()
+    annotate.track(run, sections, {}, labels)
+    said: dict[str, float] = {"tracked": time.process_time() - began, "wall": time.perf_counter() - wall}
+    traces = client.search_traces([experiment], max_results=100)
+    said |= {"traces": len(traces), "labelled": sum(bool(trace.info.assessments) for trace in traces)}
+    sys.stdout.write(json.dumps(said))
+
+
 def _peak() -> float:
     """Return the most megabytes that this process had in memory since that was last forgotten."""
     status = Path("/proc/self/status").read_text()
@@ -181,5 +245,7 @@ if __name__ == "__main__":
             _fill(Path(place), distinct == "1")
         case ["annotate", place]:
             _annotate(Path(place))
+        case ["tracked", place]:
+            _tracked(Path(place))
         case _:
             main()

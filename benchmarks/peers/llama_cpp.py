@@ -1,0 +1,38 @@
+"""llama.cpp reads off the likeliest next tokens of prompts, on one thread: processor seconds.
+
+    python llama_cpp.py GGUF PROMPTS
+
+For an environment that has xllamacpp, and the package with the file GGUF. PROMPTS is a JSON file:
+{"prompts": [text, ...]}. They are sorted, for what a prompt begins with as the one before is
+not computed again; no other tuning was tried.
+"""
+
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+
+import xllamacpp
+
+
+def main() -> None:
+    """Measure, and print the result."""
+    asked = json.loads(Path(sys.argv[2]).read_text())
+    params = xllamacpp.CommonParams()
+    package, _, name = sys.argv[1].partition("/")
+    folder = importlib.util.find_spec(package).submodule_search_locations[0]
+    params.model.path, params.n_ctx, params.n_parallel = f"{folder}/{name}", 2048, 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    server = xllamacpp.Server(params)
+    once = {"n_predict": 1, "n_probs": 20, "temperature": 0.0, "cache_prompt": True}
+    server.handle_completions({"prompt": asked["prompts"][0], **once})
+    began = time.process_time()
+    for text in sorted(asked["prompts"]):
+        server.handle_completions({"prompt": text, **once})
+    seconds = time.process_time() - began
+    sys.stdout.write(json.dumps({"seconds": seconds, "version": xllamacpp.__version__}))
+
+
+if __name__ == "__main__":
+    main()
