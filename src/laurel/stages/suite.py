@@ -171,6 +171,10 @@ def _annotator(metrics: Mapping[str, Any]) -> str:
 
 
 def _judge(quality: Mapping[str, Any]) -> str:
-    agreement = ((quality.get("oracle") or {}).get("agreement") or {}).get("value")
+    agreement = (quality.get("oracle") or {}).get("agreement") or {}
     named = quality.get("annotator") or "none"
-    return named if agreement is None else f"{named}, {agreement:.0%} of its labels as hand-written progress has them"
+    if agreement.get("value") is None:
+        return named
+    right = round(agreement["value"] * agreement["of"])
+    of = f"{right:,} of {agreement['of']:,} pairs that differ in hand-written progress"
+    return f"{named}, which labels {of} as that does"
