@@ -45,8 +45,9 @@ class Faulty(gym.Env[Any, Any]):
             raise SystemExit(3)
         if self.fault == "step":
             raise KeyError("left")
-        reward = {"nan": float("nan"), "inf": float("inf"), "no reward": None}.get(self.fault, 0.0)
-        return OBSERVED.get(self.fault, np.zeros(2, np.float32)), reward, False, False, {}
+        reward = {"nan": float("nan"), "inf": float("inf"), "no reward": None, "text": "1"}.get(self.fault, 0.0)
+        ended = None if self.fault == "no end" else False
+        return OBSERVED.get(self.fault, np.zeros(2, np.float32)), reward, ended, False, {}
 
 
 OBSERVED: dict[str, Any] = {
@@ -66,7 +67,9 @@ SAID = {
     "step": r"Faulty/step-v0: the environment's step raised KeyError: 'left'\. --debug",
     "nan": r"Faulty/nan-v0: the reward in step 1 of environment 0 is nan",
     "inf": r"Faulty/inf-v0: the reward in step 1 of environment 0 is inf",
-    "no reward": r"Faulty/no-reward-v0: the environment's step raised TypeError",
+    "no reward": r"Faulty/no-reward-v0: the environment's step returned reward None, where a number belongs",
+    "text": r"the environment's step returned reward '1', where a number belongs",
+    "no end": r"the environment's step returned terminated None, where true or false belongs",
     "NaN": r"the environment's step does not keep to its observation_space: the observation is NaN or infinite",
     "shape": r"the observation has the shape \(3,\), where \(2,\) is declared",
     "words": r"the observation holds <U5, where numbers are declared",

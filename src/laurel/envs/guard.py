@@ -49,7 +49,7 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
             with named(env_id, "step"):
                 answer = self.env.step(action)
                 _check_observation(answer[0], leaves)
-                float(answer[1])
+                _check_outcome(env_id, *answer[1:4])
             return answer
 
     return Guarded(env)
@@ -97,6 +97,15 @@ def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
             raise _MisfitError(f"{part} is NaN or infinite somewhere")
         if leaf.space.dtype is not None and leaf.space.dtype.kind != "f" and (values != np.rint(values)).any():
             raise _MisfitError(f"{part} holds fractions, where {leaf.space.dtype} is declared")
+
+
+def _check_outcome(env_id: str, reward: Any, terminated: Any, truncated: Any) -> None:
+    """Refuse what Python would take for a number or for false: a text such as "1", and None."""
+    for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+        if value is None or isinstance(value, str | bytes):
+            due = "a number" if name == "reward" else "true or false"
+            raise EnvError(f"{env_id}: the environment's step returned {name} {value!r}, where {due} belongs. Fix it.")
+    float(reward)
 
 
 def check_finite(observation: npt.NDArray[Any], env_id: str, step: int) -> None:

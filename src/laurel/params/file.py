@@ -197,7 +197,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError):  # PyYAML's own, for 2024-13-01, !!bool x and !!timestamp x
-            problem = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}"
+            problem = f"{shown(node.value)} cannot be read as {node.tag.rpartition(':')[2]}"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark) from None
 
 
