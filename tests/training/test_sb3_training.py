@@ -334,5 +334,5 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr("importlib.import_module", gone)
-    with pytest.raises(ParamsError, match=r"of the package sb3_contrib, which is not installed\. Run pip install"):
+    with pytest.raises(ParamsError, match=r"needs the package sb3_contrib, which is not installed\. Run pip install"):
         check_algorithm(SB3Params(algorithm="TQC"), space)
