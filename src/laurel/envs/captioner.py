@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from laurel.envs.base import BoolArray, EnvAdapter, IntArray, Transitions
-from laurel.errors import EnvError
+from laurel.envs.guard import NOT_OURS, failure
+from laurel.errors import EnvError, LaurelError
 
 NOTHING = -1
 """Id of a transition without a caption."""
@@ -32,7 +33,8 @@ class Captioner:
         """Return the caption id of each transition (N,), NOTHING where it has no caption.
 
         Raises:
-            EnvError: a caption is not text, or the transitions lack fields of `info` that the adapter names.
+            EnvError: the adapter fails, a caption is not text, or the transitions lack fields of `info` that the
+                adapter names.
         """
         if len(transitions) == 0:
             return np.zeros(0, dtype=np.int64)
@@ -42,7 +44,12 @@ class Captioner:
                 f"{self.adapter.env_id}: these steps were stored without {', '.join(sorted(missing))} of the "
                 "environment's info, which its adapter needs now. Run laurel collect again."
             )
-        events = self.adapter.encode(transitions)
+        try:  # not a context manager: this is done in every step of training
+            events = self.adapter.encode(transitions)
+        except LaurelError:
+            raise
+        except NOT_OURS as error:
+            raise failure(self.adapter.env_id, "adapter's encode", error) from error
         if events.min() >= 0 and events.max() < 1 << 20:
             return self._ids_dense(events)
         distinct, inverse = np.unique(events, return_inverse=True)
@@ -72,7 +79,12 @@ class Captioner:
 
     def _id_of(self, event: int) -> int:
         if event not in self._known:
-            text = self.adapter.describe(event)
+            try:
+                text = self.adapter.describe(event)
+            except LaurelError:
+                raise
+            except NOT_OURS as error:
+                raise failure(self.adapter.env_id, "adapter's describe", error) from error
             if text and text not in self._ids:
                 self._check_text(text)
                 self._ids[text] = len(self.texts)

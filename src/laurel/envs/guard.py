@@ -75,7 +75,12 @@ def named(env_id: str, what: str) -> Iterator[None]:
             f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Fix it."
         ) from None
     except NOT_OURS as error:
-        raise EnvError(f"{env_id}: the environment's {what} raised {in_a_line(error)}. --debug shows where.") from error
+        raise failure(env_id, f"environment's {what}", error) from error
+
+
+def failure(env_id: str, what: str, error: BaseException) -> EnvError:
+    """Return what to raise where the user's code raised; `what` is such as "environment's step"."""
+    return EnvError(f"{env_id}: the {what} raised {in_a_line(error)}. --debug shows where.")
 
 
 def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
