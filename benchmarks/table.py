@@ -55,7 +55,7 @@ def _explained(record: dict[str, Any]) -> str:
 
 def _row(record: dict[str, Any]) -> str:
     met = {True: "yes", False: "**no**", None: "-"}[record["met"]]
-    shown = [record["benchmark"], _shown(record["value"]), record["unit"], record["target"], met, record["peer"]]
+    shown = [record["benchmark"], _shown(record["value"]), record["unit"], record["target"], met, record["peer"] or "-"]
     shown += [_shown(record["peer_value"]), f"`{record['command']}`", f"{record['machine']}, {record['date']}"]
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in shown) + " |"
 
