@@ -72,12 +72,11 @@ class Judging:
         self._path = Path(self._folder.name) / "mailbox.db"
         self._mailbox = Mailbox(self._path)
         self._failed: LaurelError | None = None
-        self._began = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="judge", daemon=True)
         self._thread.start()
         try:
             self._wait()
-        except BaseException:
+        except BaseException:  # also Ctrl-C: no judge must stay behind
             self.__exit__(None, None, None)
             raise
         return self
