@@ -123,11 +123,12 @@ class LikelihoodPolicy(LanguageModelPolicy):
 
     def distributions(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities (N, A) of all actions, and the values (N,)."""
-        distinct, place = features[:, 0].long().cpu().unique(return_inverse=True)
+        distinct, place = np.unique(features[:, 0].cpu().numpy().astype(np.int64), return_inverse=True)
         rows = [self._rows[number] for number in distinct.tolist()]
         size = max(1, BATCH_TOKENS // max(len(row.tokens) for row in rows))
         parts = [self._read(rows[start : start + size]) for start in range(0, len(rows), size)]
-        logs, values = (torch.cat(part)[place.to(self.device)] for part in zip(*parts, strict=True))
+        index = torch.from_numpy(place).to(self.device)
+        logs, values = (torch.cat(part)[index] for part in zip(*parts, strict=True))
         return logs, values
 
     def _read(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
