@@ -54,7 +54,7 @@ test-others: $(READY)  ## run the tests with RLlib, TorchRL and Inspect, which i
 	@.ci/others
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo doorkey_ppo \
-	kfp_overhead labels_needed language_actor limits local_judge nethack_steps online_annotation reward_training rlhf scale score_calls \
+	kfp_overhead labels_needed language_actor limits local_judge minihack_levels nethack_steps online_annotation reward_training rlhf scale score_calls \
 	score_vs_generate seed_batch text_reward
 bench: $(READY)  ## measure speed against peers and limits (half an hour), write benchmarks/README.md
 	@for name in $(BENCHMARKS); do python benchmarks/$$name.py || exit; done
