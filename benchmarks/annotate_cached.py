@@ -5,7 +5,7 @@ Both orders are asked for. No two answers are alike, so that each has to be read
 imports, draws the pairs before and reports on the labels' quality after that, and the time where answers are alike.
 Run it with: python benchmarks/annotate_cached.py [PAIRS]
 
-With --mlflow: what MLflow is told of 10^5 judgements (figures, prompt, traces of a sample with a person's labels, and
+With --mlflow: logging 10^5 judgements in MLflow (figures, prompt, traces of a sample with a person's labels, and
 the files), beside the time that the quickest chat server takes for them.
 """
 
@@ -47,7 +47,7 @@ def main() -> None:
     """Measure both numbers of pairs, print the result and write it."""
     parser = command_line(__doc__)
     parser.add_argument("pairs", nargs="?", type=int, default=MANY, help=f"the larger number (default: {MANY})")
-    parser.add_argument("--mlflow", action="store_true", help="measure what MLflow is told instead")
+    parser.add_argument("--mlflow", action="store_true", help="measure logging in MLflow instead")
     options = parser.parse_args()
     many = options.pairs
     if options.mlflow:
@@ -87,7 +87,7 @@ def mlflow() -> None:
     share = spent["tracked"] / asking
     found = {
         "value": round(share, 3),
-        "unit": f"share of the time of {JUDGEMENTS} judgements that MLflow takes to be told of them, processor time",
+        "unit": f"share of the time of {JUDGEMENTS} judgements that logging them in MLflow takes, processor time",
         "target": f"<= {TARGET_SHARE}",
         "met": share <= TARGET_SHARE,
         "peer": f"seconds of asking, at {requests} requests/s; processor seconds of MLflow, and from start to end; "

@@ -1,7 +1,7 @@
 """Collecting and captioning beside the environment alone, and what ten times as many steps take in time and memory.
 
 `laurel collect` and `laurel caption` as commands, start of Python included, on random actions in DoorKey; the limit is
-EnvPool with as many environments, random actions and as many threads as serve it best, whose observations nobody
+EnvPool with as many environments, random actions and as many threads as serve it best, whose observations nothing
 keeps. Both take turns. Run it with: python benchmarks/collect_caption.py
 """
 

@@ -34,9 +34,7 @@ def main() -> None:
     """Measure, print the result and write it."""
     command_line(__doc__).parse_args()
     load = f"{load_average()} before the run"
-    with common_kernels():  # of this process they are chosen already
-        told = subprocess.run([sys.executable, __file__, "products"], check=True, capture_output=True, text=True)  # noqa: S603
-    products, environments, bandwidth = float(told.stdout), 1 / max(raw_rate(1) for _ in range(3)), _bandwidth()
+    (products, environments), bandwidth = least_seconds(), _bandwidth()
     with tempfile.TemporaryDirectory() as directory:
         params_of(Path(directory))
         starts = {stage: command(stage, Path(directory)).cpu_seconds for stage in STAGES}
@@ -60,6 +58,14 @@ def main() -> None:
             "are many small operations on arrays of some thousand numbers, none of which takes a tenth of a run."
         )
     write("limits", found, about("numpy", "envpool", "laurel-rl", remarks=(ONE_THREAD, load)))
+
+
+def least_seconds() -> tuple[float, float]:
+    """Return the seconds of a core that a step of PPO takes at least: of matrix products, and of the environments."""
+    with common_kernels():  # of this process they are chosen already
+        command = [sys.executable, __file__, "products"]
+        products = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
+    return products, 1 / max(raw_rate(1) for _ in range(3))
 
 
 def _products() -> float:

@@ -1,6 +1,6 @@
 """What a run costs that is a hundred times as large: 500 agents in MLflow and the report, and 1,000,000 captions.
 
-    python benchmarks/scale.py agents      # what MLflow is told of 500 agents, and their report
+    python benchmarks/scale.py agents      # logging 500 agents in MLflow, and their report
     python benchmarks/scale.py captions    # each stage as a command, with 10,000 and 1,000,000 distinct captions
     python benchmarks/scale.py             # both
 

@@ -27,7 +27,7 @@ def annotate(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        judges: Output of judges: who is asked about all pairs; nothing is asked where there is none.
+        judges: Output of judges: who is asked about all pairs; nothing is asked without one.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.

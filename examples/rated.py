@@ -1,6 +1,6 @@
 """A reward method that asks something other than pairs: a rating of each caption, by the chat model of `annotate`.
 
-It asks the question of `rating.py`. Answers are kept with all others, so that none is paid for twice.
+It asks the question of `rating.py`. Answers are kept with all others, so that no answer is paid for twice.
 
     annotate: {annotator: openai, openai: {model: gpt-5-mini}}
     arms: {rated: {reward: rated}}
@@ -43,7 +43,7 @@ class Rated(Method):
 
         from laurel.rewards.functions import ScoredCaptions
 
-        # A caption that collection never met is paid as the mean one: nobody was asked about it.
+        # A caption that collection never met is paid as the mean one: it was never scored.
         scored, _ = ScoredCaptions.load(place)
         return scored.reward(quantile, lambda texts: np.full(len(texts), scored.normalizer.mean, dtype=np.float32))
 

@@ -71,7 +71,7 @@ def train(pairs: PreferenceDataset, rate: float, epochs: int, seed: int) -> Rewa
 
 def _fragment(segment: np.ndarray) -> TrajectoryWithRew:
     nothing = np.zeros(LENGTH)
-    observations = np.concatenate([segment, segment[-1:]])  # the one after the last step is looked at by nobody
+    observations = np.concatenate([segment, segment[-1:]])  # the one after the last step is not used
     return TrajectoryWithRew(observations, nothing.astype(np.int64), None, False, nothing)
 
 

@@ -1,8 +1,8 @@
 """PPO on CartPole with the whole loop in one compiled `lax.scan`: run in an environment of its own, prints JSON.
 
 PureJaxRL (Lu et al. 2022, https://github.com/luchris429/purejaxrl) is not on PyPI. This follows its `ppo.py`: its
-structure and its hyperparameters, which are those of CleanRL; the networks are written out, lest more packages be
-needed. Called with a seed.
+structure and its hyperparameters, which are those of CleanRL; the networks are written out, so that no more packages
+are needed. Called with a seed.
 """
 
 import json

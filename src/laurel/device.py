@@ -18,7 +18,7 @@ def torch_device(name: str, key: str) -> torch.device:
         key: of the parameter, for the error.
 
     Raises:
-        ParamsError: a GPU is asked for, and there is none that PyTorch can use.
+        ParamsError: a GPU is asked for, and PyTorch can use none here.
     """
     import torch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from laurel.errors import LaurelError, ParamsError, StageError
 from laurel.params.suite import Suite, load_suite
 from laurel.stages import suite as suite_module
 from laurel.stages.project import run_project
-from laurel.stages.suite import run_suite
+from laurel.stages.suite import run_suite, write_page
 from minimal_params import MINIMAL
 from tiny_project import REPOSITORY, TINY, Project, read_json
 
@@ -93,6 +94,13 @@ def test_the_page_has_the_runs_that_are_there(
     success = arms["preference"]["success"]
     assert f"| second | {suite_module.estimated(arms['extrinsic']['success'])}" in page
     assert f"{suite_module.estimated(success)}, {arms['preference']['solved']['seeds']} of 2" in page
+
+    elsewhere = tmp_path / "elsewhere"
+    write_page(suite, elsewhere, tmp_path / "out", "laurel benchmark")
+    assert read_json(tmp_path / "out" / "tried.json") == found, "its folder is gone, its place on the page is kept"
+    other = replace(suite, runs=tuple(replace(run, content={**run.content, "seed": 7}) for run in suite.runs))
+    write_page(other, elsewhere, tmp_path / "out", "laurel benchmark")
+    assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first", "second"], "its parameters are others"
 
 
 def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class EnvAdapter:
     ids: ClassVar[tuple[str, ...]] = ()
     """Gymnasium ids, with `*` for any text, that live in this adapter."""
     version: ClassVar[int] = 1
-    """Raised when a caption changes, so that stored captions can be told apart."""
+    """Raised when a caption changes, so that stored captions of both can be distinguished."""
     description: str
     """The task in a sentence or two, for a language model."""
     goal: str | None

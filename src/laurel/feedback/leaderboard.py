@@ -92,7 +92,7 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     came = [one for one in answers if one.verdict != "failed"]
     sides = [one for one in answers if one.verdict in ("first", "second")]
     both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
-    turned = len({one.variant for one in answers}) == 2  # in one order alone, position and worth cannot be told apart
+    turned = len({one.variant for one in answers}) == 2  # one order alone mixes position with worth
     named_first = sum((one.verdict == "first") != bool(one.variant) for one in sides)
     used = entry.usage
     return {

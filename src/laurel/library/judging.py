@@ -31,7 +31,7 @@ def annotate(
 ) -> Table:
     """Ask an annotator which of two texts is better, for each pair.
 
-    Answers of chat models are kept in responses/responses.db of the working directory, and none is paid for twice.
+    Answers of chat models are kept in responses/responses.db of the working directory, and no answer is paid for twice.
 
     Args:
         pairs: (first, second).

@@ -26,7 +26,7 @@ _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allow
 NO_COMPLETION = Failure("the answer is no chat completion")
 LEAST_MASS = 0.01
 """Probability that the choices must have together: with less, the model is about to write something else, and what it
-would choose cannot be told from rounding."""
+would choose cannot be distinguished from rounding."""
 
 
 class Dialect:

@@ -277,7 +277,7 @@ def weights_revision(folder: Path) -> str:
     """Return the commit if the folder is of the hub's cache, else a digest of its configuration, words and weights.
 
     Of large files the digest takes name, length and blocks all over them: training changes every tensor, so it
-    tells such weights apart without reading gigabytes, but not those where someone has changed a single number.
+    distinguishes such weights without reading gigabytes, but misses a change of a single number.
     """
     from transformers.utils.hub import extract_commit_hash
 

@@ -2,7 +2,7 @@
 
 Agents ask through a `Mailbox`. A judge that dies, hangs or is refused keeps no agent from training: what is open stays
 there, and is answered when it is back. Answers of a chat model are in the store of responses, which is asked first, so
-that none is paid for twice; what was spent of the budget is noted for the next process.
+that no answer is paid for twice; what was spent of the budget is noted for the next process.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int, spent: Callable
     for name, desk in desks.items():
         mine = [question for question in found if question.desk == name]
         verdicts = desk.answers([one.item for one in mine])
-        spent()  # a judge that is killed here has paid for answers that its store holds; none is unaccounted for
+        spent()  # a judge that is killed here has paid for answers that its store holds; all are accounted for
         for question, verdict in zip(mine, verdicts, strict=True):
             if verdict.status == "unasked":
                 raise BudgetError("Its budget is spent (annotate.budget).")

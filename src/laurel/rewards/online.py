@@ -81,7 +81,7 @@ class OnlineReward:
             self._follow(labels_to_replay(Path(settings.replay), arm, seed, name), 2**62)
         elif mailbox is None:
             raise DataError(
-                f"rewards.{name}: is learned while agents are trained, from a judge beside them, and there is none "
+                f"rewards.{name}: is learned while agents are trained, from a judge beside them, and no judge runs "
                 "here. Train its agents with laurel train-agents."
             )
         else:

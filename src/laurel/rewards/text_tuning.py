@@ -147,7 +147,7 @@ def tune(
     held_out = (fold[pairs.first] == 0) | (fold[pairs.second] == 0)
     taught = np.flatnonzero(~held_out & (pairs.p_first != 0.5))
     if not len(taught):
-        raise DataError(f"Of {len(pairs.first)} pairs none is left to train on without the texts that are held out.")
+        raise DataError(f"Of {len(pairs.first)} pairs, all have a text that is held out: nothing is left to train on.")
     ids = tuned.ids(pairs.texts)
     better = pairs.p_first > 0.5
     sides = [(ids[pairs.first[i]], ids[pairs.second[i]]) for i in taught]

@@ -65,7 +65,7 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
     try:
         stale = read_manifest(place)["stage"] == REFUSED
     except DataError:
-        return  # there is none, or it is not ours
+        return  # it is missing, or not ours
     if stale:
         shutil.rmtree(place)
 

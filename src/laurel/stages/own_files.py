@@ -40,7 +40,7 @@ def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> lis
     try:
         graph = yaml.safe_load((folder / DVC_FILE).read_text(encoding="utf-8"))["stages"]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        return []  # there is none, or DVC itself says what is wrong with it
+        return []  # it is missing, or DVC itself says what is wrong with it
     missing: dict[str, list[str]] = {}
     for stage in stages:
         entry = graph.get(stage.name) if isinstance(graph, Mapping) else None

@@ -1,6 +1,7 @@
 """A suite of runs: each a project of its own, whose results go into one page that grows with every run.
 
-A run that is up to date is not repeated, so that a suite that was stopped goes on where it was.
+A run that is up to date is not repeated, so that a suite that was stopped goes on where it was. A run whose folder is
+elsewhere keeps its place on the page, with its own date and machine, as long as its parameters are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import yaml
 
 from laurel import __version__
-from laurel.data.json_file import read_json, write_json
+from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table
@@ -76,15 +77,16 @@ def written(run: SuiteRun, work: Path) -> Path:
 
 def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
     """Write what the runs that are there found: NAME.json for programs, NAME.md to read."""
-    results = {run.name: result(run, work / run.name) for run in suite.runs}
-    about = {"title": suite.title, "command": command, "date": date.today().isoformat(), "version": __version__}
+    file = output / f"{suite.name}.json"
+    earlier = read_json(file)["runs"] if file.exists() else {}
+    results = {run.name: result(run, work / run.name) or _kept(run, earlier.get(run.name)) for run in suite.runs}
     found = {
-        **about,
-        "machine": {"cores": os.cpu_count(), **machine()},
+        "title": suite.title,
+        "command": command,
         "runs": {name: one for name, one in results.items() if one is not None},
         NOT_RUN: [name for name, one in results.items() if one is None],
     }
-    write_json(output / f"{suite.name}.json", found)
+    write_json(file, found)
     page = output / f"{suite.name}.md"
     partial = page.with_name(f".{page.name}.partial")
     partial.write_text(markdown_page(suite, found), encoding="utf-8")
@@ -100,6 +102,12 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
     usage = reduce(added, (manifest["usage"] for manifest in manifests.values()), Usage())
     return {
         "levels": dict(run.levels),
+        "params": digest_json(run.content),
+        "made": {
+            "date": date.fromtimestamp((reports / "metrics.json").stat().st_mtime).isoformat(),
+            "version": __version__,
+            "machine": {"cores": os.cpu_count(), **machine()},
+        },
         "metrics": dict(checked(read_json(reports / "metrics.json"), reports / "metrics.json")),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
@@ -108,19 +116,23 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
     }
 
 
+def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the result that the page had of a run, unless it is of other parameters."""
+    return dict(earlier) if earlier is not None and earlier.get("params") == digest_json(run.content) else None
+
+
 # -- the page -------------------------------------------------------------------------------------
 def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
     """Return the page: a table of all runs and arms, then each run by itself."""
-    runs: Mapping[str, Any] = found["runs"]
-    where = found["machine"]
+    runs: Mapping[str, Any] = {run.name: found["runs"][run.name] for run in suite.runs if run.name in found["runs"]}
+    places = list(dict.fromkeys(_place(run) for run in runs.values()))
     parts = [
         f"# {suite.title}",
         suite.about.strip(),
-        f"`{found['command']}`, {found['date']}, {where.get('cpu', 'unknown CPU')} with {where['cores']} cores, Laurel "
-        f"{found['version']}.",
+        f"`{found['command']}`{f', {places[0]}' if len(places) == 1 else ''}.",
         *([overview(suite, runs)] if runs else []),
         *([f"Not run: {', '.join(found[NOT_RUN])}."] if found[NOT_RUN] else []),
-        *(_part(name, run) for name, run in runs.items()),
+        *(_part(name, run, _place(run) if len(places) > 1 else None) for name, run in runs.items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -147,9 +159,15 @@ def _cell(arm: Mapping[str, Any] | None) -> str:
     return f"{score}, {arm['solved']['seeds']} of {arm['solved']['of']}" if arm["solved"] else score
 
 
-def _part(name: str, run: Mapping[str, Any]) -> str:
+def _place(run: Mapping[str, Any]) -> str:
+    made = run["made"]
+    where = made["machine"]
+    return f"{made['date']}, {where.get('cpu', 'unknown CPU')} with {where['cores']} cores, Laurel {made['version']}"
+
+
+def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
     metrics = run["metrics"]
-    known = {stage: seconds for stage, seconds in run["seconds"].items() if seconds is not None}
+    known = {stage.name: run["seconds"][stage.name] for stage in STAGES if run["seconds"][stage.name] is not None}
     cost = f", {in_words(run['cost'])}" if run["calls"] else ""
     took = f"{sum(known.values()):,.0f} s in all ({', '.join(f'{stage} {s:,.0f}' for stage, s in known.items())})"
     lines: Sequence[str] = [
@@ -157,7 +175,8 @@ def _part(name: str, run: Mapping[str, Any]) -> str:
         markdown_table(metrics),
         legend(metrics),
         "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
-        f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}.",
+        f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}."
+        f"{f' Run: {place}.' if place else ''}",
         "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
     ]
     return "\n\n".join(line for line in lines if line)
