@@ -34,6 +34,7 @@ from laurel.evaluation.summary import (
     main_arm,
     number,
     steps,
+    task_columns,
     text_columns,
 )
 from laurel.evaluation.verdict import Headline, headline
@@ -163,6 +164,7 @@ def render(content: ReportContent) -> str:
         models=text_columns(content.metrics),
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         online=_annotated_online(content.metrics.get("online", {})),
+        tasks=task_columns(content.metrics),
         progression=_progression(content.metrics.get("progression", {})),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),

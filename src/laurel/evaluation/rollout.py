@@ -47,7 +47,7 @@ def roll_out(
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
         reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
-        prompt and the whole text; progression, where the adapter has one.
+        prompt and the whole text; the task, where there are several; progression, where the adapter has one.
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
@@ -83,6 +83,8 @@ def roll_out(
                 row["success"] = None if success is None else bool(success[i])
                 if furthest is not None:
                     row["progression"] = float(furthest[i])
+                if adapter.tasks:
+                    row["task"] = adapter.tasks[int(observation[i, -1])]
                 if adapter.texts:
                     one = transitions[i : i + 1]
                     row["prompt"] = adapter.describe_observation(one.observation[0])

@@ -157,6 +157,19 @@ def progressions(results: pd.DataFrame, *, draws: int, seed: int) -> dict[str, d
     }
 
 
+def by_task(results: pd.DataFrame, *, draws: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Return for each arm and task its success, of the agents' means over their episodes of it, as `estimate` has it.
+
+    Every agent must have played every task.
+    """
+    means = results.astype({"success": float}).groupby(["arm", "task", "seed"], sort=False)["success"].mean()
+    found: dict[str, dict[str, Any]] = {}
+    for (arm, task), of in means.groupby(["arm", "task"], sort=False):
+        scores = of.to_numpy(dtype=np.float64)
+        found.setdefault(str(arm), {})[str(task)] = estimate(scores, 0.0, 1.0, draws=draws, seed=seed)
+    return found
+
+
 def solved(scores: Floats, threshold: float) -> dict[str, Any] | None:
     """Return how many seeds score at least the threshold, and Wilson's interval of their share; None for NaN."""
     if not np.isfinite(scores).all():

@@ -206,6 +206,16 @@ def text_columns(metrics: Mapping[str, Any]) -> Table | None:
     return (heads, rows) if rows else None
 
 
+def task_columns(metrics: Mapping[str, Any]) -> Table | None:
+    """Return the table of success by task; None where there is but one."""
+    arms: Mapping[str, Mapping[str, Any]] = metrics.get("tasks", {})
+    if not arms:
+        return None
+    shown = [name for name in metrics["order"] if name in arms]
+    tasks = sorted({task for found in arms.values() for task in found})
+    return ["task", *shown], [[task, *(estimated(arms[name].get(task)) for name in shown)] for task in tasks]
+
+
 def table(metrics: Mapping[str, Any]) -> str:
     """Return arms and comparisons as aligned plain text; the first column to the left, numbers to the right."""
     compared = comparison_columns(metrics)

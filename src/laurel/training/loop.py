@@ -39,15 +39,20 @@ from laurel.data.manifest import RUN
 from laurel.data.parquet import read_table
 from laurel.data.replacing import recover, replace_directory
 from laurel.device import torch_device
-from laurel.envs.base import Array, EnvAdapter
+from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.envs.tasks import tasks_of
 from laurel.errors import DataError, TrainingError
+from laurel.feedback.interest import boring
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.training import ShapingParams
+from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.credit import CREDIT
+from laurel.training.curriculum import FILE as CURRICULUM
+from laurel.training.curriculum import KEY as CURRICULUM_KEY
+from laurel.training.curriculum import Curriculum
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.signal import Signal
 
@@ -107,7 +112,9 @@ class Task:
     device: str = "cpu"
     """cpu, cuda or auto."""
     annotate: AnnotateParams | None = None
-    """The section of the run, for hints of its chat models."""
+    """The section of the run, for hints of its chat models, and its judge's interest in tasks."""
+    curriculum: CurriculumParams | None = None
+    """Which tasks episodes are of; None: in turns, or there is but one."""
 
     @property
     def steps_per_update(self) -> int:
@@ -187,8 +194,8 @@ def train_together(
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
-    advisor = _advisor(agents[0].task, adapter)
-    runs = [_Run(agent, adapter, tensors, advisor) for agent in agents]
+    advisor, boring = _advisor(agents[0].task, adapter), _boring(agents[0].task, adapter)
+    runs = [_Run(agent, adapter, tensors, advisor, boring) for agent in agents]
     advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
     for update in sorted({run.progress.update for run in runs}):
         together = [run for run in runs if run.progress.update == update]
@@ -209,6 +216,14 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
     return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
 
 
+def _boring(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
+    """Return which tasks the judge calls boring beside which, and what asking took; None without its interest."""
+    if task.curriculum is None or task.curriculum.interest is None:
+        return None, {}
+    assert task.annotate is not None
+    return boring(tasks_of(adapter, CURRICULUM_KEY), task.annotate, task.curriculum.interest)
+
+
 def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
     """Take the actions of checkpoints again, without learning."""
     for update, actions in enumerate(zip(*[run.progress.actions for run in runs], strict=True)):
@@ -217,7 +232,7 @@ def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
         for run in runs:
             run.signal.mix_into(run.rollout, update / run.task.updates)
             run.learner.replayed(run.rollout)
-            run.episodes.follow(run.rollout)
+            run.follow()
             run.episodes.figures()  # they are in the curve already
 
 
@@ -244,7 +259,14 @@ def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
 class _Run:
     """The state of one agent's training."""
 
-    def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> None:
+    def __init__(
+        self,
+        agent: Assignment,
+        adapter: EnvAdapter,
+        tensors: bool,
+        advisor: Advisor | None,
+        boring: tuple[BoolArray | None, dict[str, Any]],
+    ) -> None:
         """Start training, or resume from the checkpoint, whose actions are replayed later."""
         self.task, self.directory = agent.task, agent.directory
         task = agent.task
@@ -268,7 +290,16 @@ class _Run:
             part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
+        self.curriculum, self._interest = None, boring[1]
+        if task.curriculum is not None:
+            self.curriculum = Curriculum(task.curriculum, tasks_of(adapter, CURRICULUM_KEY), self.envs, boring[0])
         self.observation = self.envs.reset()
+
+    def follow(self) -> None:
+        """Take in the episodes of the last rollout."""
+        self.episodes.follow(self.rollout)
+        if self.curriculum is not None:
+            self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
         """Note an update that was made, and save where it is time.
@@ -287,13 +318,15 @@ class _Run:
         progress.seconds += seconds
         progress.actions.append(_compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update}
-        self.episodes.follow(self.rollout)
+        self.follow()
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
         progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
             hints = dict(self.advisor.account) if self.advisor else {}
-            accounts = {**({"hints": hints} if hints else {}), **self.signal.accounts}
-            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, accounts)
+            asked = {"hints": hints, "its interest in tasks": self._interest}
+            accounts = {**{name: one for name, one in asked.items() if one}, **self.signal.accounts}
+            backend, curriculum = self.envs.backend, self.curriculum
+            _save(self.directory, task, self.learner, progress, self.signal, curriculum, backend, accounts)
 
 
 def _compact(actions: Array) -> Array:
@@ -308,6 +341,7 @@ def _save(
     learner: Learner,
     progress: Progress,
     signal: Signal,
+    curriculum: Curriculum | None,
     backend: str,
     accounts: Mapping[str, Mapping[str, Any]],
 ) -> None:
@@ -328,6 +362,8 @@ def _save(
     pq.write_table(curve, partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
+    if curriculum is not None:
+        pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
     for part in signal.learned:
         part.keep(own_reward(partial, part.name))
     write_json(
