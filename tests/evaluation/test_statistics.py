@@ -14,7 +14,6 @@ from laurel.evaluation import statistics
 from laurel.evaluation.comparison import probability_of_improvement
 from laurel.evaluation.statistics import (
     areas,
-    by_task,
     estimate,
     rank_agreement,
     return_range,
@@ -23,7 +22,6 @@ from laurel.evaluation.statistics import (
     steps_to_threshold,
     summarise,
 )
-from laurel.evaluation.summary import task_columns
 
 scores = st.lists(st.floats(-100, 100) | st.integers(-2, 2).map(float), min_size=1, max_size=9).map(np.array)
 
@@ -48,17 +46,6 @@ def test_probability_of_improvement_counts_pairs(x, y):
     wins = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a in x for b in y) / (len(x) * len(y))
     assert probability_of_improvement(x, y) == pytest.approx(wins)
     assert rliable_metrics.probability_of_improvement(x[:, None], y[:, None]) == pytest.approx(wins)
-
-
-def test_success_by_task_is_that_of_the_seeds():
-    rows = [("a", 0, "x", True), ("a", 0, "x", False), ("a", 1, "x", True), ("a", 0, "y", False), ("a", 1, "y", False)]
-    results = pd.DataFrame(rows, columns=["arm", "seed", "task", "success"])
-    found = by_task(results, draws=100, seed=0)
-    assert {task: one["mean"] for task, one in found["a"].items()} == {"x": 0.75, "y": 0.0}
-    heads, table = task_columns({"tasks": found, "order": ["b", "a"]}) or ([], [])
-    assert heads == ["task", "a"]
-    assert [row[1].split()[0] for row in table] == ["0.75", "0.00"]
-    assert task_columns({"order": ["a"]}) is None
 
 
 # -- planted truth --------------------------------------------------------------------------------

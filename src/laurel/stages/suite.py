@@ -19,7 +19,7 @@ from laurel import __version__
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import ParamsError, StageError, closest
-from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table, task_columns
+from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table
 from laurel.feedback.annotator import Usage, added
 from laurel.llm.prices import in_words
 from laurel.machine import machine
@@ -174,7 +174,6 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
         f"## {name}",
         markdown_table(metrics),
         legend(metrics),
-        *([f"Success by task:\n\n{markdown(*tasks)}"] if (tasks := task_columns(metrics)) else []),
         "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
         f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}."
         f"{f' Run: {place}.' if place else ''}",

@@ -6,12 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for, make_reference
 from laurel.envs.base import Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
+from laurel.evaluation.rollout import roll_out
+from laurel.evaluation.statistics import further_measures
+from laurel.evaluation.summary import FURTHER
 from laurel.params import EnvParams
 
 EMPTY, LAVA, DOOR = "MiniGrid-Empty-5x5-v0", "MiniGrid-LavaGapS5-v0", "MiniGrid-DoorKey-5x5-v0"
@@ -66,6 +71,18 @@ def test_a_step_is_described_as_in_its_own_environment() -> None:
     assert {"You fall into the lava.", "You unlock the yellow door with the key."} <= listed
     assert adapter.oracle("You unlock the yellow door with the key.") == 1.0
     assert str(adapter.describe_observation(before[0])).startswith("You face ")
+
+
+def test_episodes_are_counted_for_their_task_alone() -> None:
+    adapter = adapter_for(tasks_env(EMPTY, LAVA))
+    actor = make_actor("random", adapter, "here")
+    rows = roll_out(tasks_env(EMPTY, LAVA), adapter, actor, n_envs=2, episodes=4, seed=0, learned=None)
+    names = [name for row in rows for name in row if name.startswith(FURTHER)]
+    assert sorted(names) == [f"{FURTHER}success in {task}" for task in (EMPTY, EMPTY, LAVA, LAVA)]
+    results = pd.DataFrame(rows).assign(arm="a", seed=0)
+    found = further_measures(results, draws=10, seed=0)
+    of_task = [row["success"] for row in rows if f"{FURTHER}success in {EMPTY}" in row]
+    assert found[f"success in {EMPTY}"]["a"]["mean"] == np.mean(of_task)
 
 
 @pytest.mark.parametrize(

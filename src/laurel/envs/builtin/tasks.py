@@ -38,7 +38,7 @@ class Tasks(gym.Env[Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  as Gymnasium declares it
 
-    def __init__(self, *, tasks: Sequence[str], render_mode: str | None = None) -> None:
+    def __init__(self, *, tasks: Sequence[str] = (), render_mode: str | None = None) -> None:
         if isinstance(tasks, str) or not 1 < len(tasks) <= MOST or len(set(tasks)) < len(tasks):
             raise EnvError(f"Tasks: tasks are {tasks!r}, but must be a list of 2 to {MOST} ids that differ.")
         self.tasks, self.render_mode = tuple(tasks), render_mode
