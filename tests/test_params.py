@@ -174,8 +174,8 @@ def test_the_content_is_left_alone() -> None:
         (
             "agent.algorithm",
             "dqm",
-            'agent.algorithm is "dqm", but must be one of a2c, bandit, dqn, grpo, language_model, ppo, reinforce, '
-            "rloo, tabular. Did",
+            'agent.algorithm is "dqm", but must be one of a2c, bandit, dqn, glam, grpo, language_model, ppo, '
+            "reinforce, rloo, tabular. Did",
         ),
         (
             "agent.algorithm",

@@ -166,6 +166,7 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
 def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algorithm: str, tmp_path: Path) -> None:
     small = {
         "dqn": {"learning_starts": 100, "hidden": (8,)},
+        "glam": {"n_envs": 16, "n_steps": 16, "n_epochs": 1},
         "language_model": {"n_envs": 64, "critic": "table", "proposals": 4, "imitation_examples": 100},
     }
     agent = {**rewarded.params.agent.model_dump(), "algorithm": algorithm, "steps": 512}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 
 from laurel.data.directory import Output
 from laurel.data.json_file import write_json
 from laurel.data.manifest import RUN
+from laurel.data.replacing import replace_directory
 from laurel.params.arms import Arm
 from laurel.tracking import agents as tracking_agents
-from laurel.tracking.agents import NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
+from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE
@@ -40,12 +43,15 @@ EXTRINSIC = PARAMS.resolved_arms["extrinsic"]
 
 
 def checkpoint(place: Path, updates: int) -> None:
-    """Write what an agent leaves after so many of ten updates, ten seconds each."""
-    place.mkdir(parents=True, exist_ok=True)
+    """Put what a language model with an adapter leaves after so many of ten updates, ten seconds each, in its place."""
+    partial = place.with_name(".writing")
+    (partial / ADAPTER).mkdir(parents=True)
+    write_json(partial / ADAPTER / "adapter_config.json", updates)
     rows = [{"env_steps": 10 * (i + 1), "episodes": i, "window": i, "return_mean": float(i)} for i in range(updates)]
-    pq.write_table(pa.Table.from_pylist(rows, schema=CURVE_SCHEMA), place / CURVE)
-    write_json(place / RUN, {"seconds": 10.0 * updates, "wall": [BEGAN, BEGAN + 10 * updates]})
-    write_json(place / STATE, {"env_steps": 10 * updates, "finished": updates == 10})
+    pq.write_table(pa.Table.from_pylist(rows, schema=CURVE_SCHEMA), partial / CURVE)
+    write_json(partial / RUN, {"seconds": 10.0 * updates, "wall": [BEGAN, BEGAN + 10 * updates]})
+    write_json(partial / STATE, {"env_steps": 10 * updates, "finished": updates == 10})
+    replace_directory(partial, place)
 
 
 def wait_for(what: Callable[[], Any]) -> Any:
@@ -78,6 +84,10 @@ def test_a_run_is_filled_while_its_agent_trains_and_goes_on_where_it_was_stopped
     def history() -> list[Any]:
         return client.get_metric_history(known()["extrinsic/seed-0"], "episodes")
 
+    def adapters() -> list[str]:
+        found = client.list_artifacts(known()["extrinsic/seed-0"], f"{ADAPTER}s")
+        return sorted(Path(file.path).name for file in found)
+
     def begin_and_stop(runs: AgentRuns) -> None:
         runs.begin([agent])
         wait_for(lambda: len(known()) == 2)
@@ -96,7 +106,7 @@ def test_a_run_is_filled_while_its_agent_trains_and_goes_on_where_it_was_stopped
     def go_on(runs: AgentRuns) -> None:
         runs.begin([agent])
         checkpoint(place, 7)
-        wait_for(lambda: len(history()) == 7)
+        wait_for(lambda: len(history()) == 7 and adapters() == ["40", "70"])
         checkpoint(place, 10)
 
     before = dict(stopped)
@@ -111,6 +121,13 @@ def test_a_run_is_filled_while_its_agent_trains_and_goes_on_where_it_was_stopped
     assert (run.info.status, run.info.end_time) == ("FINISHED", int(1000 * (BEGAN + 100)))
     assert client.get_run(before[STAGE]).info.status == "FINISHED"
     assert len(client.search_runs([run.info.experiment_id])) == 2
+    earlier = client.download_artifacts(run.info.run_id, f"{ADAPTER}s/70/adapter_config.json")
+    assert json.loads(Path(earlier).read_text()) == 7
+    (model,) = client.search_logged_models([run.info.experiment_id])
+    (registered,) = client.search_model_versions()
+    assert registered.source == model.model_uri
+    last = Path(download_artifacts(model.model_uri))
+    assert json.loads((last / ADAPTER / "adapter_config.json").read_text()) == 10
 
 
 def test_a_server_that_fails_on_the_way_is_tried_again_in_the_end(

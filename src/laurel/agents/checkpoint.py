@@ -36,6 +36,7 @@ OURS: tuple[type[PolicyNetwork], ...] = (
 )
 """Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
 SLOW = {
+    "glam": "laurel.agents.language_model.glam:LikelihoodPolicy",
     "language_model": "laurel.agents.language_model.policy:LanguageModelPolicy",
     "writer": "laurel.agents.writer:Writer",
 }

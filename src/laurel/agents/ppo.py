@@ -24,9 +24,9 @@ from torch import Tensor
 from laurel.agents.hints import Hints
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
-from laurel.envs.base import Array, FloatArray
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.vector import VectorEnv
-from laurel.params.algorithms import A2CParams, PPOParams
+from laurel.params.algorithms import A2CParams, ClippedParams
 
 Rows = TypeVar("Rows", FloatArray, Tensor)
 FIGURES = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
@@ -52,7 +52,7 @@ class PPO(AdamLearner):
 
     name = "ppo"
     policy: ActorCritic
-    params: PPOParams
+    params: ClippedParams
     hints: Hints | None = None
     """What is added to the network's outputs; `laurel.agents.stacked_ppo` takes them."""
 
@@ -71,14 +71,18 @@ class PPO(AdamLearner):
         adapter = envs.adapter
         rollout.observation[0] = observation
         for t in range(self.params.n_steps):
-            features = adapter.features(rollout.observation[t])
+            features = self.features(adapter, rollout.observation[t])
             action, log_prob, value = self.policy.act(features, self.rng)
             rollout.features[t], rollout.log_prob[t], rollout.value[t] = features, log_prob, value
             rollout.record(t, action, envs.step(action))
-        rollout.features[-1] = adapter.features(rollout.observation[-1])
+        rollout.features[-1] = self.features(adapter, rollout.observation[-1])
         rollout.value[-1] = self.policy.evaluate(rollout.features[-1])
         rollout.reward[:] = rollout.extrinsic
         return rollout.observation[-1].copy()
+
+    def features(self, adapter: EnvAdapter, observation: Array) -> FloatArray:
+        """Turn packed observations (N, D) into what the policy sees (N, F)."""
+        return adapter.features(observation)
 
     def learn(self, rollout: OnPolicyRollout) -> dict[str, float]:
         p, n_rows = self.params, int(rollout.valid.sum())
@@ -104,7 +108,7 @@ class PPO(AdamLearner):
 
 
 def clipped_loss(
-    params: PPOParams,
+    params: ClippedParams,
     log_prob: Tensor,
     entropy: Tensor,
     value: Tensor,
@@ -140,7 +144,7 @@ def clipped_loss(
         return loss, torch.stack([policy_loss, value_loss, mean_entropy, kl, outside])
 
 
-def gae_of(params: PPOParams | A2CParams, rollout: Rollout, value: FloatArray) -> FloatArray:
+def gae_of(params: ClippedParams | A2CParams, rollout: Rollout, value: FloatArray) -> FloatArray:
     """Return the advantages (T, N) of a rollout by the critic's values (T + 1, N); resets earn nothing."""
     reward = np.where(rollout.valid, rollout.reward, 0)
     return gae(reward, value, rollout.terminated, rollout.truncated, gamma=params.gamma, lam=params.gae_lambda)
@@ -176,6 +180,6 @@ def gae(reward: Rows, value: Rows, terminated: Any, truncated: Any, *, gamma: fl
     return cast(Rows, advantage)
 
 
-def minibatches(params: PPOParams, n_steps: int) -> int:
+def minibatches(params: ClippedParams, n_steps: int) -> int:
     """Return how many minibatches an epoch has: as many as make up so many steps, be some of them resets."""
     return max(1, round(n_steps / params.batch_size))

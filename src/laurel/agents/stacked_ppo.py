@@ -24,7 +24,7 @@ from laurel.agents.stacked_update import Update, epoch, gaussian
 from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
-from laurel.params.algorithms import PPOParams
+from laurel.params.algorithms import ClippedParams
 
 CACHED_BYTES = 4 << 20
 """What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
@@ -33,7 +33,9 @@ CACHED_BYTES = 4 << 20
 class StackedPPO(PPO):
     """PPO of one ActorCritic: a group of its own until it is put into another."""
 
-    def __init__(self, policy: ActorCritic, params: PPOParams, rng: np.random.Generator, arrays: Any = None) -> None:
+    def __init__(
+        self, policy: ActorCritic, params: ClippedParams, rng: np.random.Generator, arrays: Any = None
+    ) -> None:
         Learner.__init__(self, policy, params, rng)  # without PPO's optimiser
         self.learning_rate = params.learning_rate
         self.place: tuple[PPOGroup, int] | None = None

@@ -18,7 +18,7 @@ import torch
 from laurel.agents.ppo import FIGURES
 from laurel.agents.stacked import BOTH, Pass, Stack, host
 from laurel.envs.base import BoolArray, IntArray
-from laurel.params.algorithms import PPOParams
+from laurel.params.algorithms import ClippedParams
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
@@ -26,7 +26,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 class Group(Protocol):
     """What an update needs of the agents that it improves: S rows, with Adam's moments and step counts."""
 
-    params: PPOParams
+    params: ClippedParams
     stack: Stack
     mean: Any
     square: Any

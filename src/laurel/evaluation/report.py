@@ -55,6 +55,8 @@ _FIGURES = {
     "calibration": "Observed against predicted probability of preference.",
     "label_calibration": "How often labels are right against how sure they are.",
     "divergence": "Pay and return of each arm over its divergence from the frozen language model.",
+    "critics": "What critics say of states against their values by dynamic programming, a panel for each arm.",
+    "paths": "Paths through the grid from the same starts, of each arm before and after its training.",
     "reward_vs_return": "Learned reward against true return, a panel for each arm.",
 }
 """Figures the report has a place for, and what a screen reader says of each."""

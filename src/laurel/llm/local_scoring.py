@@ -136,36 +136,40 @@ class Scorer:
         depths = [row.depths() for row in rows]
         inputs: dict[str, Any] = {}
         if any(depth != place for of_row in depths for place, depth in enumerate(of_row)):
-            inputs = {"attention_mask": self._mask(rows), "position_ids": self.shared + _padded(depths)}
+            inputs = {
+                "attention_mask": tree_mask(rows, self.shared, self._local.model.dtype),
+                "position_ids": self.shared + padded(depths),
+            }
             inputs = {name: tensor.to(self._local.device) for name, tensor in inputs.items()}
         wanted = [list(dict.fromkeys(read.place for read in row.reads)) for row in rows]
-        tokens = _padded([row.tokens for row in rows])
+        tokens = padded([row.tokens for row in rows])
         plain = tokens.shape[1] <= WIDTH and self._local.model.dtype.itemsize == 2
         with self._local.plain_attention() if plain else nullcontext():
             logits = self._local.logits(
-                tokens, _padded(wanted), past_key_values=cache, use_cache=cache is not None, **inputs
+                tokens, padded(wanted), past_key_values=cache, use_cache=cache is not None, **inputs
             )
         reads = [(number, read) for number, row in enumerate(rows) for read in row.reads]
         of_row, at, token = torch.tensor([(i, wanted[i].index(read.place), read.token) for i, read in reads]).T
         found = logits.float().log_softmax(dim=-1)[of_row, at, token].tolist()
         yield from zip((read for _, read in reads), found, strict=True)
 
-    def _mask(self, rows: Sequence[Row]) -> torch.Tensor:
-        """Return what is added to the attention (B, 1, W, shared + W) of rows: 0 where a token is seen."""
-        width = max(len(row.tokens) for row in rows)
-        seen = np.zeros((len(rows), width, self.shared + width), dtype=np.bool_)
-        seen[:, :, : self.shared] = True
-        for of_row, row in zip(seen, rows, strict=True):
-            for place, parent in enumerate(row.parents):
-                if parent >= 0:
-                    of_row[place] = of_row[parent]
-                of_row[place, self.shared + place] = True
-        dtype = self._local.model.dtype
-        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(torch.from_numpy(~seen), torch.finfo(dtype).min)
-        return mask[:, None]
+
+def tree_mask(rows: Sequence[Row], shared: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return what is added to the attention (B, 1, W, shared + W) of rows: 0 where a token is seen."""
+    width = max(len(row.tokens) for row in rows)
+    seen = np.zeros((len(rows), width, shared + width), dtype=np.bool_)
+    seen[:, :, :shared] = True
+    for of_row, row in zip(seen, rows, strict=True):
+        for place, parent in enumerate(row.parents):
+            if parent >= 0:
+                of_row[place] = of_row[parent]
+            of_row[place, shared + place] = True
+    mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(torch.from_numpy(~seen), torch.finfo(dtype).min)
+    return mask[:, None]
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return rows of numbers with zeros after their ends."""
     width = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
 

@@ -33,8 +33,9 @@ class HintsParams(Section):
     """Share of the run over which the weight falls to 0."""
 
 
-class PPOParams(AlgorithmParams):
-    algorithm: ClassVar[str] = "ppo"
+class ClippedParams(AlgorithmParams):
+    """What algorithms with PPO's clipped loss have in common."""
+
     n_envs: Count = 64
     n_steps: Count = 32
     """Steps of each environment between two updates."""
@@ -49,6 +50,10 @@ class PPOParams(AlgorithmParams):
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
     max_grad_norm: Positive = 0.5
+
+
+class PPOParams(ClippedParams):
+    algorithm: ClassVar[str] = "ppo"
     network: Literal["auto", "mlp", "cnn"] = "auto"
     """mlp: layers on all features; cnn: filters over images first; auto: those where an image has 16 by 16 or more."""
     recurrent: bool = False

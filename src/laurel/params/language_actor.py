@@ -1,12 +1,12 @@
-"""The section `agent.language_model`: a causal language model that is trained to act on states in words."""
+"""The sections `agent.language_model` and `agent.glam`: a causal language model that is trained to act on words."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from laurel.params.algorithms import AlgorithmParams
+from laurel.params.algorithms import AlgorithmParams, ClippedParams
 from laurel.params.fields import Count, NonNegative, Positive, Probability
 
 TINY = "tiny"
@@ -16,8 +16,9 @@ BETAS = {"dpo": 0.5, "kto": 0.1, "simpo": 2.0, "grpo": 0.0, "rloo": 0.0}
 LORA_RANK = 16
 
 
-class LanguageActorParams(AlgorithmParams):
-    algorithm: ClassVar[str] = "language_model"
+class TunedModelParams(AlgorithmParams):
+    """A causal language model that is trained to act on states in words, and what it reads."""
+
     model: str = TINY
     """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template; smollm2, which
     `make language-model` puts on this machine; or tiny, a Llama of two layers that is made on the spot and knows
@@ -31,6 +32,25 @@ class LanguageActorParams(AlgorithmParams):
     tiny, instruct for others."""
     goal: str | None = None
     """What to act for; null: the environment's own goal."""
+
+    @property
+    def rank(self) -> int:
+        """Of the LoRA weights; 0: the whole model is trained."""
+        return self.lora_rank if self.lora_rank is not None else 0 if self.model == TINY else LORA_RANK
+
+    @property
+    def prompt_name(self) -> str:
+        return self.prompt or ("brief" if self.model == TINY else "instruct")
+
+    @model_validator(mode="after")
+    def _adapter_is_of_a_model(self) -> Self:
+        if self.model == TINY and self.rank:
+            raise ValueError(f"has lora_rank {self.lora_rank}, but the model tiny is untrained: train all of it (0).")
+        return self
+
+
+class LanguageActorParams(TunedModelParams):
+    algorithm: ClassVar[str] = "language_model"
     strategy: Literal["none", "menu", "free"] = "none"
     """Whether the model first names a strategy, one of `strategies` or in its own words, and then moves by it."""
     strategies: tuple[str, ...] = Field(default=(), strict=False)
@@ -98,23 +118,22 @@ class LanguageActorParams(AlgorithmParams):
     pass of imitation after it, at so large a share of the learning rate."""
     max_grad_norm: Positive = 1.0
 
-    @property
-    def rank(self) -> int:
-        """Of the LoRA weights; 0: the whole model is trained."""
-        return self.lora_rank if self.lora_rank is not None else 0 if self.model == TINY else LORA_RANK
-
-    @property
-    def prompt_name(self) -> str:
-        return self.prompt or ("brief" if self.model == TINY else "instruct")
-
     @model_validator(mode="after")
     def _menu_has_strategies(self) -> LanguageActorParams:
         if (self.strategy == "menu") != bool(self.strategies):
             raise ValueError("has strategy: menu without strategies, or strategies without it: give both or neither.")
         return self
 
-    @model_validator(mode="after")
-    def _adapter_is_of_a_model(self) -> LanguageActorParams:
-        if self.model == TINY and self.rank:
-            raise ValueError(f"has lora_rank {self.lora_rank}, but the model tiny is untrained: train all of it (0).")
-        return self
+
+class GLAMParams(ClippedParams, TunedModelParams):
+    algorithm: ClassVar[str] = "glam"
+    n_envs: Count = 16
+    n_epochs: Count = 4
+    batch_size: Count = 64
+    learning_rate: Positive = 1e-3
+
+    @property
+    def asked(self) -> LanguageActorParams:
+        """How the model is loaded and asked: for the name of one action."""
+        names = ("model", "lora_rank", "dtype", "prompt", "goal")
+        return LanguageActorParams(answer="action", **{name: getattr(self, name) for name in names})

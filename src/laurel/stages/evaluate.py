@@ -32,7 +32,7 @@ from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.actor_accounts import asked
-from laurel.stages.films import before_and_after, portraits
+from laurel.stages.films import before_and_after, grid_figures, portraits
 from laurel.stages.label_sets import label_sets, measured
 from laurel.stages.online_accounts import annotated, note_annotated
 from laurel.stages.report_files import rendered, with_references, write_run_page
@@ -159,12 +159,26 @@ def run(
             advance(1)
             animation = before_and_after(evaluation, adapter, played, out)
             films = animation, portraits(evaluation, infos, adapter, played, results, out) if animation else []
+            more = grid_figures(evaluation, infos, adapter, played, results)
             advance(1)
             write_json(out.path / METRICS, metrics)
             curves.to_csv(out.path / CURVES, index=False)
             sample = with_references(judge, adapter, read_sample(labels), read_vocabulary(captions).texts)
             page = rendered(
-                sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, manifests, out
+                sections,
+                adapter,
+                stored,
+                table,
+                metrics,
+                results,
+                curves,
+                rank,
+                films,
+                more,
+                sample,
+                found,
+                manifests,
+                out,
             )
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)

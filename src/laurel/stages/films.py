@@ -1,4 +1,4 @@
-"""Films for the report: an agent before and after its training, and an episode of every arm."""
+"""Pictures for the report: an agent before and after its training, an episode of every arm, paths through a grid."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from laurel.data.directory import Output
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.arms import ordered
+from laurel.evaluation.critics import critic_figure, read_calibration
+from laurel.evaluation.paths import ArmPaths, map_of, path_figure, paths_of
 from laurel.evaluation.play import Evaluation, Played, load_actor, watching
 from laurel.evaluation.rendering import NotRenderedError
 from laurel.evaluation.report import Portrait
@@ -20,6 +22,7 @@ from laurel.training.untrained import untrained
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 
 ANIMATION = "episodes.webp"
@@ -68,13 +71,11 @@ def portraits(
     evaluate, env = evaluation.evaluate, evaluation.context.env
     episode = derive_seed(evaluation.run_seed, "animation")
     places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}
-    scores = seed_scores(results).sort_values(["return", "seed"])
+    medians = _median_seeds(results)
     (out.path / PORTRAITS).mkdir(exist_ok=True)  # a run that was killed may have left it
     found = []
-    played_arms = {arm.name for arm, _, _ in agents}
-    for arm in (info.name for info in ordered(infos) if info.name in played_arms):
-        by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
-        seed = int(by_return[(len(by_return) - 1) // 2])
+    for arm in (info.name for info in ordered(infos) if info.name in medians):
+        seed = medians[arm]
         actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy, annotate=evaluation.context.annotate)
         steps = evaluate.animation_steps
         played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
@@ -84,3 +85,42 @@ def portraits(
         ended = f"{last.outcome} after {last.step} steps" if last.over else last.outcome
         found.append(Portrait(arm, seed, file, f"{ended}, return {last.total:.2f}"))
     return found
+
+
+def grid_figures(
+    evaluation: Evaluation,
+    infos: Sequence[ArmInfo],
+    adapter: EnvAdapter,
+    agents: Sequence[Played],
+    results: pd.DataFrame,
+) -> dict[str, Figure]:
+    """Draw what a grid world alone can show; elsewhere nothing.
+
+    Returns:
+        `paths`: greedy ones of every trained arm, of the seed that `portraits` takes; `critics`: critics of language
+        models against values by dynamic programming.
+    """
+    env = evaluation.context.env.with_kwargs(evaluation.evaluate.kwargs)
+    rows = map_of(env)
+    if rows is None:
+        return {}
+    medians, seed = _median_seeds(results), derive_seed(evaluation.run_seed, "paths")
+    trained = {arm.name: (arm, place) for arm, own, place in agents if place and medians[arm.name] == own}
+    walked, critics = [], {}
+    for name in (info.name for info in ordered(infos) if info.name in trained):
+        arm, place = trained[name]
+        first = untrained(evaluation.run_seed, env, arm.agent, adapter, medians[name]).as_actor(greedy=True)
+        before = paths_of(env, adapter, first, seed)
+        after = paths_of(env, adapter, load_actor(adapter, arm, place, greedy=True), seed)
+        walked.append(ArmPaths(name, rows, before, after))
+        if found := read_calibration(place):
+            critics[name] = found
+    figures = {"paths": path_figure(walked)} if walked else {}
+    return figures | ({"critics": critic_figure(critics)} if critics else {})
+
+
+def _median_seeds(results: pd.DataFrame) -> dict[str, int]:
+    """Return, of each arm, the seed whose mean return is the median of the arm's seeds."""
+    scores = seed_scores(results).sort_values(["return", "seed"])
+    by_return = {str(arm): own["seed"].tolist() for arm, own in scores.groupby("arm")}
+    return {arm: int(seeds[(len(seeds) - 1) // 2]) for arm, seeds in by_return.items()}

@@ -30,6 +30,7 @@ from laurel.tracking.revision import commit
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
@@ -82,6 +83,7 @@ def rendered(
     curves: pd.DataFrame,
     rank: dict[str, Any] | None,
     films: tuple[tuple[Path, str] | None, list[Portrait]],
+    more: Mapping[str, Figure],
     sample: list[dict[str, Any]],
     found: list[Hacked],
     manifests: Mapping[str, dict[str, Any]],
@@ -104,7 +106,7 @@ def rendered(
     )
     drawn = {
         name: plots.svg(figure) if name.endswith(plots.LOG) else plots.save(figure, out.path / "figures", name)
-        for name, figure in figures.items()
+        for name, figure in {**figures, **more}.items()
     }
     content = ReportContent(
         title=sections["env"].id,

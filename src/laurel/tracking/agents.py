@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -32,6 +34,8 @@ LOOK_SECONDS = 30.0
 """Between two looks at the checkpoints: each costs a request for every agent with a new one."""
 POINTS = 30
 """Points of a learning curve that MLflow gets, at most; the files have them all."""
+ADAPTER = "adapter"
+"""Folder of an agent with LoRA weights; with an s, that of its earlier ones among the run's artifacts."""
 NOTE = ".mlflow.json"
 """Which run each agent has, while the stage has not finished."""
 STAGE = "stage"
@@ -152,7 +156,9 @@ class AgentRuns:
             clock=lambda step: begun + (now - begun) * (step - first) / (last - first),
         )
         agent.step, agent.time = int(state["env_steps"]), now
-        if state["finished"]:
+        if not state["finished"]:
+            _log_adapter(agent.run, agent.place, stamp, agent.step)
+        else:
             source = agent.run.log_model(agent.place, "agent", self._tags(agent))
             if self.tracker.sections["tracking"].register_models:
                 agent.run.register(f"agent.{self.tracker.sections['env'].id}", source, self._tags(agent))
@@ -246,6 +252,19 @@ def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
             for row in rows:
                 if look := looks.get(row["env_steps"]):
                     row |= {f"{folder.name}.{key}": float(value) for key, value in look.items() if value is not None}
+
+
+def _log_adapter(run: Run, place: Path, stamp: int, step: int) -> None:
+    """Log the LoRA weights of a language model on its way; the last ones are in the logged model of the agent.
+
+    Nothing is logged of an agent without an adapter, or where another checkpoint takes the place of that one just now.
+    """
+    with TemporaryDirectory(prefix="laurel-") as scratch:
+        copy = Path(scratch) / ADAPTER
+        with suppress(FileNotFoundError, shutil.Error):
+            shutil.copytree(place / ADAPTER, copy)
+            if written(place) == stamp:
+                run.log_directory(copy, f"{ADAPTER}s/{step}")
 
 
 def written(place: Path) -> int | None:

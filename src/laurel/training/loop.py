@@ -77,6 +77,8 @@ LANGUAGE = {
     "alike": "groups of proposals in which none is better",
     "parse_rate": "share of answers that can be read",
     "tokens": "of an answer, on average",
+    "critic_error": "mean absolute difference from values by dynamic programming",
+    "critic_rank": "Kendall's tau with those values",
 }
 """Columns of the curves of language models, each where an agent has it."""
 

@@ -30,18 +30,18 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
         from laurel.params.judges import HuggingFaceParams
 
         settings = self.settings
-        make_chain(chain_settings(settings), self._move_names(adapter), adapter.max_moves)
+        make_chain(chain_settings(settings), self.move_names(adapter), adapter.max_moves)
         for package in ("peft", "trl"):
             need(package)
         if settings.model != TINY:
             check_installed(HuggingFaceParams(model=settings.model))
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
-        from laurel.agents.language_model.policy import make_policy
+        from laurel.agents.language_model.policy import LanguageModelPolicy, make_policy
 
-        return make_policy(self.settings, adapter, self._move_names(adapter))
+        return make_policy(self.settings, adapter, self.move_names(adapter), LanguageModelPolicy)
 
-    def _move_names(self, adapter: EnvAdapter) -> tuple[str, ...]:
+    def move_names(self, adapter: EnvAdapter) -> tuple[str, ...]:
         """Return what the moves of a list, or the actions where an action is one move, are called.
 
         Raises:

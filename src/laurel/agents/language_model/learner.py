@@ -18,13 +18,15 @@ from torch import Tensor
 
 from laurel.agents.actor import View
 from laurel.agents.language_model import pairs
+from laurel.agents.language_model.calibration import KEPT, Calibration, calibration
 from laurel.agents.language_model.chain import Proposal, Turn
-from laurel.agents.language_model.critic import Critic, EncoderCritic, TableCritic
+from laurel.agents.language_model.critic import Critic, EncoderCritic, Floats, TableCritic
 from laurel.agents.language_model.pairs import Memory, RecentMemory, RoundMemory, Scored
 from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
 from laurel.agents.learner import Learner, Rollout
 from laurel.agents.ppo import gae
 from laurel.envs.base import Array, EnvAdapter, FloatArray, IntArray
+from laurel.envs.builtin.grid_world import GridWorldVector
 from laurel.envs.vector import VectorEnv
 from laurel.errors import TrainingError
 from laurel.llm.encoder import PACKAGED
@@ -57,12 +59,15 @@ class LanguageModelLearner(Learner):
         self.critic: Critic = TableCritic() if params.critic == "table" else EncoderCritic(params.encoder or PACKAGED)
         self.memory: Memory = RoundMemory() if params.memory_rounds == 1 else RecentMemory(params.memory_rounds)
         self._left = 1.0
+        self.calibration: Calibration | None = None
+        """Of the critic as the random rounds left it, where the values are known."""
 
     def schedule(self, done: float) -> None:
         self._left = 1 - done if self.params.anneal else 1.0
 
     def rollout(self, envs: VectorEnv) -> Proposals:
         self.adapter = envs.adapter
+        self._world = envs.form if isinstance(envs.form, GridWorldVector) else None
         return Proposals(**Rollout.shapes(self.params.n_steps, envs, self.policy))
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: Proposals) -> Array:
@@ -112,7 +117,11 @@ class LanguageModelLearner(Learner):
         self.round += 1
         value, returns, error = self._valued(rollout, fit=imitating or self.params.refresh_critic)
         unread = sum(one.moves is None for _, _, one in rows)
-        figures = {"parse_rate": 1 - unread / len(rows), "tokens": float(np.mean([one.tokens for _, _, one in rows]))}
+        measured = self._calibrated(rollout) if imitating else {}
+        figures = measured | {
+            "parse_rate": 1 - unread / len(rows),
+            "tokens": float(np.mean([one.tokens for _, _, one in rows])),
+        }
         if unread > self.params.max_unread * len(rows):
             raise TrainingError(
                 f"Round {self.round}: {unread:,} of {len(rows):,} answers cannot be read, more than "
@@ -153,6 +162,17 @@ class LanguageModelLearner(Learner):
             value = self.critic.values(flat).reshape(shape)
             returns = self._returns(rollout, value)
         return value, returns, float(np.square(returns - value[:-1])[rollout.valid].mean())
+
+    def _calibrated(self, rollout: Proposals) -> dict[str, float]:
+        """Compare the critic with dynamic programming: in a grid world, where nothing but its reward was learned from,
+        and where the critic stays as the random rounds leave it.
+        """
+        own = (rollout.reward == rollout.extrinsic) | ~rollout.valid
+        if self._world is None or self.params.refresh_critic or not own.all():
+            return {}
+        found = calibration(self.critic, self.adapter, self._world.model, self.policy.lists, self.params.gamma)
+        self.calibration = found
+        return {"critic_error": found.error} | ({"critic_rank": found.rank} if math.isfinite(found.rank) else {})
 
     def _returns(self, rollout: Proposals, value: FloatArray) -> FloatArray:
         reward = np.where(rollout.valid, rollout.reward, 0).astype(np.float32)
@@ -201,10 +221,12 @@ class LanguageModelLearner(Learner):
     def state(self) -> dict[str, Tensor]:
         memory = [[[list(map(list, one.turns)), one.score] for one in some] for some in self.memory.state()]
         text = json.dumps(memory).encode()
+        found = self.calibration._asdict() if self.calibration else {}
         return {
             "round": torch.tensor(self.round),
             "memory": torch.frombuffer(bytearray(text), dtype=torch.uint8),
             **{f"critic.{name}": torch.from_numpy(array.copy()) for name, array in self.critic.state().items()},
+            **{f"{KEPT}{name}": torch.from_numpy(array) for name, array in found.items()},
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -213,10 +235,13 @@ class LanguageModelLearner(Learner):
         self.memory.restore(
             [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept]
         )
-        prefix = "critic."
-        self.critic.restore(
-            {name.removeprefix(prefix): value.numpy() for name, value in state.items() if name.startswith(prefix)}
-        )
+        self.critic.restore(_part(state, "critic."))
+        if found := _part(state, KEPT):
+            self.calibration = Calibration(**found)
+
+
+def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Floats]:
+    return {name.removeprefix(prefix): value.numpy() for name, value in state.items() if name.startswith(prefix)}
 
 
 def _texts(adapter: EnvAdapter, observation: Array) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -160,7 +160,10 @@ def actions_of(proposals: Sequence[Proposal], lists: Sequences, rng: np.random.G
     return action
 
 
-def make_policy(settings: LanguageActorParams, adapter: EnvAdapter, names: Sequence[str]) -> LanguageModelPolicy:
+Made = TypeVar("Made", bound=LanguageModelPolicy)
+
+
+def make_policy(settings: LanguageActorParams, adapter: EnvAdapter, names: Sequence[str], kind: type[Made]) -> Made:
     """Make the untrained policy of an environment with moves of these names; torch's own generator draws new weights.
 
     Raises:
@@ -171,7 +174,7 @@ def make_policy(settings: LanguageActorParams, adapter: EnvAdapter, names: Seque
     words: tuple[str, ...] = ()
     if settings.model == TINY:
         words = words_of(adapter, chain, names)
-    return LanguageModelPolicy(
+    return kind(
         width_of(adapter),
         settings.model,
         revision,

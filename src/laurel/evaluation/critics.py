@@ -1,0 +1,45 @@
+"""Critics of language models against values by dynamic programming (`laurel.agents.language_model.calibration`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from safetensors import safe_open
+
+from laurel.agents.language_model.calibration import KEPT, Calibration
+from laurel.evaluation.style import POSITIVE, drawing
+from laurel.evaluation.summary import number
+from laurel.training.loop import OPTIMIZER
+
+_ACROSS = 4
+
+
+def read_calibration(agent: Path) -> Calibration | None:
+    """Return what a trained agent's critic said of states; None of an agent without such a critic."""
+    if not (agent / OPTIMIZER).exists():  # of Stable-Baselines3
+        return None
+    with safe_open(agent / OPTIMIZER, framework="np") as kept:
+        names = [f"{KEPT}{name}" for name in Calibration._fields]
+        return Calibration(*map(kept.get_tensor, names)) if set(names) <= set(kept.keys()) else None
+
+
+def critic_figure(critics: Mapping[str, Calibration]) -> Figure:
+    """Draw the values of states by their critics over those by dynamic programming, a panel an arm."""
+    across = min(_ACROSS, len(critics))
+    down = -(-len(critics) // across)
+    with drawing(max(3.2, 2.5 * across), 3.0 * down) as figure:
+        panels = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True).reshape(-1)
+        for axes, (arm, found) in zip(panels, critics.items(), strict=False):
+            ends = [found.values.min(), found.values.max()]
+            axes.plot(ends, ends, color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
+            axes.scatter(found.values, found.critic, s=14, color=POSITIVE, alpha=0.65, lw=0, zorder=3)
+            axes.set_title(arm.replace("_", " "), size=9.5)
+            axes.set_xlabel(
+                f"by dynamic programming\nmean error {number(found.error)}, tau {number(found.rank)}", size=8
+            )
+        panels[0].set_ylabel("by the critic")
+        for axes in panels[len(critics) :]:
+            axes.set_visible(False)
+        return figure

@@ -1,0 +1,114 @@
+"""A critic against values by dynamic programming: planted values, and what a learner keeps of the comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.language_model import learner as module
+from laurel.agents.language_model.calibration import Calibration, calibration, values_of_random
+from laurel.agents.language_model.critic import TableCritic
+from laurel.agents.language_model.learner import LanguageModelLearner
+from laurel.agents.tabular.planning import solve_policy
+from laurel.envs import adapter_for
+from laurel.envs.builtin.grid_world import GridWorld
+from laurel.envs.builtin.model import from_table, model_of
+from laurel.envs.vector import make_vector
+from laurel.evaluation import plots
+from laurel.evaluation.critics import critic_figure, read_calibration
+from laurel.params import EnvParams
+from laurel.params.language_actor import LanguageActorParams
+from laurel.training.loop import OPTIMIZER
+
+LISTS = EnvParams(
+    id="laurel/GridWorld-v0",
+    kwargs={"squares": ["S.X", ".#.", "..G"], "actions": "sequence", "max_moves": 3, "slip": 0.0},
+)
+GAMMA = 0.9
+
+
+def test_values_of_random_lists_are_those_of_playing_every_list() -> None:
+    world = GridWorld(**{**LISTS.kwargs})
+    model = from_table(world.outcomes, world.initial_state_distrib)
+    every = [(world.lists.moves(number), number) for number in range(world.lists.count)]
+    chance = {number: 1 / (world.lists.longest * len(world.moves) ** len(moves)) for moves, number in every}
+    assert sum(chance.values()) == pytest.approx(1)
+    states = np.flatnonzero(model.reachable() & ~model.terminal).tolist()
+    leads: dict[int, list[tuple[float, int, float, bool]]] = {state: [] for state in states}
+    world.reset(seed=0)
+    for state in states:
+        for _, number in every:
+            world.reset(options={"state": state})
+            after, reward, ended, *_ = world.step(np.int64(number))
+            leads[state].append((chance[number], int(after), reward, ended))
+    values = dict.fromkeys(states, 0.0)
+    for _ in range(150):
+        values = {
+            state: sum(p * (reward + (0.0 if ended else GAMMA * values[after])) for p, after, reward, ended in outcomes)
+            for state, outcomes in leads.items()
+        }
+    found = values_of_random(model, world.lists, GAMMA)
+    np.testing.assert_allclose(found[states], [values[state] for state in states], atol=1e-7)
+
+
+def test_values_of_single_moves_are_those_of_the_uniform_policy() -> None:
+    world = GridWorld()
+    model = model_of(world)
+    uniform = np.full((model.n_states, model.n_actions), 1 / model.n_actions)
+    np.testing.assert_allclose(values_of_random(model, world.lists, GAMMA), solve_policy(model, uniform, GAMMA))
+
+
+def test_a_critic_that_knows_the_values_has_no_error() -> None:
+    adapter, world = adapter_for(LISTS), GridWorld(**{**LISTS.kwargs})
+    model = from_table(world.outcomes, world.initial_state_distrib)
+    values = values_of_random(model, world.lists, GAMMA)
+    states = np.flatnonzero(model.reachable() & ~model.terminal)
+    texts = [adapter.describe_observation(state) for state in states.tolist()]
+    critic = TableCritic()
+    critic.fit(texts, values[states].astype(np.float32))
+    found = calibration(critic, adapter, model, world.lists, GAMMA)
+    assert (len(found.values), found.rank) == (len(states), pytest.approx(1))
+    assert found.error < 1e-6
+    critic.fit(texts, -values[states].astype(np.float32))
+    assert calibration(critic, adapter, model, world.lists, GAMMA).rank == pytest.approx(-1)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_random_rounds_are_measured_and_kept(weight: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless something else than the environment's reward is learned from, whose values are unknown."""
+    monkeypatch.setattr(module, "imitate", lambda *_: 0.0)
+    adapter = adapter_for(LISTS)
+    params = LanguageActorParams.model_validate(
+        {"n_envs": 512, "n_steps": 8, "critic": "table", "imitation_examples": 8, "gamma": GAMMA, "proposals": 4}
+    )
+    learner = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
+    assert isinstance(learner, LanguageModelLearner)
+    envs = make_vector(LISTS, adapter, params.n_envs, 0)
+    rollout = learner.rollout(envs)
+    learner.collect(envs, envs.reset(), rollout)
+    rollout.reward *= weight
+    figures = learner.learn(rollout)
+    save_file(learner.state(), tmp_path / OPTIMIZER)
+    found = read_calibration(tmp_path)
+    if weight < 1:
+        assert found is None
+        assert "critic_error" not in figures
+        return
+    assert found is not None
+    assert found.error == figures["critic_error"] < 0.06
+    assert found.rank == figures["critic_rank"] > 0.7
+    again = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
+    assert isinstance(again, LanguageModelLearner)
+    again.restore(learner.state())
+    assert again.calibration is not None
+    np.testing.assert_array_equal(again.calibration.values, found.values)
+
+
+def test_critics_are_drawn_with_their_errors() -> None:
+    figure = critic_figure({"lm_a": Calibration(np.array([0.1, 0.4]), np.array([0.2, 0.3]))})
+    assert figure.axes[0].get_xlabel().endswith("mean error 0.10, tau 1.00")
+    assert "<svg" in plots.svg(figure)
