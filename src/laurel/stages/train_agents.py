@@ -187,11 +187,12 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
     from laurel.agents.sb3.catalog import ALGORITHMS
 
     theirs = [arm.agent for arm in arms if arm.agent.engine == "sb3"]
-    who = "The agents were" if len(theirs) == len(arms) else "Some agents were"
     notes = []
     for name in dict.fromkeys(agent.sb3.algorithm for agent in theirs):
         package = ALGORITHMS[name][0]
-        notes.append(f"{who} trained by {name} of {package} {version(package)}, not by Laurel's own.")
+        trained = [arm.name for arm in arms if arm.agent.engine == "sb3" and arm.agent.sb3.algorithm == name]
+        who = "The agents" if len(trained) == len(arms) else f"Agents of {', '.join(trained)}"
+        notes.append(f"{who} were trained by {name} of {package} {version(package)}, not by Laurel's own.")
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
@@ -295,16 +296,14 @@ def _notes_on_idleness(places: Agents) -> list[str]:
 
 def _notes_on_steps(places: Agents) -> list[str]:
     """Say where Stable-Baselines3 took many more steps than requested: it finishes its last, long rollout."""
-    taken: dict[tuple[str, int], int] = {}
+    taken: dict[tuple[str, int, int], list[str]] = {}
     for arm, _, place in places:
-        if arm.agent.engine == "sb3":
-            key = arm.agent.sb3.algorithm, arm.agent.steps
-            taken[key] = max(read_json(place / STATE)["env_steps"], taken.get(key, 0))
+        if arm.agent.engine == "sb3" and (steps := read_json(place / STATE)["env_steps"]) > 1.1 * arm.agent.steps:
+            taken.setdefault((arm.agent.sb3.algorithm, arm.agent.steps, steps), []).append(arm.name)
     return [
-        f"The agents took {steps:,} environment steps each, not {wanted:,}: {algorithm} learns from whole "
-        "rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
-        for (algorithm, wanted), steps in taken.items()
-        if steps > 1.1 * wanted
+        f"Agents of {', '.join(dict.fromkeys(names))} took {steps:,} environment steps each, not {wanted:,}: "
+        f"{algorithm} learns from whole rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
+        for (algorithm, wanted, steps), names in taken.items()
     ]
 
 
