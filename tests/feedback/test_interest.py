@@ -47,7 +47,7 @@ def test_a_chat_model_is_asked_about_every_two_tasks_once(
         server.plan = answer
         model = {"annotator": "openai", "openai": {"model": "tiny", "base_url": server.url}}
         params = AnnotateParams.model_validate({"judges": {"large": model}})
-        assert str(estimate(tasks, params, "large")).startswith("tiny is asked which tasks are interesting")
+        assert str(estimate(tasks, params, "large")).startswith("tiny is asked about 6 pairs of tasks")
         assert not server.bodies
         found, account = boring(tasks, params, "large")
         assert found.tolist() == [[False, True, False], [True, False, False], [False] * 3]

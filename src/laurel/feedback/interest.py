@@ -77,8 +77,10 @@ def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str
     kind = chat_model(asked_of(annotate, judge), KEY, "says nothing of tasks")
     if kind is None:
         return None
-    found = kind.estimate_of(_question(kind, adapter), _items(adapter))
-    return f"{kind.identity()[0].model} is asked which tasks are interesting: {found.costs(found.price)}"
+    items = _items(adapter)
+    found = kind.estimate_of(_question(kind, adapter), items)
+    cost = found.costs(found.price)
+    return f"{kind.identity()[0].model} is asked about {len(items):,} pairs of tasks, at a cost of {cost}"
 
 
 def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:

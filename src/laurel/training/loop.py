@@ -301,7 +301,7 @@ class _Run:
         adapter: EnvAdapter,
         tensors: bool,
         advisor: Advisor | None,
-        interest: tuple[BoolArray | None, dict[str, Any]] = (None, {}),  # noqa: B006  it is only read
+        interest: tuple[BoolArray | None, dict[str, Any]] = (None, {}),
     ) -> None:
         """Start training, or resume from the checkpoint, whose actions are replayed later."""
         self.agent, self.task, self.directory = agent, agent.task, agent.directory
