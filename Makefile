@@ -50,12 +50,12 @@ test: $(READY)  ## run the tests
 test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-test-others: $(READY)  ## run the tests with RLlib, TorchRL and Inspect, which it fetches into .venv-others
+test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv and verifiers, which it fetches into .venv-others
 	@.ci/others
 
-BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo doorkey_ppo \
-	kfp_overhead labels_needed language_actor limits local_judge nethack_steps online_annotation reward_training rlhf \
-	run_time scale score_calls score_vs_generate seed_batch text_reward
+BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo distilled_judge \
+	doorkey_ppo kfp_overhead labels_needed language_actor limits local_judge minihack_levels nethack_steps \
+	online_annotation reward_training rlhf run_time scale score_calls score_vs_generate seed_batch text_reward
 bench: $(READY)  ## measure speed against peers and limits (half an hour), write benchmarks/README.md
 	@for name in $(BENCHMARKS); do python benchmarks/$$name.py || exit; done
 	@python benchmarks/table.py

@@ -55,7 +55,7 @@ class Price(BaseModel):
         return cost
 
 
-def read_price(region: str, file: Path = PRICES) -> Price | None:
+def read_price(region: str, file: Path) -> Price | None:
     """Return the latest price of a region, if there is one.
 
     Raises:
@@ -81,6 +81,7 @@ def estimate(
     region: str | None,
     sweep: SweepPlan | None = None,
     speed: float | None = None,
+    prices: Path = PRICES,
 ) -> str:
     """Say what will run, as lines of text.
 
@@ -89,7 +90,12 @@ def estimate(
         region: of Vertex AI; None for a cluster, which has no price.
         sweep: the candidates that are tried instead of training all arms.
         speed: environment steps a second of one task that trains agents, as the user has measured it.
+        prices: the table of prices.
+
+    Raises:
+        DataError: the table is malformed.
     """
+    price = read_price(region, prices) if region else None
     steps = list(tasks(spec))
     counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
@@ -110,15 +116,18 @@ def estimate(
         and isinstance(arm.agent.settings, LanguageActorParams | GLAMParams)
     ]
     if speed:
-        work.append(_hours(steps, counts, trained * each, speed, region))
-    return "\n".join([*aligned(rows), "", *work, *([_cost(steps, counts, region)] if region else [])])
+        work.append(_hours(steps, counts, trained * each, speed, price))
+    if price is not None:
+        work.append(_cost(steps, counts, price))
+    elif region:
+        work.append(f"price: none is known for {region}: add it, dated, to {prices}, or to another file (--prices).")
+    return "\n".join([*aligned(rows), "", *work])
 
 
-def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, region: str | None) -> str:
+def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, price: Price | None) -> str:
     """Say how long training takes at a speed, and what its machines cost for so long."""
     step, count = next(one for one in zip(steps, counts, strict=True) if one[0].name in TRAINING)
     hours = env_steps / speed / 3600
-    price = read_price(region) if region else None
     hour = price.hour(step.machine) if price else None
     cost = f", which cost {hours * hour:,.2f} {price.currency}" if price and hour is not None else ""
     together = f"; {hours / count:,.1f} hours where all {count} tasks run at once" if count > 1 else ""
@@ -147,10 +156,7 @@ def _family(machine: Machine) -> str:
     return next((kind.machines for kind in ACCELERATORS.values() if kind.vertex == machine.accelerator), "unknown")
 
 
-def _cost(steps: list[Task], counts: list[int], region: str) -> str:
-    price = read_price(region)
-    if price is None:
-        return f"price: none is known for {region}: add it, dated, to {PRICES}"
+def _cost(steps: list[Task], counts: list[int], price: Price) -> str:
     hours = [price.hour(step.machine) for step in steps]
     known = [
         f"{step.name} {hour:.3f}" + (f" x {count}" if count > 1 else "")
@@ -161,7 +167,7 @@ def _cost(steps: list[Task], counts: list[int], region: str) -> str:
     missing = f"; not known for the accelerator of {', '.join(unknown)}" if unknown else ""
     return (
         f"price: {price.run:.2f} {price.currency} a run, and an hour of {', '.join(known)} {price.currency}{missing} "
-        f"({region}, {price.date}, {price.source}). How long a step takes is not known beforehand."
+        f"({price.region}, {price.date}, {price.source}). How long a step takes is not known beforehand."
     )
 
 

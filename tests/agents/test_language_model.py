@@ -77,14 +77,34 @@ def test_every_loss_learns_to_reach_the_goal(adapter: EnvAdapter, loss: Loss) ->
     assert last > taught + 0.15
 
 
+def scored(*rows: tuple[str, str, float]) -> list[Scored]:
+    """Return proposals of a prompt, an answer and a score."""
+    return [Scored((Turn(prompt, answer),), score) for prompt, answer, score in rows]
+
+
 def test_the_best_of_random_answers_are_imitated_and_steps_shorten(adapter: EnvAdapter) -> None:
     learner, envs = begun(adapter, imitation_share=0.25, imitation_examples=100)
     envs.close()
-    scores = np.random.default_rng(0).normal(size=80).astype(np.float32)
-    assert set(learner._imitated(scores)) == set(np.argsort(scores)[-20:])
-    assert len(learner._imitated(np.tile(scores, 10))) == 100
+    scores = np.random.default_rng(0).normal(size=80)
+    rows = scored(*[("a", str(i), score) for i, score in enumerate(scores.tolist())])
+    assert {int(answer) for _, answer in learner._imitated(rows)} == set(np.argsort(scores)[-20:].tolist())
+    assert len(learner._imitated(rows * 10)) == 100
     learner.schedule(0.75)
     assert learner._tuning().learning_rate == pytest.approx(2e-3 / 4)
+
+
+def test_the_best_answer_to_each_state_is_kept(adapter: EnvAdapter) -> None:
+    learner, envs = begun(adapter, keep_best=True)
+    envs.close()
+    learner.best.add(scored(("a", "long", 1), ("a", "1", 1), ("b", "2", 0), ("a", "3", 0)))
+    assert dict(learner._imitated([])) == {"a": "1", "b": "2"}
+    again, envs = begun(adapter, keep_best=True)
+    envs.close()
+    again.restore(learner.state())
+    assert again.best.known == learner.best.known
+    groups = again.best.join([Group("a", ("4", "5"), (0.5, 0.0)), Group("b", ("2", "6"), (0.0, -1.0))])
+    assert [group.answers for group in groups] == [("4", "5", "1"), ("2", "6")]
+    assert [pair.chosen for pair in pairs.pairs_of(groups, 0.1, "best_worst", Skipped(of=5))] == ["1", "2"]
 
 
 def test_the_worst_of_a_pair_is_not_always_the_longest() -> None:

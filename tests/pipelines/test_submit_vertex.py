@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -164,26 +165,39 @@ def test_the_fan_out_is_counted(laurel: Laurel, project: Project) -> None:
     }  # fmt: skip
 
 
-def test_a_price_is_shown_with_its_date_and_source(
-    laurel: Laurel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from laurel.pipelines import estimate
-
+def test_a_price_is_shown_with_its_date_and_source(laurel: Laurel, tmp_path: Path) -> None:
     table = tmp_path / "prices.yaml"
-    monkeypatch.setattr(estimate.read_price, "__defaults__", (table,))
+    prices = "--prices", str(table)
     entry = "- {region: europe-west4, source: the list, currency: USD, run: 0.5, memory_hour: 0.01, %s}\n"
     table.write_text(entry % "date: 2026-01-31, cpu_hour: 0.1" + entry % "date: 2025-01-31, cpu_hour: 9")
-    err = submit(laurel, "--dry-run", "--gpu", "T4")[2]
+    err = submit(laurel, "--dry-run", "--gpu", "T4", *prices)[2]
     assert "price: 0.50 USD a run, and an hour of" in err
     assert "collect 0.480" in err  # 4 cores, 8 GB
     assert "not known for the accelerator of annotate, train-reward, train-agents" in err
     assert "(europe-west4, 2026-01-31, the list)" in err
-    err = submit(laurel, "--dry-run", "--steps-per-second", "100")[2]
-    assert re.search(r"train-agents at 100 environment steps/s a task: [\d.]+ hours of a machine, which cost", err)
     table.write_text("- {region: europe-west4}\n")
-    code, out, err = submit(laurel, "--dry-run")
+    code, out, err = submit(laurel, "--dry-run", *prices)
     assert (code, out) == (2, "")
     assert "prices.yaml: 0.date is not as its comment says (Field required)." in err
+
+
+def test_hours_and_price_of_motifs_two_billion_steps(laurel: Laurel) -> None:
+    """The command in the comment of examples/motif.yaml, as typed there: 20 agents, and nothing is sent."""
+    root = Path(__file__).resolve().parents[2]
+    lines = (root / "examples/motif.yaml").read_text().splitlines()
+    begin = next(i for i, line in enumerate(lines) if "laurel pipeline submit" in line)
+    end = next(i for i, line in enumerate(lines) if i > begin and not line.endswith("\\"))
+    words = shlex.split(" ".join(line.lstrip("# ").rstrip("\\") for line in lines[begin : end + 1]))
+    code, _, err = laurel(*(str(root / word) if word.startswith("examples/") else word for word in words[2:]))
+    assert code == 0, err
+    assert "40000000000 environment steps to train: 20 agents of 2000000000 each" in err
+    hours, cost, each = re.search(
+        r"train-agents at 1,500 environment steps/s a task: ([\d,.]+) hours of a machine, which cost ([\d,.]+) USD; "
+        r"([\d.]+) hours where all 20 tasks run at once", err,
+    ).groups()  # type: ignore[union-attr]  # fmt: skip
+    assert float(hours.replace(",", "")) == pytest.approx(4e10 / 1500 / 3600, abs=0.1)
+    assert float(cost.replace(",", "")) == pytest.approx(4e10 / 1500 / 3600 * (2 * 0.05 + 8 * 0.006), rel=1e-3)
+    assert float(each) == pytest.approx(2e9 / 1500 / 3600, abs=0.1)
 
 
 def test_a_schedule(laurel: Laurel, google: VertexServer) -> None:

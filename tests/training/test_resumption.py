@@ -22,6 +22,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.rewards.base import Reward
+from laurel.training import loop
 from laurel.training.credit import CREDIT
 from laurel.training.loop import is_finished
 
@@ -37,6 +38,31 @@ KINDS: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {},
     "MiniGrid-Empty-5x5-v0": {"backend": "auto"},
 }
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
+    recurrent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Environments are made anew every second update, and a row of the curve is the mean of two."""
+    monkeypatch.setattr(loop, "ANEW", 100)
+    monkeypatch.setattr(loop, "MOST_ROWS", 4)
+    task = make_task("FrozenLake-v1", ppo={"recurrent": recurrent})
+    adapter = adapter_for(task.env)
+    run(task, adapter, tmp_path / "whole", caption_reward())
+    expected = content(tmp_path / "whole")
+    assert [row["env_steps"] for row in curve(tmp_path / "whole")] == [96, 192, 288, 384]
+    assert sum(row["episodes"] for row in curve(tmp_path / "whole")) > 0
+    credit = pq.read_table(tmp_path / "whole" / CREDIT)
+    assert sum(credit["steps"].to_pylist()) > 0.8 * task.steps, "of all updates, though a checkpoint has those of two"
+    place = tmp_path / "resumed"
+    for updates in (3, 0, 2, 1):
+        run(task, adapter, place, caption_reward(), updates=updates)
+    assert load_file(place / "actions.safetensors").keys() <= {"000000", "000001"}
+    assert read_json(place / "state.json")["since"] > 0
+    run(task, adapter, place, caption_reward())
+    assert content(place) == expected
+    assert pq.read_table(place / CREDIT).equals(credit)
 
 
 @pytest.mark.parametrize("rewarded", [True, False])

@@ -179,6 +179,14 @@ class Learner(ABC):
             Means over the update of some of METRICS; NaN or left out where there was nothing to learn from.
         """
 
+    @property
+    def forgets(self) -> bool:
+        """Whether it learns from each rollout alone, so that those before need not be shown again."""
+        return type(self).replayed is Learner.replayed
+
+    def begin(self) -> None:  # noqa: B027 - most remember nothing
+        """Forget the running episodes: the next rollout begins with new ones."""
+
     def replayed(self, rollout: Any) -> None:  # noqa: B027 - most keep nothing of a rollout
         """Take in a rollout of before a checkpoint, its rewards mixed as they were; nothing is learned from it."""
 

@@ -79,6 +79,9 @@ class RecurrentPPO(AdamLearner):
         rollout.reward[:] = rollout.extrinsic
         return rollout.observation[-1].copy()
 
+    def begin(self) -> None:
+        self.begins[:] = True
+
     def learn(self, rollout: RememberedRollout) -> Mapping[str, float]:
         p, tensor = self.params, self.tensor
         if not rollout.valid.any():

@@ -90,6 +90,12 @@ def add(actions: Commands) -> None:
         metavar="N",
         help="--dry-run: environment steps a second of one task that trains agents, to say hours and their price",
     )
+    submit.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE",
+        help="--dry-run: what Vertex AI's machines cost, as pipelines/prices.yaml; default: that file",
+    )
     submit.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
     submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
     submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: where the steps' files go")
@@ -170,9 +176,7 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
     else:
         url = f"{place.address}/v1/{place.parent}/pipelineJobs?pipelineJobId={job}"
     if options.dry_run:
-        return _dry_run(
-            submission, url, body, region=place.region, full=options.dry_run == "full", speed=options.steps_per_second
-        )
+        return _dry_run(submission, url, body, options, region=place.region)
 
     backend = pipelines_module("vertex").Vertex(place)
     _tell_notes(
@@ -203,9 +207,7 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
         body = request.recurring_request(body, options.schedule)
         url = f"{options.host.rstrip('/')}/apis/v2beta1/recurringruns"
     if options.dry_run:
-        return _dry_run(
-            submission, url, body, region=None, full=options.dry_run == "full", speed=options.steps_per_second
-        )
+        return _dry_run(submission, url, body, options, region=None)
 
     backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
     _tell_notes(backend.check_version())
@@ -232,15 +234,21 @@ def _tell_notes(*remarks: str | None) -> None:
 
 
 def _dry_run(
-    submission: Submission, url: str, body: dict[str, Any], *, region: str | None, full: bool, speed: float | None
+    submission: Submission, url: str, body: dict[str, Any], options: argparse.Namespace, *, region: str | None
 ) -> int:
     """Print the request to standard output, and what will run to standard error."""
     estimate = pipelines_module("estimate")
     run = estimate.estimate(
-        submission.spec, submission.params, submission.branches, region=region, sweep=submission.sweep, speed=speed
+        submission.spec,
+        submission.params,
+        submission.branches,
+        region=region,
+        sweep=submission.sweep,
+        speed=options.steps_per_second,
+        prices=options.prices or estimate.PRICES,
     )
     tell(f"{run}\nnothing was sent.\n")
-    shown = body if full else _shortened(body, submission.spec, estimate.summary(submission.spec))
+    shown = body if options.dry_run == "full" else _shortened(body, submission.spec, estimate.summary(submission.spec))
     return say(json.dumps({"method": "POST", "url": url, "body": shown}, indent=2) + "\n")
 
 

@@ -26,6 +26,8 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+PROGRESSION = "progression"
+"""The measure of BALROG (Paglieri et al. 2024, arXiv 2411.13543), from 0 to 1."""
 MOST_REMEMBERED = 200_000
 """Distinct transitions whose captions an environment adapter that defines only `caption` remembers at a time."""
 
@@ -146,6 +148,8 @@ class EnvAdapter:
     """Agents that a process trains at once, at most: more gain little, and end no sooner than the last of them."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
+    tasks: tuple[str, ...] = ()
+    """Names of the tasks that episodes are of, by the last number of a packed observation; () where all are of one."""
     texts: ClassVar[bool] = False
     """Whether observations and actions are texts, as `laurel.envs.builtin.completions` packs them."""
 
@@ -308,11 +312,11 @@ class EnvAdapter:
         """Return which finished episodes (N,) solved the task; None where success has no meaning."""
         return None
 
-    def progression(self, transitions: Transitions) -> FloatArray | None:
-        """Return how far steps have come by the rule of BALROG (Paglieri et al. 2024, arXiv 2411.13543), (N,) from 0 to
-        1: an episode has come as far as the furthest of its steps. None where that benchmark has no such environment.
+    def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
+        """Return how far steps have come by other measures than the return, name -> (N,) from 0 on: an episode has the
+        largest of its steps. Evaluation reports them; PROGRESSION is that of BALROG.
         """
-        return None
+        return {}
 
     def oracle(self, caption: str) -> float | None:
         """Return hand-written progress for a caption, the reward of the arm oracle; None without it."""

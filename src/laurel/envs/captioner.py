@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from laurel.envs.base import BoolArray, EnvAdapter, IntArray, Transitions
@@ -62,6 +64,13 @@ class Captioner:
         ids = np.full(len(transitions), NOTHING, dtype=np.int64)
         ids[valid] = self.ids(transitions[valid])
         return ids
+
+    def recall(self, texts: Sequence[str]) -> None:
+        """Give captions that were met before their numbers, in this order."""
+        for text in texts:
+            if text not in self._ids:
+                self._ids[text] = len(self.texts)
+                self.texts.append(text)
 
     def _ids_dense(self, events: IntArray) -> IntArray:
         """Look small event numbers up in an array: the live reward's path, free of sorting."""

@@ -8,13 +8,13 @@ cell shows what it carries, the cell before it the state of a door
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Feature, FloatArray, IntArray, Transitions
+from laurel.envs.base import PROGRESSION, Array, BoolArray, EnvAdapter, Feature, FloatArray, IntArray, Transitions
 from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
 from laurel.errors import EnvError
 
@@ -234,9 +234,9 @@ class MiniGridAdapter(EnvAdapter):
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns > 0
 
-    def progression(self, transitions: Transitions) -> FloatArray | None:
+    def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
         done = (transitions.reward > 0).astype(np.float32)
-        return done if self.env_id.startswith("BabyAI-") else None
+        return {PROGRESSION: done} if self.env_id.startswith("BabyAI-") else {}
 
     def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""

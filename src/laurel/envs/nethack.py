@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.envs.base import PROGRESSION, Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
@@ -129,9 +129,11 @@ class NetHackAdapter(EnvAdapter):
         lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
 
-    def progression(self, transitions: Transitions) -> FloatArray:
+    def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
         status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
-        return progression(status[:, game.DEPTH], status[:, game.EXPERIENCE])
+        depth, score = status[:, game.DEPTH], status[:, game.SCORE]
+        reached = progression(depth, status[:, game.EXPERIENCE])
+        return {PROGRESSION: reached, "depth": depth.astype(np.float32), "score": score.astype(np.float32)}
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         return terminated & (returns > 0.5) if self._task in REACHED else None

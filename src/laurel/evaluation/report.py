@@ -30,6 +30,7 @@ from laurel.evaluation.summary import (
     columns,
     comparison_columns,
     counted,
+    further_columns,
     legend,
     main_arm,
     number,
@@ -163,7 +164,7 @@ def render(content: ReportContent) -> str:
         models=text_columns(content.metrics),
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         online=_annotated_online(content.metrics.get("online", {})),
-        progression=_progression(content.metrics.get("progression", {})),
+        further=further_columns(content.metrics),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),
@@ -274,14 +275,6 @@ def _annotated_online(
         for name, one in accounts.items()
     ]
     return heads, rows
-
-
-def _progression(arms: Mapping[str, Mapping[str, Any]]) -> Sequence[tuple[str, str, str]]:
-    """Return arm, mean and interval of BALROG's progression, in percent."""
-    return [
-        (name, f"{one['mean']:.1%}", " to ".join(f"{bound:.1%}" for bound in one["ci95"]) if one["ci95"] else "-")
-        for name, one in arms.items()
-    ]
 
 
 # -- tables ---------------------------------------------------------------------------------------

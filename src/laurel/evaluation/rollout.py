@@ -14,6 +14,7 @@ import numpy as np
 from laurel.agents.actor import Actor, View
 from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
+from laurel.evaluation.summary import FURTHER
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
@@ -47,7 +48,8 @@ def roll_out(
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
         reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
-        prompt and the whole text; progression, where the adapter has one.
+        prompt and the whole text; the adapter's further measures, and success in the task of an episode where there are
+        several, FURTHER before their names.
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
@@ -57,7 +59,7 @@ def roll_out(
     rng = generator(seed, "actions")
     actor.begin(np.ones(n_envs, dtype=np.bool_))
     returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
-    furthest: Array | None = None
+    furthest: dict[str, Array] = {}
     played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
     while left.any():
         action = actor.act(View(adapter, observation), rng).action
@@ -66,10 +68,9 @@ def roll_out(
         transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)
         ended = step.terminated | step.truncated
         meter.update(transitions, step.valid)
-        reached = adapter.progression(transitions)
-        if reached is not None:
-            before = np.zeros(n_envs, dtype=np.float32) if furthest is None else furthest
-            furthest = np.maximum(before, np.where(step.valid, reached, 0))
+        for name, reached in adapter.further_measures(transitions).items():
+            before = furthest.get(name, np.zeros(n_envs, dtype=np.float32))
+            furthest[name] = np.maximum(before, np.where(step.valid, reached, 0))
         returns += step.reward * step.valid
         lengths += step.valid
         success = adapter.succeeded(returns, step.terminated) if ended.any() else None
@@ -81,8 +82,9 @@ def roll_out(
                     "terminated": bool(step.terminated[i]),
                 }
                 row["success"] = None if success is None else bool(success[i])
-                if furthest is not None:
-                    row["progression"] = float(furthest[i])
+                row |= {FURTHER + name: float(reached[i]) for name, reached in furthest.items()}
+                if adapter.tasks:
+                    row[f"{FURTHER}success in {adapter.tasks[int(observation[i, -1])]}"] = float(row["success"])
                 if adapter.texts:
                     one = transitions[i : i + 1]
                     row["prompt"] = adapter.describe_observation(one.observation[0])
@@ -93,8 +95,8 @@ def roll_out(
         envs.rest(left == 0, step.observation)
         returns[ended] = 0
         lengths[ended] = 0
-        if furthest is not None:
-            furthest[ended] = 0
+        for reached in furthest.values():
+            reached[ended] = 0
         meter.begin(ended)
         observation = step.observation.copy()
     envs.close()

@@ -20,6 +20,7 @@ from laurel.errors import DataError
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.intervals import Floats, mean_intervals, median_interval, wilson
+from laurel.evaluation.summary import FURTHER
 from laurel.params.arms import ArmInfo
 
 CURVE_DRAWS = 1000
@@ -148,13 +149,21 @@ def estimate(scores: Floats, low: float, high: float, *, draws: int, seed: int) 
     return {"mean": _finite(scores.mean()), "ci95": interval, "iqm": _finite(metrics.aggregate_iqm(scores))}
 
 
-def progressions(results: pd.DataFrame, *, draws: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Return for each arm BALROG's progression, of the agents' means over their episodes, as `estimate` has it."""
-    means = results.groupby(["arm", "seed"], sort=False)["progression"].mean()
-    return {
-        str(arm): estimate(of.to_numpy(dtype=np.float64), 0.0, 1.0, draws=draws, seed=seed)
-        for arm, of in means.groupby("arm", sort=False)
-    }
+def further_measures(results: pd.DataFrame, *, draws: int, seed: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return for each further measure of the environment, and each arm, the agents' means as `estimate` has them.
+
+    A measure begins at 0, and goes to 1 or to the highest mean of an agent, if that is more. Episodes without it, such
+    as those of other tasks, do not count, nor agents and arms that had none with it.
+    """
+    found = {}
+    for column in (name for name in results.columns if name.startswith(FURTHER)):
+        means = results.groupby(["arm", "seed"], sort=False)[column].mean().dropna()
+        high = max(1.0, float(means.max()))
+        found[column.removeprefix(FURTHER)] = {
+            str(arm): estimate(of.to_numpy(dtype=np.float64), 0.0, high, draws=draws, seed=seed)
+            for arm, of in means.groupby("arm", sort=False)
+        }
+    return found
 
 
 def solved(scores: Floats, threshold: float) -> dict[str, Any] | None:

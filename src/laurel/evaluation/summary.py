@@ -16,6 +16,8 @@ MEASURES = {"return": "in the end", "area": "while training"}
 ALPHA = 0.05
 """Level at which a difference is claimed, after Holm's correction for all comparisons of a run."""
 
+FURTHER = "further."
+"""Before the names of an environment's further measures, in the rows of evaluation episodes."""
 NONE = "-"
 """Shown where a number is not defined."""
 
@@ -184,6 +186,21 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
     return (heads, rows) if rows else None
 
 
+def further_columns(metrics: Mapping[str, Any]) -> Table | None:
+    """Return the table of the environment's further measures; None without any."""
+    measures: Mapping[str, Arms] = metrics.get("further", {})
+    rows = [[arm, *(_digits(of.get(arm)) for of in measures.values())] for arm in metrics["order"]] if measures else []
+    return (["arm", *measures], rows) if rows else None
+
+
+def _digits(score: Mapping[str, Any] | None) -> str:
+    """Write a mean with its interval in three digits, for measures that may be small."""
+    if score is None:
+        return NONE
+    bounds = f" [{', '.join(f'{bound:.3g}' for bound in score['ci95'])}]" if score["ci95"] else ""
+    return f"{score['mean']:.3g}{bounds}"
+
+
 def text_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of language models that were trained, the strongest first; None without any."""
     found: Arms = metrics.get("texts", {})
@@ -212,11 +229,10 @@ def table(metrics: Mapping[str, Any]) -> str:
     heads, rows = columns(metrics)
     roles = [metrics["arms"][row[0]]["role"] for row in rows]
     rows = [[arm, role, *numbers] for role, (arm, *numbers) in zip(roles, rows, strict=True)]
-    texts = text_columns(metrics)
+    others = (compared, further_columns(metrics), text_columns(metrics))
     parts = [
         aligned(([heads[0], "role", *heads[1:]], rows)),
-        *([aligned(compared)] if compared else []),
-        *([aligned(texts)] if texts else []),
+        *(aligned(one) for one in others if one),
         legend(metrics),
     ]
     sentences = metrics.get("headline", {}).get("sentences", ())
@@ -228,8 +244,8 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
     heads, rows = columns(metrics)
     main = main_arm(metrics)
     rows = [[f"**{cell}**" for cell in row] if row[0] == main else row for row in rows]
-    compared = comparison_columns(metrics)
-    return "\n\n".join([markdown(heads, rows), *([markdown(*compared)] if compared else [])])
+    others = (comparison_columns(metrics), further_columns(metrics))
+    return "\n\n".join([markdown(heads, rows), *(markdown(*one) for one in others if one)])
 
 
 def legend(metrics: Mapping[str, Any]) -> str:
@@ -246,6 +262,10 @@ def legend(metrics: Mapping[str, Any]) -> str:
         sentences.append(
             "P(higher): probability that a seed of the first arm returns more than one of the second; p: exact "
             f"permutation test, adjusted for {counted(n, 'comparison')} (Holm)."
+        )
+    if metrics.get("further"):
+        sentences.append(
+            "Further measures are the most of an evaluation episode; progression is BALROG's (arXiv 2411.13543)."
         )
     if metrics.get("texts"):
         sentences.append(

@@ -102,7 +102,7 @@ def is_adapted(local: LocalModel) -> bool:
 
 def written_prompt(local: LocalModel, user: str, system: str | None = None) -> str:
     """Return what a model reads before it answers: messages by its chat template."""
-    messages = [{"role": "system", "content": system}] if system else []
+    messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": user})
     text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return str(text)

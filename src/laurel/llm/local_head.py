@@ -6,6 +6,8 @@ choices differ by multiples of 0.03, and many pairs are ties.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +27,38 @@ class PreciseHead(torch.nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the logits."""
         return torch.nn.functional.linear(hidden.float(), self.weight, self.bias)
+
+
+class SomeLogits(torch.nn.Module):
+    """Turns hidden states (B, W, D) into the logits (B, W, K) of some tokens (K,), which is the quicker by as much as
+    they are fewer than all.
+    """
+
+    def __init__(self, head: Any, tokens: torch.Tensor) -> None:
+        super().__init__()
+        self.plain = isinstance(head, (torch.nn.Linear, PreciseHead))
+        self.head, self.tokens = head, tokens
+        if self.plain:
+            self.weight = head.weight.detach()[tokens]
+            self.bias = None if head.bias is None else head.bias.detach()[tokens]
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
+        if not self.plain:  # a quantised one, or one with LoRA weights
+            found: torch.Tensor = self.head(hidden)[..., self.tokens]
+            return found
+        return torch.nn.functional.linear(hidden.to(self.weight.dtype), self.weight, self.bias)
+
+
+@contextmanager
+def some_logits(model: Any, tokens: torch.Tensor) -> Iterator[None]:
+    """Let the model compute the logits of these tokens (K,) alone."""
+    head = model.get_output_embeddings()
+    model.set_output_embeddings(SomeLogits(head, tokens))
+    try:
+        yield
+    finally:
+        model.set_output_embeddings(head)
 
 
 def make_precise(model: Any) -> None:

@@ -7,6 +7,7 @@ one generator, so that a seed repeats the batch. An answer may be held to a gram
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,8 +74,13 @@ class Grammar:
         """Allow the answer to end in a state."""
         self.edges[state] |= dict.fromkeys(stops, self.END)
 
-    def allowed(self, size: int) -> torch.Tensor:
-        """Return which of `size` tokens may follow each state (S, V).
+    @property
+    def tokens(self) -> list[int]:
+        """All that occur, (K,)."""
+        return sorted({token for edges in self.edges for token in edges})
+
+    def allowed(self) -> torch.Tensor:
+        """Return which of `tokens` may follow each state (S, K).
 
         Raises:
             ValueError: none may follow one of them.
@@ -83,10 +89,7 @@ class Grammar:
 
         if not all(self.edges):
             raise ValueError("a state of the grammar has neither a next token nor an end")
-        found = torch.zeros(len(self.edges), size, dtype=torch.bool)
-        for state, edges in enumerate(self.edges):
-            found[state, list(edges)] = True
-        return found
+        return torch.tensor([[token in edges for token in self.tokens] for edges in self.edges])
 
 
 def sample(
@@ -108,6 +111,10 @@ def sample(
         temperature: of the draw.
         grammar: what may be written; None: anything. It must end within `max_tokens`.
     """
+    import torch
+
+    from laurel.llm.local_head import some_logits
+
     if not prompts:
         return Sampled([], np.zeros(0, dtype=np.float32), [])
     distinct = list(dict.fromkeys(map(tuple, prompts)))
@@ -120,11 +127,13 @@ def sample(
     ends: list[int | None] = [None] * len(prompts)
     was_training = local.model.training
     local.model.eval()
-    for start in range(0, len(order), rows):
-        some = order[start : start + rows]
-        answers = _batch(local, [distinct[i] for i in which[some]], rng, max_tokens, temperature, grammar)
-        for i, answer, log, over in zip(some, *answers, strict=True):
-            tokens[i], log_prob[i], ends[i] = answer, log, over
+    written = None if grammar is None else torch.tensor(grammar.tokens, device=local.device)
+    with nullcontext() if written is None else some_logits(local.model, written):
+        for start in range(0, len(order), rows):
+            some = order[start : start + rows]
+            answers = _batch(local, [distinct[i] for i in which[some]], rng, max_tokens, temperature, grammar)
+            for i, answer, log, over in zip(some, *answers, strict=True):
+                tokens[i], log_prob[i], ends[i] = answer, log, over
     local.model.train(was_training)
     return Sampled(tokens, log_prob, ends)
 
@@ -153,7 +162,8 @@ def _batch(
     logits = local.logits(read, torch.tensor([width - 1]), attention_mask=mask, position_ids=positions, **inputs)
     cache.reorder_cache(whose)  # type: ignore[arg-type]  # its LongTensor is an alias of old
     logits, mask, positions = logits[whose, -1], mask[whose], positions[whose, -1:]
-    allowed = None if grammar is None else grammar.allowed(logits.shape[-1]).to(local.device)
+    allowed = None if grammar is None else grammar.allowed().to(local.device)
+    names = None if grammar is None else torch.tensor(grammar.tokens, device=local.device)
     states = torch.zeros(len(prompts), dtype=torch.long)
     n = len(prompts)
     tokens: list[list[int]] = [[] for _ in range(n)]
@@ -167,6 +177,7 @@ def _batch(
         logs = scores.log_softmax(dim=-1)
         drawn = logs.argmax(dim=-1) if temperature == 0 else _draw(logs, rng)
         log_prob[rows] += logs.gather(1, drawn[:, None])[:, 0].cpu().numpy()
+        drawn = drawn if names is None else names[drawn]
         chosen, going = drawn.tolist(), []
         for i, (row, token) in enumerate(zip(rows.tolist(), chosen, strict=True)):
             if token in local.stops:

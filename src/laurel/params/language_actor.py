@@ -28,8 +28,8 @@ class TunedModelParams(AlgorithmParams):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the model's weights."""
     prompt: str | None = None
-    """What the model reads of a state: brief, instruct, or a file of your own that ends in .jinja; null: brief for
-    tiny, instruct for others."""
+    """What the model reads of a state: brief, bare (brief without the system message that a chat template adds),
+    instruct, or a file of your own that ends in .jinja; null: brief for tiny, instruct for others."""
     goal: str | None = None
     """What to act for; null: the environment's own goal."""
 
@@ -76,8 +76,12 @@ class LanguageActorParams(TunedModelParams):
     are worth."""
     imitation_examples: Count = 1500
     """Answers of a round that are imitated at most."""
+    keep_best: bool = False
+    """Keep the best answer to each state so far, a random one too: it alone is imitated at first, and later proposals
+    are compared with it. It costs fewest proposals and steps, where a state's outcome is no matter of luck."""
     imitation_share: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Share of a random round's answers, those of the highest score, that is imitated; 1: any of them."""
+    """Share of a random round's answers, those of the highest score, that is imitated; 1: any of them. Not with
+    keep_best."""
     critic: Literal["encoder", "table"] = "encoder"
     """What values states: ridge regression on a sentence encoder's vectors of their texts, or a mean for each text."""
     encoder: str | None = None
@@ -122,6 +126,12 @@ class LanguageActorParams(TunedModelParams):
     def _menu_has_strategies(self) -> LanguageActorParams:
         if (self.strategy == "menu") != bool(self.strategies):
             raise ValueError("has strategy: menu without strategies, or strategies without it: give both or neither.")
+        return self
+
+    @model_validator(mode="after")
+    def _best_is_of_pairs(self) -> LanguageActorParams:
+        if self.keep_best and self.loss in ("grpo", "rloo"):
+            raise ValueError(f"has keep_best, which is for losses of pairs, and {self.loss} is none: leave it out.")
         return self
 
 

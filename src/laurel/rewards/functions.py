@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.normalizer import Normalizer
 
 if TYPE_CHECKING:
+    from laurel.llm.encoder import SentenceEncoder
     from laurel.rewards.model import RewardModel
 
 CONFIG, TABLE = "config.json", "captions.parquet"
@@ -37,7 +39,8 @@ class CaptionReward:
     """_table[id + 1]; id -1 has nothing to say."""
 
     def begin(self, n_envs: int) -> None:
-        """Do nothing: a caption is paid alike in all episodes."""
+        """Forget which numbers captions have; a caption is paid alike in all episodes."""
+        self.unseen, self._table = 0, np.full(1, UNPAID)
 
     def pay(self, steps: Steps) -> FloatArray:
         if len(steps.texts) >= len(self._table):
@@ -139,12 +142,13 @@ def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> Reward:
 def _scorer(model: RewardModel) -> Scorer:
     """Score texts with a reward model; its encoder is loaded when the first unseen caption turns up."""
 
-    def score(texts: list[str]) -> FloatArray:
+    @cache
+    def encoder() -> SentenceEncoder:
         from laurel.llm.encoder import load_encoder
 
-        return model.score(load_encoder(model.encoder).encode(texts).astype(np.float64))
+        return load_encoder(model.encoder)
 
-    return score
+    return lambda texts: model.score(encoder().encode(texts).astype(np.float64))
 
 
 @dataclass

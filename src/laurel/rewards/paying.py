@@ -61,6 +61,10 @@ class Paymaster:
         """texts[id] is the caption."""
         return self._captioner.texts
 
+    def recall(self, texts: Sequence[str]) -> None:
+        """Number captions that were met before."""
+        self._captioner.recall(texts)
+
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
         """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""
         captions = self._captioner.ids_of(transitions, valid.reshape(-1)).reshape(valid.shape)

@@ -18,7 +18,7 @@ from laurel.errors import DataError
 from laurel.evaluation.live_page import MOVED
 from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
 from laurel.evaluation.run_page import RunFacts
-from laurel.evaluation.statistics import progressions, rank_agreement, seed_scores, summarise
+from laurel.evaluation.statistics import further_measures, rank_agreement, seed_scores, summarise
 from laurel.evaluation.summary import SCHEMA
 from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
@@ -149,8 +149,8 @@ def run(
                 metrics["hacking"] = {
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
                 }
-            if "progression" in results:
-                metrics["progression"] = progressions(results, draws=evaluate.bootstrap, seed=seed)
+            if further := further_measures(results, draws=evaluate.bootstrap, seed=seed):
+                metrics["further"] = further
             if models := win_rates(results, curves, every, seed):
                 metrics["texts"] = models
             metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)

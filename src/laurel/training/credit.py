@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,13 +40,22 @@ class Credit:
         """
         third = min(int(done * len(THIRDS)), len(THIRDS) - 1)
         ids = pay.captions[valid] + 1
-        size = max(int(ids.max(initial=0)) + 1, self._pay.shape[1])
-        if size > self._pay.shape[1]:
-            grown = ((0, 0), (0, 2 * size - self._pay.shape[1]))
-            self._pay, self._steps = np.pad(self._pay, grown), np.pad(self._steps, grown)
+        self._make_room(int(ids.max(initial=0)) + 1)
         width = self._pay.shape[1]
         self._pay[third] += np.bincount(ids, pay.shaped[valid], minlength=width)
         self._steps[third] += np.bincount(ids, minlength=width)
+
+    def recall(self, rows: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
+        """Take up the rows of a table, where texts have these ids."""
+        self._make_room(len(ids) + 1)
+        for row in rows:
+            place = THIRDS.index(row["third"]), ids[row["caption"]] + 1 if row["caption"] else 0
+            self._pay[place], self._steps[place] = row["pay"], row["steps"]
+
+    def _make_room(self, size: int) -> None:
+        if size > self._pay.shape[1]:
+            grown = ((0, 0), (0, 2 * size - self._pay.shape[1]))
+            self._pay, self._steps = np.pad(self._pay, grown), np.pad(self._steps, grown)
 
     def table(self, texts: Sequence[str]) -> pa.Table:
         """Return a row for each third and caption that occurred in it; texts[id] is the caption."""

@@ -3,7 +3,8 @@
 Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
 checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
 saved, but they are deterministic: a resumed run plays its actions again, without learning, and is then the run that
-it was.
+it was. Every ANEW steps a run goes on from its own checkpoint in environments that are made anew, where nothing that it
+learns with remembers older steps: so billions of steps take no more memory, and no longer to resume, than ANEW.
 """
 
 from __future__ import annotations
@@ -39,19 +40,28 @@ from laurel.data.manifest import RUN
 from laurel.data.parquet import read_table
 from laurel.data.replacing import recover, replace_directory
 from laurel.device import torch_device
-from laurel.envs.base import Array, EnvAdapter
+from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.envs.tasks import tasks_of
 from laurel.errors import DataError, TrainingError
+from laurel.feedback.interest import boring
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.training import ShapingParams
+from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.credit import CREDIT
+from laurel.training.curriculum import FILE as CURRICULUM
+from laurel.training.curriculum import KEY as CURRICULUM_KEY
+from laurel.training.curriculum import Curriculum
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.signal import Signal
 
 OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
+ANEW = 10_000_000
+"""Environment steps after which environments are made anew; all episodes that run then are left without an end."""
+MOST_ROWS = 50_000
+"""Rows of a learning curve; where there are more updates, a row is the mean of several."""
 DIGESTED = (OPTIMIZER, ACTIONS)
 """Files of a checkpoint whose digests its state holds; weights are known to their own configuration."""
 
@@ -107,7 +117,9 @@ class Task:
     device: str = "cpu"
     """cpu, cuda or auto."""
     annotate: AnnotateParams | None = None
-    """The section of the run, for hints of its chat models."""
+    """The section of the run, for hints of its chat models, and its judge's interest in tasks."""
+    curriculum: CurriculumParams | None = None
+    """Which tasks episodes are of; None: in turns, or there is but one."""
 
     @property
     def steps_per_update(self) -> int:
@@ -124,8 +136,21 @@ class Task:
         return total_steps(self.settings, self.steps)
 
     @property
+    def updates_per_row(self) -> int:
+        """Updates that a row of the learning curve is the mean of."""
+        return -(-self.updates // MOST_ROWS)
+
+    @property
     def updates_per_checkpoint(self) -> int:
-        return max(1, self.checkpoint_steps // self.steps_per_update)
+        """Updates between checkpoints, which hold whole rows of the curve."""
+        rows = max(1, self.checkpoint_steps // (self.steps_per_update * self.updates_per_row))
+        return rows * self.updates_per_row
+
+    @property
+    def updates_until_anew(self) -> int:
+        """Updates after which environments are made anew, at a checkpoint."""
+        checkpoints = max(1, ANEW // (self.steps_per_update * self.updates_per_checkpoint))
+        return checkpoints * self.updates_per_checkpoint
 
 
 def steps_per_update(settings: Any) -> int:
@@ -148,8 +173,10 @@ class Progress:
     began: float = field(default_factory=time.time)
     """When the training did, in seconds since 1970."""
     curve: list[dict[str, Any]] = field(default_factory=list)
+    since: int = 0
+    """The update at which environments are made anew; 0 where they are those of the beginning."""
     actions: list[Array] = field(default_factory=list)
-    """(T, N) or (T, N, A) of each update."""
+    """(T, N) or (T, N, A) of each update since then."""
     backend: str | None = None
     """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
 
@@ -187,20 +214,30 @@ def train_together(
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
-    advisor = _advisor(agents[0].task, adapter)
-    runs = [_Run(agent, adapter, tensors, advisor) for agent in agents]
+    advisor, interest = _advisor(agents[0].task, adapter), _interest(agents[0].task, adapter)
+    runs = [_Run(agent, adapter, tensors, advisor, interest) for agent in agents]
     advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
     for update in sorted({run.progress.update for run in runs}):
         together = [run for run in runs if run.progress.update == update]
-        group = group_of(
-            [run.learner for run in together], [run.envs for run in together], [run.rollout for run in together]
-        )
-        _catch_up(together, group)
+        group = _caught_up(together)
         while together[0].progress.update < together[0].task.updates:
+            if any(run.ends_here for run in together):
+                together = [_anew(run, adapter, tensors, advisor) if run.ends_here else run for run in together]
+                group = _group(together)
             _update(together, group)
             advance(sum(run.task.steps_per_update for run in together))
-    for run in runs:
-        run.envs.close()
+        for run in together:
+            run.envs.close()
+
+
+def _anew(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
+    """Go on from the checkpoint that was just written, in other environments, as a resumed run would."""
+    run.envs.close()
+    return _Run(run.agent, adapter, tensors, advisor)
+
+
+def _group(runs: Sequence[_Run]) -> LearnerGroup:
+    return group_of([run.learner for run in runs], [run.envs for run in runs], [run.rollout for run in runs])
 
 
 def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
@@ -209,16 +246,30 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
     return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
 
 
-def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
-    """Take the actions of checkpoints again, without learning."""
-    for update, actions in enumerate(zip(*[run.progress.actions for run in runs], strict=True)):
+def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
+    """Return which tasks the judge calls boring beside which, and what asking took; None without its interest."""
+    if task.curriculum is None or task.curriculum.interest is None:
+        return None, {}
+    assert task.annotate is not None
+    return boring(tasks_of(adapter, CURRICULUM_KEY), task.annotate, task.curriculum.interest)
+
+
+def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
+    """Take the actions of checkpoints again, without learning; return the group that goes on."""
+    if len({run.progress.since for run in runs}) > 1:  # some of them remember all that they did
+        for run in runs:
+            _caught_up([run])
+        return _group(runs)
+    group = _group(runs)
+    for update, actions in enumerate(zip(*[run.progress.actions for run in runs], strict=True), runs[0].progress.since):
         places = [run.envs for run in runs], [run.observation for run in runs], [run.rollout for run in runs]
         _move_on(runs, group.replay(*places, actions))
         for run in runs:
             run.signal.mix_into(run.rollout, update / run.task.updates)
             run.learner.replayed(run.rollout)
-            run.episodes.follow(run.rollout)
+            run.follow()
             run.episodes.figures()  # they are in the curve already
+    return group
 
 
 def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
@@ -244,9 +295,16 @@ def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
 class _Run:
     """The state of one agent's training."""
 
-    def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> None:
+    def __init__(
+        self,
+        agent: Assignment,
+        adapter: EnvAdapter,
+        tensors: bool,
+        advisor: Advisor | None,
+        interest: tuple[BoolArray | None, dict[str, Any]] = (None, {}),
+    ) -> None:
         """Start training, or resume from the checkpoint, whose actions are replayed later."""
-        self.task, self.directory = agent.task, agent.directory
+        self.agent, self.task, self.directory = agent, agent.task, agent.directory
         task = agent.task
         recover(agent.directory)
         policy = initial_policy(adapter, task.settings, task.run_seed, task.seed)
@@ -256,7 +314,8 @@ class _Run:
         if advisor is not None and isinstance(self.learner, PPO):
             self.learner.hints = Hints(advisor, task.settings.hints)
         self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
-        seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
+        since = self.progress.since
+        seed = derive_seed(task.run_seed, "agent", task.seed, "envs", *([since] if since else []))
         self.envs = make_envs(task.env, adapter, task.settings.n_envs, seed, policy.device if tensors else None)
         if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
             raise DataError(
@@ -264,11 +323,28 @@ class _Run:
                 f"of {self.envs.backend}, whose episodes differ. Go on where it began, or delete it to train it anew."
             )
         self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
+        if since:
+            self.signal.recall(agent.directory)
         for part in self.signal.learned if self.progress.update else ():
             part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
+        self.rows: list[dict[str, Any]] = []
+        """Of updates since the curve's last row."""
+        self.ends_here = False
+        """Whether the checkpoint is what goes on, in environments that are made anew."""
+        remembers = tensors or advisor is not None or task.curriculum is not None
+        self.forgets = not remembers and self.learner.forgets and self.signal.forgets
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
+        self.curriculum, self._interest = None, interest[1]
+        if task.curriculum is not None:
+            self.curriculum = Curriculum(task.curriculum, tasks_of(adapter, CURRICULUM_KEY), self.envs, interest[0])
         self.observation = self.envs.reset()
+
+    def follow(self) -> None:
+        """Take in the episodes of the last rollout."""
+        self.episodes.follow(self.rollout)
+        if self.curriculum is not None:
+            self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
         """Note an update that was made, and save where it is time.
@@ -287,13 +363,36 @@ class _Run:
         progress.seconds += seconds
         progress.actions.append(_compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update}
-        self.episodes.follow(self.rollout)
+        self.follow()
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
-        progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
+        self.rows.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
+        if len(self.rows) == task.updates_per_row or progress.update == task.updates:
+            progress.curve.append(_joined(self.rows))
+            self.rows = []
+        if self.forgets and progress.update % task.updates_until_anew == 0 and progress.update < task.updates:
+            self.ends_here = True
+            self.learner.begin()
+            progress.since, progress.actions = progress.update, []
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
             hints = dict(self.advisor.account) if self.advisor else {}
-            accounts = {**({"hints": hints} if hints else {}), **self.signal.accounts}
-            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, accounts)
+            asked = {"hints": hints, "its interest in tasks": self._interest}
+            accounts = {**{name: one for name, one in asked.items() if one}, **self.signal.accounts}
+            backend, curriculum = self.envs.backend, self.curriculum
+            _save(self.directory, task, self.learner, progress, self.signal, curriculum, backend, accounts)
+
+
+def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return rows of a learning curve as one: the sum of their episodes, the means of what is a mean of an update.
+
+    What is a mean over the last episodes is the last row's, as are environment steps.
+    """
+    last = dict(rows[-1])
+    if len(rows) > 1:
+        last["episodes"] = sum(row["episodes"] for row in rows)
+        for name in last.keys() - {"env_steps", "episodes", "window", "return_mean", "success_rate", "length_mean"}:
+            known = [row[name] for row in rows if row.get(name) is not None]
+            last[name] = sum(known) / len(known) if known else None
+    return last
 
 
 def _compact(actions: Array) -> Array:
@@ -308,6 +407,7 @@ def _save(
     learner: Learner,
     progress: Progress,
     signal: Signal,
+    curriculum: Curriculum | None,
     backend: str,
     accounts: Mapping[str, Mapping[str, Any]],
 ) -> None:
@@ -328,6 +428,8 @@ def _save(
     pq.write_table(curve, partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
+    if curriculum is not None:
+        pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
     for part in signal.learned:
         part.keep(own_reward(partial, part.name))
     write_json(
@@ -335,6 +437,7 @@ def _save(
         {
             "digests": {f.name: digest_file(f) for f in sorted(partial.iterdir()) if f.name in DIGESTED},
             "update": progress.update,
+            **({"since": progress.since} if progress.since else {}),
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
             "unseen": signal.unseen,
@@ -359,13 +462,14 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         learner.restore(load_file(directory / OPTIMIZER))
         learner.rng.bit_generator.state = state["rng"]
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
-        if not state["finished"] and len(actions) != state["update"]:
-            raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
+        since = state.get("since", 0)
+        if not state["finished"] and len(actions) != state["update"] - since:
+            raise ValueError(f"actions of {len(actions)} updates, but {state['update'] - since} were made")
         if not is_as_written(directory, state):
             raise ValueError("a file was changed since")
         taken = [actions[key] for key in sorted(actions)]
         run = read_run(directory)
-        return Progress(state["update"], run["seconds"], run["wall"][0], curve, taken, state.get("backend"))
+        return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state.get("backend"))
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(

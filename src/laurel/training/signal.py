@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import AskingReward, LearningReward, Reward
-from laurel.rewards.functions import parts_of
+from laurel.rewards.functions import CaptionReward, ObservationReward, parts_of
 from laurel.rewards.paying import Paymaster
-from laurel.training.credit import Credit
+from laurel.training.credit import CREDIT, SCHEMA, Credit
 
 
 class Signal:
@@ -32,6 +34,18 @@ class Signal:
     def credit(self) -> pa.Table | None:
         """What each caption has earned so far; None without a learned reward."""
         return self._credit.table(self._paymaster.texts) if self._paymaster else None
+
+    @property
+    def forgets(self) -> bool:
+        """Whether what is paid for a step depends on nothing before its episode."""
+        return all(isinstance(part, CaptionReward | ObservationReward) for part in parts_of(self._reward))
+
+    def recall(self, agent: Path) -> None:
+        """Take up what captions had earned by an agent's checkpoint, whose steps are not taken again."""
+        if self._paymaster is not None:
+            rows = pq.read_table(agent / CREDIT, schema=SCHEMA).to_pylist()
+            self._paymaster.recall(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
+            self._credit.recall(rows, {text: place for place, text in enumerate(self._paymaster.texts)})
 
     @property
     def unseen(self) -> int:

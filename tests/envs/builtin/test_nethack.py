@@ -165,12 +165,14 @@ def test_an_episode_has_come_as_far_as_its_furthest_level() -> None:
     rows = np.zeros((4, 81 + STATUS + MESSAGE), dtype=np.int32)
     rows[:, 81 + game.DEPTH], rows[:, 81 + game.EXPERIENCE] = [1, 1, 0, 60], [1, 3, 0, 1]
     steps = Transitions(rows, np.zeros(4), np.zeros(4, np.float32), rows, np.zeros(4, bool), np.zeros(4, bool))
-    assert adapter.progression(steps) == pytest.approx([0.012572, 0.020811, 0, 0.012555], abs=1e-4)
+    reached = adapter.further_measures(steps)
+    assert reached["depth"].tolist() == [1, 1, 0, 60]
+    assert reached["progression"] == pytest.approx([0.012572, 0.020811, 0, 0.012555], abs=1e-4)
     played = roll_out(
         EnvParams(id=ID, max_episode_steps=5), adapter, make_actor("random", adapter, ""), n_envs=2, episodes=3, seed=0,
         learned=None,
     )  # fmt: skip
-    assert [row["progression"] for row in played] == pytest.approx([0.0126] * 3, abs=1e-4)
+    assert [row["further.progression"] for row in played] == pytest.approx([0.0126] * 3, abs=1e-4)
 
 
 def test_motifs_params_name_goals_that_there_are() -> None:

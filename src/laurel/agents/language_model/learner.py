@@ -21,11 +21,11 @@ from laurel.agents.language_model import pairs
 from laurel.agents.language_model.calibration import KEPT, Calibration, calibration
 from laurel.agents.language_model.chain import Proposal, Turn
 from laurel.agents.language_model.critic import Critic, EncoderCritic, Floats, TableCritic
-from laurel.agents.language_model.pairs import Memory, RecentMemory, RoundMemory, Scored
+from laurel.agents.language_model.pairs import BestAnswers, Memory, RecentMemory, RoundMemory, Scored
 from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
 from laurel.agents.learner import Learner, Rollout
 from laurel.agents.ppo import gae
-from laurel.envs.base import Array, EnvAdapter, FloatArray, IntArray
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.builtin.grid_world import GridWorldVector
 from laurel.envs.vector import VectorEnv
 from laurel.errors import TrainingError
@@ -58,6 +58,7 @@ class LanguageModelLearner(Learner):
         self.round = 0
         self.critic: Critic = TableCritic() if params.critic == "table" else EncoderCritic(params.encoder or PACKAGED)
         self.memory: Memory = RoundMemory() if params.memory_rounds == 1 else RecentMemory(params.memory_rounds)
+        self.best = BestAnswers()
         self._left = 1.0
         self.calibration: Calibration | None = None
         """Of the critic as the random rounds left it, where the values are known."""
@@ -130,25 +131,32 @@ class LanguageModelLearner(Learner):
             )
         seed = int(self.rng.integers(2**31))
         scores = self._scores(rollout, value, returns)
+        worst = min(scores[t, n] for t, n, _ in rows) - 2 * self.params.margin - 1
+        scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
+        if self.params.keep_best:
+            self.best.add(scored)
         if imitating:
-            some = self._imitated(np.array([scores[t, n] for t, n, _ in rows]))
-            turns = [turn for i in some.tolist() for turn in rows[i][2].turns]
+            turns = self._imitated(scored)
             figures["examples"] = len(turns)
-            loss = imitate(self.policy.local, [tuple(turn) for turn in turns], self._tuning(), seed)
+            loss = imitate(self.policy.local, turns, self._tuning(), seed)
         else:
-            worst = min(scores[t, n] for t, n, _ in rows) - 2 * self.params.margin - 1
-            scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
             loss = self._tune(self.memory.add(scored), figures, seed)
         logs = [one.log_prob for _, _, one in rows]
         entropy = {} if imitating else {"entropy": -float(np.mean(logs))}
         return {"policy": loss, "value": error, **entropy, **figures}
 
-    def _imitated(self, scores: FloatArray) -> IntArray:
-        """Choose the answers of a random round that are imitated: the share with the highest scores (N,)."""
+    def _imitated(self, scored: Sequence[Scored]) -> list[tuple[str, str]]:
+        """Choose what is imitated of a random round, prompts and answers: the share with the highest scores."""
+        params = self.params
+        if params.keep_best:
+            rows = [(prompt, answer) for prompt, (answer, _) in self.best.known.items()]
+            return [rows[i] for i in self.rng.permutation(len(rows))[: params.imitation_examples].tolist()]
+        scores = np.array([one.score for one in scored])
         order = self.rng.permutation(len(scores))
-        if self.params.imitation_share < 1:
+        if params.imitation_share < 1:
             order = order[np.argsort(-scores[order], kind="stable")]
-        return order[: min(self.params.imitation_examples, math.ceil(self.params.imitation_share * len(scores)))]
+        some = order[: min(params.imitation_examples, math.ceil(params.imitation_share * len(scores)))]
+        return [tuple(turn) for i in some.tolist() for turn in scored[i].turns]
 
     def _valued(self, rollout: Proposals, *, fit: bool) -> tuple[FloatArray, FloatArray, float]:
         """Return values (T + 1, N), returns (T, N), and the critic's mean squared error on them."""
@@ -195,6 +203,8 @@ class LanguageModelLearner(Learner):
                 "so that there is nothing to compare them with; agent.language_model.max_alone allows a share of "
                 f"{params.max_alone:g}. Raise n_envs, or take an environment with fewer states."
             )
+        if params.keep_best:
+            groups = self.best.join(groups)
         if params.loss in PAIRED:
             chosen = pairs.pairs_of(groups, params.margin, params.pairing, skipped)
             figures["examples"] = len(chosen)
@@ -220,7 +230,7 @@ class LanguageModelLearner(Learner):
 
     def state(self) -> dict[str, Tensor]:
         memory = [[[list(map(list, one.turns)), one.score] for one in some] for some in self.memory.state()]
-        text = json.dumps(memory).encode()
+        text = json.dumps({"rounds": memory, "best": self.best.known}).encode()
         found = self.calibration._asdict() if self.calibration else {}
         return {
             "round": torch.tensor(self.round),
@@ -233,8 +243,9 @@ class LanguageModelLearner(Learner):
         self.round = int(state["round"])
         kept = json.loads(state["memory"].numpy().tobytes())
         self.memory.restore(
-            [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept]
+            [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept["rounds"]]
         )
+        self.best.known = {prompt: (answer, score) for prompt, (answer, score) in kept["best"].items()}
         self.critic.restore(_part(state, "critic."))
         if found := _part(state, KEPT):
             self.calibration = Calibration(**found)

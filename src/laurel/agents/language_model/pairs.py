@@ -72,6 +72,30 @@ class RecentMemory:
         self._kept = [list(some) for some in state]
 
 
+class BestAnswers:
+    """The best answer to each prompt so far; of equal ones the shorter."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[str, float]] = {}
+        """Prompt -> answer and score."""
+
+    def add(self, proposals: Iterable[Scored]) -> None:
+        for proposal in proposals:
+            for prompt, answer in proposal.turns:
+                best, score = self.known.get(prompt, (answer, -np.inf))
+                if (proposal.score, -len(answer)) > (score, -len(best)):
+                    self.known[prompt] = answer, proposal.score
+
+    def join(self, groups: Sequence[Group]) -> list[Group]:
+        """Return groups with the best answer to their prompts, where it is not among them."""
+        found = []
+        for prompt, answers, scores in groups:
+            best, score = self.known[prompt]
+            more = best not in answers
+            found.append(Group(prompt, (*answers, *[best] * more), (*scores, *[score] * more)))
+        return found
+
+
 @dataclass
 class Skipped:
     """What taught nothing, and why."""

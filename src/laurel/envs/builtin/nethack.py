@@ -18,6 +18,7 @@ import numpy.typing as npt
 from laurel.envs.builtin.batch import BatchEnv
 from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.envs.builtin.nethack_glyphs import dark, nle, oracle, symbols
+from laurel.envs.builtin.nethack_level import OPTIONS, compiled
 from laurel.errors import EnvError, closest
 
 Row = npt.NDArray[np.int32]
@@ -84,6 +85,8 @@ class Game:
         crop: squares around the player that are seen, along a side; odd.
         games: how many games episodes are drawn from, the same ones whatever the seed, so that an agent meets in
             evaluation what it was trained in; None: each episode is a game of its own.
+        level_file: of the one level that is played, see `laurel.envs.builtin.nethack_level`, where no pet goes with the
+            player, all is picked up and no monsters come; None: NetHack's own dungeon.
         seen: arrays that the game writes what is seen into, by NLE's names; None: of its own.
 
     Raises:
@@ -98,6 +101,7 @@ class Game:
         character: str = "mon-hum-neu-mal",
         crop: int = 9,
         games: int | None = None,
+        level_file: str | None = None,
         *,
         seen: Seen | None = None,
     ) -> None:
@@ -110,15 +114,20 @@ class Game:
         self.task, self.level, self.crop, self._games = task, level, crop, games
         self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
         self._api = nle()
-        options = None
+        options = list(self._api.NETHACKOPTIONS)
         if task == "gold":
-            options = ["pickup_types:$" if o.startswith("pickup_types") else o for o in self._api.NETHACKOPTIONS]
+            options = ["pickup_types:$" if o.startswith("pickup_types") else o for o in options]
+        own: dict[str, Any] = {}
+        if level_file is not None:
+            options = [*(o for o in options if not o.startswith("pickup_types")), *OPTIONS]
+            own = {"hackdir": str(compiled(level_file)), "spawn_monsters": False}
         self.raw = self._api.Nethack(
             observation_keys=_KEYS,
             playername=f"Agent-{character}",
             ttyrec=None,
             options=options,
             fix_moon_phase=True,
+            **own,
         )
         self._keys = actions()
         seen = seen or {name: of[0] for name, of in arrays(1).items()}

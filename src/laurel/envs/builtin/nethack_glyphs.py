@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 DRAWN = ' &cf@])[="(%!?+/$*`0_|.#<>{}^'
 """Kinds of glyphs, a character each: nothing, anything else, monsters, pets and so on."""
-_CLASSES = '&&])[="(%!?+/$*`0_&'
-"""The kind of each class of objects, in NetHack's order."""
+_CLASSES = '&])[="(%!?+/$*`0_&'
+"""What each class of objects is drawn as, in NetHack's order."""
+_SEEN = f"&{_CLASSES}"
+"""The kind of each class that networks see: shifted by one, as all agents so far were trained."""
 _FEATURES = {
     "wall": "|", "door": "+", "doorway": ".", "room": ".", "corridor": "#", "staircase up": "<", "ladder up": "<",
     "staircase down": ">", "ladder down": ">", "altar": "_", "fountain": "{", "water": "}", "lava": "}", "tree": "#",
@@ -54,7 +56,18 @@ def oracle() -> int:
 
 @cache
 def kinds_of_glyphs() -> npt.NDArray[np.int64]:
-    """Return the place in DRAWN of each glyph (5977,)."""
+    """Return the kind of each glyph (5977,) that networks see, a place in DRAWN."""
+    return _places(_SEEN)
+
+
+@cache
+def symbols() -> npt.NDArray[np.str_]:
+    """Return a character for each glyph (5977,): what it is drawn as, roughly."""
+    return np.array(list(DRAWN))[_places(_CLASSES)]
+
+
+def _places(classes: str) -> npt.NDArray[np.int64]:
+    """Return the place in DRAWN of each glyph (5977,), where objects are drawn as their classes say."""
     game = nle()
     kinds = np.full(game.MAX_GLYPH + 1, DRAWN.index("&"), dtype=np.int64)
     for glyph in range(len(kinds)):
@@ -65,7 +78,7 @@ def kinds_of_glyphs() -> npt.NDArray[np.int64]:
         elif game.glyph_is_body(glyph):
             drawn = "%"
         elif game.glyph_is_normal_object(glyph):
-            drawn = _CLASSES[ord(game.objclass(game.glyph_to_obj(glyph)).oc_class)]
+            drawn = classes[ord(game.objclass(game.glyph_to_obj(glyph)).oc_class)]
         elif game.glyph_is_cmap(glyph):
             drawn = _feature(game.symdef.from_idx(glyph - game.GLYPH_CMAP_OFF).explanation)
         else:
@@ -82,9 +95,3 @@ _HUMANS = {"monk", "valkyrie", "samurai", "wizard", "priest", "priestess", "rang
 
 def _feature(explanation: str) -> str:
     return next((drawn for words, drawn in _FEATURES.items() if explanation.endswith(words)), "&")
-
-
-@cache
-def symbols() -> npt.NDArray[np.str_]:
-    """Return a character for each glyph (5977,): what it is drawn as, roughly."""
-    return np.array(list(DRAWN))[kinds_of_glyphs()]

