@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from laurel.feedback.annotator_kind import is_directory, kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
 from laurel.params.rewards import PreferenceParams
 from laurel.rewards.methods.stored import StoredParams
+from laurel.stages.own_files import WITHOUT_EFFECT, is_there
 
 MOUNTED = "/gcs/"
 """Where Vertex AI's steps find buckets."""
@@ -25,9 +27,6 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
     module, colon, _ = params.env.id.rpartition(":")
     if colon and (file := _module_here(module)):
         yield "env.id", f"{params.env.id}, of the file {file}"
-    for key, value in params.env.kwargs.items():
-        if isinstance(value, str) and ("/" in value or "." in value) and Path(value).exists():
-            yield f"env.kwargs.{key}", value
     for number, policy in enumerate(params.collect.policies):
         if policy.path is not None:
             yield f"collect.policies[{number}].path", str(policy.path)
@@ -37,6 +36,8 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
         if isinstance(settings, StoredParams):
             yield f"rewards.{name}.path", settings.path
     yield from _named_by_annotators(params)
+    others = type(params).model_fields.keys() - WITHOUT_EFFECT - {"annotate"}
+    yield from _found(params.used(*sorted(others)), "")
 
 
 def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
@@ -51,6 +52,18 @@ def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
         if judge.ensemble is not None:
             section += f".ensemble.members[{number}]"
         yield from ((f"{section}.{key}", place) for key, place in kind_of(voter).files.items())
+
+
+def _found(content: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield what is the path of a file or folder here, wherever it stands in params."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from _found(value, f"{key}.{name}" if key else name)
+    elif isinstance(content, list):
+        for number, value in enumerate(content):
+            yield from _found(value, f"{key}[{number}]")
+    elif isinstance(content, str) and ("/" in content or "." in content) and is_there(Path(content)):
+        yield key, content
 
 
 def _module_here(module: str) -> Path | None:

@@ -286,7 +286,8 @@ def _explained(place: Place, *, bucket: str | None = None, job: str | None = Non
         raise VertexError(_refusal(place, error, bucket, job)) from None
     except auth.RefreshError as error:
         raise VertexError(f"the credentials are not accepted: {_first_line(error)} Log in again: {LOGIN}") from None
-    except (auth.TransportError, RequestException) as error:
+    except (auth.TransportError, RequestException, json_format.ParseError) as error:
+        # the last where what answers is not the API, but a gateway's page
         raise UnreachableError(_unreachable(place, bucket, error)) from None
 
 

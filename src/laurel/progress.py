@@ -40,8 +40,8 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
             @property
             def format_dict(self) -> MutableMapping[str, Any]:
                 shown: MutableMapping[str, Any] = super().format_dict
-                settled = pace.settled(total - int(self.n))
-                return {**shown, "rate": pace.rate() if settled else 0.0}  # of 0 it shows a question mark
+                known = pace.seconds_left(total - int(self.n)) is not None
+                return {**shown, "rate": pace.rate() if known else 0.0}  # of 0 it shows a question mark
 
         pace = Pace()
         with Bar(total=total, desc=description, unit=f" {unit}", unit_scale=True, dynamic_ncols=True) as bar:
@@ -69,10 +69,11 @@ class Pace:
         self._marks = deque([(time.monotonic(), 0)])
         self._started, self._first = time.monotonic(), math.inf
 
-    def settled(self, left: int) -> bool:
-        """Say whether the rate tells how long the units that are left will take."""
+    def seconds_left(self, left: int) -> float | None:
+        """Return how long the units that are left will take; None while the rate has not settled."""
         first, so_far = self._first - self._started, time.monotonic() - self._started
-        return so_far >= self.ROUNDS * first or self._done * self.SHARE >= self._done + left
+        settled = so_far >= self.ROUNDS * first or self._done * self.SHARE >= self._done + left
+        return left / rate if settled and (rate := self.rate()) else None
 
     def add(self, n: int, *, free: bool = False) -> None:
         """Count units that were done now; those that are `free` took no time."""
@@ -116,8 +117,8 @@ class _Lines:
             rate = (self._done - self._free) / max(seconds, 1e-9)
             ending = f"{seconds:.0f} s"
         else:
-            rate, left = self._pace.rate(), self._total - self._done
-            ending = f"{left / rate:.0f} s left" if rate and self._pace.settled(left) else "just begun"
+            rate, left = self._pace.rate(), self._pace.seconds_left(self._total - self._done)
+            ending = "just begun" if left is None else f"{left:.0f} s left"
         sys.stderr.write(
             f"{self._description}: {self._done:,}/{self._total:,} {self._unit} ({_shown(rate)}/s, {ending})\n"
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laurel.cli.command import number, whole
+from laurel.cli.command import log_warnings, number, whole
 from laurel.console import aligned
 
 
@@ -40,3 +41,13 @@ def test_what_is_no_number(text: str) -> None:
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
     assert aligned([("a", "bb", ""), ("aaa", "b", "c")]) == ["a    bb", "aaa  b   c"]
+
+
+def test_a_warning_is_logged_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The check of a run and the stage look at the same environment."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own, beside which none is added
+    log_warnings()
+    for _ in range(2):
+        logging.getLogger("laurel.envs").warning("%s has no adapter.", "Pendulum-v1")
+    logging.getLogger("laurel.envs").warning("%s has no adapter.", "Ant-v5")
+    assert capsys.readouterr().err == "WARNING: Pendulum-v1 has no adapter.\nWARNING: Ant-v5 has no adapter.\n"

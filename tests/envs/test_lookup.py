@@ -271,6 +271,24 @@ def test_adapters_of_another_package(examples):
         laurel.envs._load_adapters.cache_clear()
 
 
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"description": "A pole."}, "sets no goal. Set goal to a text, or None where none is known"),
+        ({"goal": None}, "sets no description. Set description to a text ("),
+        ({"description": "A pole.", "goal": 5}, "has goal 5. Set goal to a text"),
+        ({"inspect": lambda self, env: env.unwrapped.map}, "Unfinished raised AttributeError: "),
+    ],
+)
+def test_an_adapter_that_is_not_finished_is_named(own, says, monkeypatch):
+    unfinished = type("Unfinished", (EnvAdapter,), {"ids": ("CartPole-v1",), **own})
+    monkeypatch.setattr(laurel.envs, "_adapter_class", lambda _: unfinished)
+    with pytest.raises(EnvError) as refused:
+        adapter_for(EnvParams(id="CartPole-v1"))
+    assert says in str(refused.value)
+    assert "Unfinished" in str(refused.value)
+
+
 def test_a_broken_package_of_adapters_is_named(monkeypatch):
     broken = importlib.metadata.EntryPoint("broken", "no_such_adapters", laurel.envs.ENTRY_POINTS)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [broken])

@@ -132,6 +132,7 @@ def content(tables, vocabulary, folder, tmp_path_factory):
             "heldout_agreement": 0.75,
             "baselines": {"similarity": 0.8125, "unknown": None},
             "heldout_loss": 0.5,
+            "kendall_tau_vs_return": 0.25,
             "calibration": bins,
         },
         params={"seed": 3, "evaluate": {"success_threshold": 0.9}},

@@ -271,6 +271,7 @@ def test_pairs_have_their_reference_and_can_be_filtered(words_only):
 def test_no_raw_names_are_shown(words_only):
     text = Page(render(dataclasses.replace(words_only, params={}))).text
     assert re.findall(r"\b[a-z]+_[a-z_]+\b", text) == []
+    assert "Kendall's tau with the return 0.25" in text
 
 
 def test_every_arm_has_its_film(words_only, tmp_path):

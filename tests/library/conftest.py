@@ -12,6 +12,7 @@ from laurel.params import EnvParams, parse_sections
 from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.methods.random_reward import drawn
 from laurel.rewards.stored import CARD, Described
+from tiny_project import UNTRACKED, Project
 
 KNOWN = ["You turn.", "You move forward.", "Nothing happens."]
 Made = Callable[..., Path]
@@ -31,3 +32,12 @@ def made(tmp_path: Path) -> Made:
         return place
 
     return make
+
+
+@pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project with a learned reward and no agents, all that a trainer of another library needs of it."""
+    changes = {**UNTRACKED, "collect.steps": 600, "rewards.preference.max_epochs": 5}
+    project = Project.create(tmp_path_factory.mktemp("learned") / "p", changes)
+    project.run("collect", "caption", "annotate", "train-reward")
+    return project

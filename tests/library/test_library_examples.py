@@ -17,14 +17,14 @@ NEEDS = {"sb3": "stable_baselines3", "cleanrl": "torch", "rllib": "ray", "torchr
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_an_example_trains(name: str, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_trains(name: str, learned: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (EXAMPLES / f"train_{name}.py").read_text()
     assert len(text.splitlines()) <= 36, "about thirty lines of code"
     if importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     file = tmp_path / "example.py"
     file.write_text(re.sub(r"^(STEPS|UPDATES|ITERATIONS)\b(.*)= \d[\d_]*", r"\1\2= 64", text, flags=re.MULTILINE))
-    monkeypatch.chdir(finished.path)
+    monkeypatch.chdir(learned.path)
     runpy.run_path(str(file))
 
 

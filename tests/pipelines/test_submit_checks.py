@@ -254,6 +254,35 @@ def test_files_of_this_machine_are_refused(
     assert said[2].endswith("If the image holds it at the same place, add --in-image rewards.preference.encoder")
 
 
+def test_a_file_is_found_wherever_parameters_name_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from laurel.params import load_params
+    from laurel.pipelines.files import local_files
+
+    monkeypatch.chdir(project.path)
+    for name in ("mine.jinja", "data/agents"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    acting = {"algorithm": "language_model", "language_model": {"model": "data/agents", "prompt": "mine.jinja"}}
+    project.change({
+        "env": {"id": "laurel/GridWorld-v0", "kwargs": {"maps": ["mine.jinja"]}},
+        "arms": {
+            "act": {"reward": None, "agent": acting},
+            "ask": {"reward": None, "agent": {"actor": "llm_policy", "options": {"prompt": "mine.jinja"}}},
+            "live": {"reward": {"online": 1, "score": 1}},
+        },
+        "rewards": {"online": {"replay": "data/agents"}, "score": {"prompt": "mine.jinja"}},
+        "tracking": {"experiment": "data/agents"},
+    })  # fmt: skip
+    assert local_files(load_params(Path("params.yaml")), vertex=True).keys() == {
+        "env.kwargs.maps[0]",
+        "arms.act.agent.language_model.model",
+        "arms.act.agent.language_model.prompt",
+        "arms.ask.agent.options.prompt",
+        "rewards.online.replay",
+        "rewards.score.prompt",
+    }
+
+
 @pytest.mark.parametrize(
     ("resources", "options", "sentence"),
     [

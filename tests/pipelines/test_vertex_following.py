@@ -43,7 +43,7 @@ def test_waiting_says_every_change(laurel: Laurel, google: VertexServer) -> None
     ]
 
 
-@pytest.mark.parametrize("answer", [error(429, "too many requests"), error(500, "oops"), (0, None)])
+@pytest.mark.parametrize("answer", [error(429, "too many requests"), error(500, "oops"), (0, None), (200, b"<html>")])
 def test_what_passes_is_waited_out(
     laurel: Laurel, google: VertexServer, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

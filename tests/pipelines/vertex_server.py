@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Answer = tuple[int, Any]
-"""Status and JSON content; a status of 0 breaks the connection."""
+"""Status and JSON content, or bytes as they are; a status of 0 breaks the connection."""
 ROUTES = {
     "create": r"POST /v1/projects/[^/]+/locations/[^/]+/pipelineJobs",
     "list": r"GET /v1/projects/[^/]+/locations/[^/]+/pipelineJobs",
@@ -140,7 +140,7 @@ def serving(server: Any, routes: dict[str, str] = ROUTES) -> Iterator[Any]:
             if not status:
                 self.close_connection = True
                 return
-            payload = json.dumps(content).encode()
+            payload = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(payload)))

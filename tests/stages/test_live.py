@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from known_arms import KNOWN
+from laurel import progress
 from laurel.data.directory import check_output, output_directory
 from laurel.data.manifest import LIVE_PAGE, checked_manifest
 from laurel.errors import DataError
@@ -68,6 +70,18 @@ def test_it_ends_with_a_link_to_the_report_and_counts_steps(page: LivePage) -> N
     assert 'href="report.html"' in text
     assert 'http-equiv="refresh"' not in text
     assert "<td>extrinsic</td><td>2</td><td>1</td>" in text
+
+
+def test_the_time_left_is_said_once_it_is_known(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now))
+    page._pace = progress.Pace()
+    count = page.counting(lambda n, *, free=False: None)
+    for seconds, said in ((10.0, ""), (30.0, ", 19 min 0 s left")):
+        now += seconds
+        count(100)
+        page.write()
+        assert f" environment steps{said}. As of" in page.place.read_text()
 
 
 def test_agents_train_where_the_page_cannot_be_written(page: LivePage) -> None:

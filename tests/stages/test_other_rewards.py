@@ -125,6 +125,8 @@ def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Pr
     metrics = read_json(project.output("evaluate") / "metrics.json")
     assert metrics["algorithm"] == "ppo, dqn"
     assert metrics["arms"]["no_counts"]["label"] == "the learned reward; shaping.beta 0.0"
+    own = "agent.algorithm dqn; agent.dqn.hidden [8]; agent.dqn.learning_starts 64"
+    assert metrics["arms"]["dqn"]["label"] == f"the learned reward; {own}"
     alone = finished.copy(tmp_path / "q", changes, without=["train-agents", "evaluate"])
     alone.change({"arms": ["preference"]})
     alone.run("train-agents")

@@ -106,10 +106,12 @@ def test_what_cannot_be_trained_is_said_before_any_process_starts(
 
 def test_a_note_where_a_rollout_is_longer_than_the_training(lake: Project) -> None:
     sb3 = {"algorithm": "A2C", "n_envs": 4, "kwargs": {"n_steps": 100}}
-    lake.change({"agent.sb3": sb3, "arms": ["extrinsic"], "agent.steps": 256})
+    arms = {"extrinsic": {}, "theirs": {"reward": None, "agent": {"engine": "sb3", "sb3": sb3}}}
+    lake.change({"agent.engine": "laurel", "arms": arms, "agent.steps": 256})
     lake.run("train-agents")
     notes = manifest(lake, "train-agents")["notes"]
-    assert any(note.startswith("The agents took 400 environment steps each, not 256: A2C learns") for note in notes)
+    assert any(note.startswith("Agents of theirs took 400 environment steps each, not 256: A2C") for note in notes)
+    assert notes[0].startswith("Agents of theirs were trained by A2C of stable_baselines3 ")
     lake.change({"agent.steps": 390})
     lake.run("train-agents")
     assert len(manifest(lake, "train-agents")["notes"]) == len(notes) - 1

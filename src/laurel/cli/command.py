@@ -65,11 +65,20 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
 
 
 def log_warnings() -> None:
-    """Log the warnings of libraries to standard error, a line each."""
+    """Log warnings to standard error, a line each, and each once: several parts of a command look at the same thing."""
     import logging
     import sys
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    told: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        before = len(told)
+        told.add(record.getMessage())
+        return len(told) > before
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(is_new)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", handlers=[handler])
 
 
 def whole(least: int = 1, most: int = MOST) -> Callable[[str], int]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.cli.command import Commands, add_command, add_params, number, whole
+from laurel.cli.command import Commands, add_command, add_params, log_warnings, number, whole
 from laurel.console import say, tell
 from laurel.errors import DataError, ParamsError, closest
 from laurel.stages.pipeline import PLACES
@@ -81,8 +80,6 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import logging
-
     import torch
 
     from laurel.agents.actors import make_actor
@@ -93,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
 
     form = options.form or ("gif" if options.output else "terminal")
     output = _checked_output(form, options.output)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    log_warnings()
     torch.set_num_threads(1)  # for one environment threads only get into each other's way
     params = load_params(options.params)
     player = _player(params, options.agent, options.which, options.agents)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.envs.base import EnvAdapter, Transition, Transitions
-from laurel.envs.guard import NOT_OURS, guarded, in_a_line
-from laurel.errors import EnvError, MissingEnvError, closest
+from laurel.envs.guard import NOT_OURS, failure, guarded, in_a_line
+from laurel.errors import EnvError, LaurelError, MissingEnvError, closest
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -40,6 +40,8 @@ ENTRY_POINTS = "laurel.envs"
 
 _ALIASES = {"Taxi-v3": "Taxi-v4"}
 """Ids that Gymnasium withdrew -> the id with the same rules (Taxi-v4 differs only in rain and fickle passengers)."""
+
+MISSING = object()
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +67,29 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
             "%s has no adapter of its own: captions are made from its observation space alone, and no goal is known.",
             env.id,
         )
-    adapter = adapter_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
-    adapter.inspect(reference)
+    spaces = reference.observation_space, reference.action_space
+    try:
+        adapter = adapter_class(_bare(env.id), *spaces, with_action=with_action)
+        adapter.inspect(reference)
+    except LaurelError:
+        raise
+    except NOT_OURS as error:
+        raise failure(env.id, f"adapter {adapter_class.__name__}", error) from error
+    _check_words(env.id, adapter)
     return adapter
+
+
+def _check_words(env_id: str, adapter: EnvAdapter) -> None:
+    """Refuse an adapter that does not describe its task; a goal that is not known must be None, not left out."""
+    for name, kinds in (("description", (str,)), ("goal", (str, type(None))), ("anti_goal", (str,))):
+        words = getattr(adapter, name, MISSING)
+        if not isinstance(words, kinds) or words == "":
+            found = f"has {name} {words!r}" if words is not MISSING else f"sets no {name}"
+            none = ", or None where none is known" if type(None) in kinds else ""
+            raise EnvError(
+                f"env.id: the adapter {type(adapter).__name__} of {env_id} {found}. Set {name} to a text{none} "
+                "(CONTRIBUTING.md, Add an environment)."
+            )
 
 
 def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -105,6 +127,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {in_a_line(error)}.") from error
     except MissingEnvError:
         raise
+    except EnvError as error:  # of an environment of our own, which says what is wrong
+        raise EnvError(f"env.kwargs: {error}") from None
     except NOT_OURS as error:
         if env.kwargs:
             why = str(error) or type(error).__name__

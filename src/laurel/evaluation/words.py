@@ -7,14 +7,23 @@ from typing import Any
 
 from laurel.evaluation.summary import NONE, number
 
+NAMES = {
+    "brier": "Brier score",
+    "heldout_agreement_both_new": "agreement on pairs of two new captions",
+    "heldout_pairs": "held-out judgements, over all members",
+    "heldout_loss": "held-out loss (cross-entropy)",
+    "kendall_tau_vs_return": "Kendall's tau with the return",
+}
+"""Keys that say less than what they stand for."""
+
 
 def key_in_words(key: str) -> str:
     """Say a key.
 
-    >>> key_in_words("heldout_agreement")
-    'held-out agreement'
+    >>> key_in_words("calibration_error")
+    'calibration error'
     """
-    return str(key).replace("_", " ").replace("heldout", "held-out")
+    return NAMES.get(key) or str(key).replace("_", " ").replace("heldout", "held-out")
 
 
 def in_words(value: Any) -> str:

@@ -23,10 +23,10 @@ def embedding_goals(params: EmbeddingParams, adapter: EnvAdapter) -> tuple[str, 
     goal = params.goal or adapter.goal
     if goal is None:
         raise AnnotationError(
-            f"annotate.embedding.goal: no useful goal is known for {adapter.env_id}, whose captions are made from its "
-            "observation space alone, so a sentence encoder has nothing to compare them with. Set "
-            "annotate.embedding.goal and anti_goal in the words of the captions, write an environment adapter for it "
-            "(CONTRIBUTING.md), or choose another annotate.annotator and leave out the arm similarity."
+            f"annotate.embedding.goal: no useful goal is known for {adapter.env_id}, so a sentence encoder has nothing "
+            "to compare its captions with. Set annotate.embedding.goal and anti_goal in the words of the captions, "
+            "write an environment adapter with a goal (CONTRIBUTING.md), or choose another annotate.annotator and "
+            "leave out the arm similarity."
         )
     return goal, params.anti_goal or adapter.anti_goal
 

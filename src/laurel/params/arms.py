@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -73,7 +74,8 @@ class ArmParams(Section):
                     f"is {agent}, which replays a trained agent: an arm without training needs another actor."
                 )
             return agent
-        own = ("algorithm", "engine", *ALGORITHMS.kinds(), "sb3")  # seeds and steps are the same for all arms
+        # seeds and steps are the same for all arms
+        own = ("algorithm", "engine", "curriculum", *ALGORITHMS.kinds(), "sb3")
         if "actor" in agent:
             if not isinstance(agent["actor"], str):
                 raise ValueError(f"has actor {shown(agent['actor'])}, but must name an actor.")
@@ -285,6 +287,19 @@ def _used_agent(agent: AgentParams) -> dict[str, Any]:
     return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}
 
 
+def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
+    """Say each value with its dotted key."""
+    return [
+        words
+        for name, value in values.items()
+        for words in (
+            _in_words(f"{key}.{name}", value)
+            if isinstance(value, dict)
+            else [f"{key}.{name} {value if isinstance(value, str) else json.dumps(value)}"]
+        )
+    ]
+
+
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     methods = {name: method_of(rewards[name]) for name in arm.reward}
     roles = [method.role for method in methods.values()]
@@ -302,7 +317,7 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
         ]
         differs = [f"shaping.{key} {value}" for key, value in arm.shaping.items()]
         differs += [] if arm.extrinsic is None else [f"shaping.extrinsic {arm.extrinsic:g}"]
-        differs += [f"agent.{key} {value}" for key, value in arm.agent.items()] if isinstance(arm.agent, dict) else []
+        differs += _in_words("agent", arm.agent) if isinstance(arm.agent, dict) else []
         label = "; ".join([" + ".join(weights) or "the environment's reward alone", *differs])
     return ArmInfo(arm.name, role, label, tuple(arm.reward), arm.trained)
 

@@ -98,14 +98,13 @@ class LivePage:
             updates += [{**row, "arm": arm.name, "seed": seed} for row in rows]
         curves = pd.DataFrame(updates, columns=["arm", "seed", *CURVE_SCHEMA.names])
         curves = curves.astype(dict.fromkeys(("return_mean", "success_rate"), "float64"))
-        rate = self._pace.rate()
         live = Live(
             title=self.title,
             arms=self.infos,
             agents=Counter(arm.name for arm, _, _ in self.agents),
             done=self.done,
             total=self.total,
-            seconds_left=(self.total - self.done) / rate if rate else None,
+            seconds_left=self._pace.seconds_left(self.total - self.done),
             finished=finished,
             every=SECONDS,
             ended=ended,

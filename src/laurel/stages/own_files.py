@@ -69,12 +69,13 @@ def _files_of(content: Any) -> dict[str, str]:
         return {}
     module = content.partition(":")[0].replace(".", "/")
     named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
-    named = {path for path in named if _there(path)}
+    named = {path for path in named if is_there(path)}
     files = {str(file): digest_file(file) for file in named if file.is_file()}
     return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
 
 
-def _there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
+    """Say whether there is a file or folder of a name that may be any text."""
     try:
         return path.exists()
     except OSError:  # a sentence, such as a goal, may be longer than a name can be

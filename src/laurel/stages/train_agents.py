@@ -16,6 +16,7 @@ from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmInfo, arm_infos, used
 from laurel.params.training import AgentParams
 from laurel.params.training_run import TrainingSections, arms_of
@@ -86,7 +87,7 @@ def run(
         check_agents(seed, every.values(), context, adapter, branch=branch)
         skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
-        out.notes += [*skipped.values(), *_notes_on_sb3(trained)]
+        out.notes += [*skipped.values(), *_notes_on_sb3(trained), *_notes_on_interest(trained, annotate)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
         unfinished = [agent for agent in places if not is_finished(agent[2])]
         out.notes += _notes_on_gpu(env, trained, adapter)
@@ -187,17 +188,27 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
     from laurel.agents.sb3.catalog import ALGORITHMS
 
     theirs = [arm.agent for arm in arms if arm.agent.engine == "sb3"]
-    who = "The agents were" if len(theirs) == len(arms) else "Some agents were"
     notes = []
     for name in dict.fromkeys(agent.sb3.algorithm for agent in theirs):
         package = ALGORITHMS[name][0]
-        notes.append(f"{who} trained by {name} of {package} {version(package)}, not by Laurel's own.")
+        trained = [arm.name for arm in arms if arm.agent.engine == "sb3" and arm.agent.sb3.algorithm == name]
+        who = "The agents" if len(trained) == len(arms) else f"Agents of {', '.join(trained)}"
+        notes.append(f"{who} were trained by {name} of {package} {version(package)}, not by Laurel's own.")
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
             "training was stopped and resumed may differ from agents that were trained without a stop."
         )
     return notes
+
+
+def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[str]:
+    """Say in which arms a simulated judge says which tasks are interesting."""
+    judges = {arm.name: arm.agent.curriculum.interest for arm in arms if arm.agent.curriculum is not None}
+    simulated = [
+        name for name, judge in judges.items() if judge is not None and annotate.of_judge(judge).annotator == "scripted"
+    ]
+    return [f"Which tasks are interesting was simulated in {', '.join(simulated)}."] if simulated else []
 
 
 def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
@@ -253,11 +264,13 @@ def _notes_on_questions(places: Agents) -> list[str]:
     notes, unread = [], dict[str, str]()
     for arm, seed, place in places:
         for purpose, account in read_run(place).get("accounts", {}).items():
+            about = account.get("about", "states")
+            instead = account.get("instead", "all actions counted as equally likely")
             notes.append(
                 f"The process that trained {arm.name} seed {seed} asked {account['model']} for {purpose} about "
-                f"{account['states']:,} distinct states: {account.get('calls', 0):,} calls, "
-                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} states had no answer "
-                "that could be read: all actions counted as equally likely there."
+                f"{account['states']:,} distinct {about}: {account.get('calls', 0):,} calls, "
+                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} {about} had no answer "
+                f"that could be read: {instead} there."
             )
             if account["unread"]:
                 unread.setdefault(f"{arm.name} {purpose}", notes[-1])  # once, not for every seed
@@ -295,16 +308,14 @@ def _notes_on_idleness(places: Agents) -> list[str]:
 
 def _notes_on_steps(places: Agents) -> list[str]:
     """Say where Stable-Baselines3 took many more steps than requested: it finishes its last, long rollout."""
-    taken: dict[tuple[str, int], int] = {}
+    taken: dict[tuple[str, int, int], list[str]] = {}
     for arm, _, place in places:
-        if arm.agent.engine == "sb3":
-            key = arm.agent.sb3.algorithm, arm.agent.steps
-            taken[key] = max(read_json(place / STATE)["env_steps"], taken.get(key, 0))
+        if arm.agent.engine == "sb3" and (steps := read_json(place / STATE)["env_steps"]) > 1.1 * arm.agent.steps:
+            taken.setdefault((arm.agent.sb3.algorithm, arm.agent.steps, steps), []).append(arm.name)
     return [
-        f"The agents took {steps:,} environment steps each, not {wanted:,}: {algorithm} learns from whole "
-        "rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
-        for (algorithm, wanted), steps in taken.items()
-        if steps > 1.1 * wanted
+        f"Agents of {', '.join(dict.fromkeys(names))} took {steps:,} environment steps each, not {wanted:,}: "
+        f"{algorithm} learns from whole rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
+        for (algorithm, wanted, steps), names in taken.items()
     ]
 
 
