@@ -129,6 +129,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {in_a_line(error)}.") from error
     except MissingEnvError:
         raise
+    except EnvError as error:  # of an environment of our own, which says what is wrong
+        raise EnvError(f"env.kwargs: {error}") from None
     except NOT_OURS as error:
         if env.kwargs:
             why = str(error) or type(error).__name__

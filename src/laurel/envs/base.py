@@ -150,6 +150,8 @@ class EnvAdapter:
     """Agents that a process trains at once, at most: more gain little, and end no sooner than the last of them."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
+    tasks: tuple[str, ...] = ()
+    """Names of the tasks that episodes are of, by the last number of a packed observation; () where all are of one."""
     texts: ClassVar[bool] = False
     """Whether observations and actions are texts, as `laurel.envs.builtin.completions` packs them."""
 

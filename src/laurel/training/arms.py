@@ -29,6 +29,7 @@ def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: Annota
         checkpoint_steps=arm.agent.checkpoint_steps,
         device=arm.agent.device,
         annotate=annotate,
+        curriculum=arm.agent.curriculum,
     )
 
 

@@ -40,15 +40,20 @@ from laurel.data.manifest import RUN
 from laurel.data.parquet import read_table
 from laurel.data.replacing import recover, replace_directory
 from laurel.device import torch_device
-from laurel.envs.base import Array, EnvAdapter
+from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.envs.tasks import tasks_of
 from laurel.errors import DataError, TrainingError
+from laurel.feedback.interest import boring
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.training import ShapingParams
+from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.credit import CREDIT
+from laurel.training.curriculum import FILE as CURRICULUM
+from laurel.training.curriculum import KEY as CURRICULUM_KEY
+from laurel.training.curriculum import Curriculum
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.signal import Signal
 
@@ -112,7 +117,9 @@ class Task:
     device: str = "cpu"
     """cpu, cuda or auto."""
     annotate: AnnotateParams | None = None
-    """The section of the run, for hints of its chat models."""
+    """The section of the run, for hints of its chat models, and its judge's interest in tasks."""
+    curriculum: CurriculumParams | None = None
+    """Which tasks episodes are of; None: in turns, or there is but one."""
 
     @property
     def steps_per_update(self) -> int:
@@ -207,8 +214,8 @@ def train_together(
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
-    advisor = _advisor(agents[0].task, adapter)
-    runs = [_Run(agent, adapter, tensors, advisor) for agent in agents]
+    advisor, interest = _advisor(agents[0].task, adapter), _interest(agents[0].task, adapter)
+    runs = [_Run(agent, adapter, tensors, advisor, interest) for agent in agents]
     advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
     for update in sorted({run.progress.update for run in runs}):
         together = [run for run in runs if run.progress.update == update]
@@ -239,6 +246,14 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
     return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
 
 
+def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
+    """Return which tasks the judge calls boring beside which, and what asking took; None without its interest."""
+    if task.curriculum is None or task.curriculum.interest is None:
+        return None, {}
+    assert task.annotate is not None
+    return boring(tasks_of(adapter, CURRICULUM_KEY), task.annotate, task.curriculum.interest)
+
+
 def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
     """Take the actions of checkpoints again, without learning; return the group that goes on."""
     if len({run.progress.since for run in runs}) > 1:  # some of them remember all that they did
@@ -252,7 +267,7 @@ def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
         for run in runs:
             run.signal.mix_into(run.rollout, update / run.task.updates)
             run.learner.replayed(run.rollout)
-            run.episodes.follow(run.rollout)
+            run.follow()
             run.episodes.figures()  # they are in the curve already
     return group
 
@@ -280,7 +295,14 @@ def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
 class _Run:
     """The state of one agent's training."""
 
-    def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> None:
+    def __init__(
+        self,
+        agent: Assignment,
+        adapter: EnvAdapter,
+        tensors: bool,
+        advisor: Advisor | None,
+        interest: tuple[BoolArray | None, dict[str, Any]] = (None, {}),
+    ) -> None:
         """Start training, or resume from the checkpoint, whose actions are replayed later."""
         self.agent, self.task, self.directory = agent, agent.task, agent.directory
         task = agent.task
@@ -309,10 +331,20 @@ class _Run:
         """Of updates since the curve's last row."""
         self.ends_here = False
         """Whether the checkpoint is what goes on, in environments that are made anew."""
-        self.forgets = not tensors and advisor is None and self.learner.forgets and self.signal.forgets
+        remembers = tensors or advisor is not None or task.curriculum is not None
+        self.forgets = not remembers and self.learner.forgets and self.signal.forgets
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
+        self.curriculum, self._interest = None, interest[1]
+        if task.curriculum is not None:
+            self.curriculum = Curriculum(task.curriculum, tasks_of(adapter, CURRICULUM_KEY), self.envs, interest[0])
         self.observation = self.envs.reset()
+
+    def follow(self) -> None:
+        """Take in the episodes of the last rollout."""
+        self.episodes.follow(self.rollout)
+        if self.curriculum is not None:
+            self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
         """Note an update that was made, and save where it is time.
@@ -331,7 +363,7 @@ class _Run:
         progress.seconds += seconds
         progress.actions.append(_compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update}
-        self.episodes.follow(self.rollout)
+        self.follow()
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
         self.rows.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if len(self.rows) == task.updates_per_row or progress.update == task.updates:
@@ -343,8 +375,10 @@ class _Run:
             progress.since, progress.actions = progress.update, []
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
             hints = dict(self.advisor.account) if self.advisor else {}
-            accounts = {**({"hints": hints} if hints else {}), **self.signal.accounts}
-            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, accounts)
+            asked = {"hints": hints, "its interest in tasks": self._interest}
+            accounts = {**{name: one for name, one in asked.items() if one}, **self.signal.accounts}
+            backend, curriculum = self.envs.backend, self.curriculum
+            _save(self.directory, task, self.learner, progress, self.signal, curriculum, backend, accounts)
 
 
 def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -373,6 +407,7 @@ def _save(
     learner: Learner,
     progress: Progress,
     signal: Signal,
+    curriculum: Curriculum | None,
     backend: str,
     accounts: Mapping[str, Mapping[str, Any]],
 ) -> None:
@@ -393,6 +428,8 @@ def _save(
     pq.write_table(curve, partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
+    if curriculum is not None:
+        pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
     for part in signal.learned:
         part.keep(own_reward(partial, part.name))
     write_json(
