@@ -2,8 +2,8 @@
 
 A Llama of two layers with random weights writes lists of up to eight moves; one answer must lead to the goal.
 One training for each loss and seed, on one thread; the time holds the imports of TRL. For SmolLM2:
---model smollm2 --losses simpo --seeds 1 --rounds 14 --settings '{"prompt": "bare", "dtype": "bfloat16", "keep_best":
-true, "n_envs": 512, "imitation_rounds": 6, "proposals": 32, "batch_size": 8, "learning_rate": 0.001}'.
+--model smollm2 --losses simpo --seeds 1 --rounds 8 --settings '{"prompt": "bare", "dtype": "bfloat16", "keep_best":
+true, "n_envs": 512, "imitation_rounds": 3, "proposals": 32, "batch_size": 4, "learning_rate": 0.001, "imitation": 2}'.
 Run it with: python benchmarks/language_actor.py
 """
 
@@ -28,7 +28,9 @@ from laurel.envs.builtin.grid_world import GridWorld
 from laurel.params import EnvParams
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.training import ShapingParams
-from laurel.training.loop import Task, read_rows, train
+from laurel.training.curve import read_rows
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
 TARGET, TARGET_OF_OTHERS, TARGET_OF_SMOLLM2 = 0.95, 0.9, 0.8

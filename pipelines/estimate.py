@@ -19,7 +19,7 @@ from laurel.console import aligned
 from laurel.errors import DataError
 from laurel.llm.actor_size import described
 from laurel.params import Params
-from laurel.params.language_actor import LanguageActorParams
+from laurel.params.language_actor import GLAMParams, LanguageActorParams
 from laurel.pipelines.accelerators import ACCELERATORS
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
@@ -111,7 +111,9 @@ def estimate(
     work += [
         described(arm.name, arm.agent.settings, arm.agent.steps)
         for arm in (params.resolved_arms.values() if sweep is None else ())
-        if arm.trained and arm.agent.engine == "laurel" and isinstance(arm.agent.settings, LanguageActorParams)
+        if arm.trained
+        and arm.agent.engine == "laurel"
+        and isinstance(arm.agent.settings, LanguageActorParams | GLAMParams)
     ]
     if speed:
         work.append(_hours(steps, counts, trained * each, speed, price))

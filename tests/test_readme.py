@@ -24,6 +24,7 @@ import remake
 
 PAGES = ["README.md", *sorted(str(file.relative_to(REPOSITORY)) for file in (REPOSITORY / "docs").rglob("*.md"))]
 TEXT = "\n".join((REPOSITORY / page).read_text(encoding="utf-8") for page in PAGES)
+TEXT = re.sub(r" \\\n\s+", " ", TEXT)  # a command may go on in the next line
 METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
 
 

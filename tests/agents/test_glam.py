@@ -25,12 +25,13 @@ from laurel.llm.sampling import log_probs
 from laurel.params import EnvParams
 from laurel.params.language_actor import GLAMParams
 from laurel.params.training import ShapingParams
-from laurel.training.loop import Task, train
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 torch.set_num_threads(1)
 
 GRID = EnvParams(id="laurel/GridWorld-v0", kwargs={"size": 2, "goal": [1, 1], "slip": 0.0, "max_episode_steps": 8})
-SMALL: dict[str, Any] = {"n_envs": 16, "n_steps": 8, "batch_size": 32, "n_epochs": 3, "entropy_coef": 0.0}
+SMALL: dict[str, Any] = {"n_envs": 16, "n_steps": 8, "batch_size": 32, "learning_rate": 1e-3, "entropy_coef": 0.0}
 
 
 @pytest.fixture(scope="module")

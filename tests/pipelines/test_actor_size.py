@@ -37,14 +37,18 @@ def test_a_config_alone_says_what_training_takes(tmp_path: Path) -> None:
     assert gigabytes_of(size_of(str(tmp_path), 0), whole) > 7.24 * 8
     assert "are trained (all of them)" in described("lm", whole, 1000)
 
-    arms = {"lm": {"reward": None, "agent": {"algorithm": "language_model", "language_model": settings}}}
+    arms = {
+        name: {"reward": None, "agent": {"algorithm": algorithm, algorithm: settings}}
+        for name, algorithm in (("lm", "language_model"), ("lik", "glam"))
+    }
     content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms, "agent": {"steps": 10**6, "seeds": [0]}}
     params = parse_params(content, "params.yaml")
     spec = yaml.safe_load((REPOSITORY / "pipelines/pipeline.yaml").read_text())
     shown = estimate(spec, params, 1, region=None)
-    (line,) = [line for line in shown.splitlines() if line.startswith("lm: ")]
-    for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as A100", "hours an agent"):
-        assert part in line
+    for name in arms:
+        (line,) = [line for line in shown.splitlines() if line.startswith(f"{name}: ")]
+        for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as", "hours an agent"):
+            assert part in line
 
 
 @pytest.mark.parametrize("model", ["owner/nowhere", "tiny"])

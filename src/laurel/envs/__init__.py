@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.envs.base import EnvAdapter, Transition, Transitions
+from laurel.envs.builtin.model import table_of
 from laurel.envs.guard import NOT_OURS, failure, guarded, in_a_line
 from laurel.errors import EnvError, LaurelError, MissingEnvError, closest
 
@@ -71,6 +72,7 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
     try:
         adapter = adapter_class(_bare(env.id), *spaces, with_action=with_action)
         adapter.inspect(reference)
+        adapter.table = adapter.table or table_of(reference)
     except LaurelError:
         raise
     except NOT_OURS as error:
@@ -127,6 +129,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {in_a_line(error)}.") from error
     except MissingEnvError:
         raise
+    except EnvError as error:  # of an environment of our own, which says what is wrong
+        raise EnvError(f"env.kwargs: {error}") from None
     except NOT_OURS as error:
         if env.kwargs:
             why = str(error) or type(error).__name__

@@ -134,6 +134,8 @@ class EnvAdapter:
     """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
     max_moves: int = 1
     """Moves that one action holds at most; above 1, actions are the numbers of lists (`laurel.envs.sequences`)."""
+    table: Any = None
+    """What each move of a finite environment leads to, as `laurel.envs.builtin.model.table_of` reads it; else None."""
     observation_features: tuple[Feature, ...] = ()
     """The numbers of `feature_values`, to which code refers by name; () where only the space is known: code then sees
     packed observations."""
@@ -148,6 +150,8 @@ class EnvAdapter:
     """Agents that a process trains at once, at most: more gain little, and end no sooner than the last of them."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
+    tasks: tuple[str, ...] = ()
+    """Names of the tasks that episodes are of, by the last number of a packed observation; () where all are of one."""
     texts: ClassVar[bool] = False
     """Whether observations and actions are texts, as `laurel.envs.builtin.completions` packs them."""
 

@@ -163,6 +163,11 @@ class VectorEnv:
                 self._singles[i] = _Resting(self._singles[i], observation[i].copy())
         self.resting |= which
 
+    def draw_tasks(self, chances: FloatArray) -> None:
+        """Have environments of several tasks (`laurel.envs.builtin.tasks`) draw those of new episodes by (K,)."""
+        for env in self._singles:
+            env.unwrapped.chances = chances
+
     def close(self) -> None:
         self._envs.close()
 

@@ -48,7 +48,8 @@ def roll_out(
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
         reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
-        prompt and the whole text; the adapter's further measures, FURTHER before their names.
+        prompt and the whole text; the adapter's further measures, and success in the task of an episode where there are
+        several, FURTHER before their names.
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
@@ -82,6 +83,8 @@ def roll_out(
                 }
                 row["success"] = None if success is None else bool(success[i])
                 row |= {FURTHER + name: float(reached[i]) for name, reached in furthest.items()}
+                if adapter.tasks:
+                    row[f"{FURTHER}success in {adapter.tasks[int(observation[i, -1])]}"] = float(row["success"])
                 if adapter.texts:
                     one = transitions[i : i + 1]
                     row["prompt"] = adapter.describe_observation(one.observation[0])

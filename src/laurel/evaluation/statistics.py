@@ -152,11 +152,12 @@ def estimate(scores: Floats, low: float, high: float, *, draws: int, seed: int) 
 def further_measures(results: pd.DataFrame, *, draws: int, seed: int) -> dict[str, dict[str, dict[str, Any]]]:
     """Return for each further measure of the environment, and each arm, the agents' means as `estimate` has them.
 
-    A measure begins at 0, and goes to 1 or to the highest mean of an agent, if that is more.
+    A measure begins at 0, and goes to 1 or to the highest mean of an agent, if that is more. Episodes without it, such
+    as those of other tasks, do not count, nor agents and arms that had none with it.
     """
     found = {}
     for column in (name for name in results.columns if name.startswith(FURTHER)):
-        means = results.groupby(["arm", "seed"], sort=False)[column].mean()
+        means = results.groupby(["arm", "seed"], sort=False)[column].mean().dropna()
         high = max(1.0, float(means.max()))
         found[column.removeprefix(FURTHER)] = {
             str(arm): estimate(of.to_numpy(dtype=np.float64), 0.0, high, draws=draws, seed=seed)

@@ -189,12 +189,14 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
 def further_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of the environment's further measures; None without any."""
     measures: Mapping[str, Arms] = metrics.get("further", {})
-    rows = [[arm, *(_digits(of[arm]) for of in measures.values())] for arm in metrics["order"]] if measures else []
+    rows = [[arm, *(_digits(of.get(arm)) for of in measures.values())] for arm in metrics["order"]] if measures else []
     return (["arm", *measures], rows) if rows else None
 
 
-def _digits(score: Mapping[str, Any]) -> str:
+def _digits(score: Mapping[str, Any] | None) -> str:
     """Write a mean with its interval in three digits, for measures that may be small."""
+    if score is None:
+        return NONE
     bounds = f" [{', '.join(f'{bound:.3g}' for bound in score['ci95'])}]" if score["ci95"] else ""
     return f"{score['mean']:.3g}{bounds}"
 

@@ -71,7 +71,9 @@ class TextEnvironment:
             self._adapter.action_names if longest > 1 else tuple(map(self._adapter.action_name, range(n_actions)))
         )
         self._lists = Sequences(len(self._names), longest) if longest > 1 else None
-        self._return, self._over = 0.0, True
+        self._return = 0.0
+        self.over = True
+        """Whether the episode has ended, or none has begun."""
 
     def reset(self, seed: int | None = None, **row: Any) -> str:
         """Begin an episode.
@@ -84,7 +86,7 @@ class TextEnvironment:
             What is appended to the prompt: the environment, its moves, and the first state.
         """
         observation, _ = self._env.reset(seed=seed)
-        self._return, self._over = 0.0, False
+        self._return, self.over = 0.0, False
         words = self._adapter.description, f"The moves: {', '.join(self._names)}.", self._state(observation)
         return "\n".join(words)
 
@@ -97,7 +99,7 @@ class TextEnvironment:
         Returns:
             The state after them.
         """
-        if self._over:
+        if self.over:
             raise EnvError("The episode is over.")
         numbers = {name.casefold(): number for number, name in enumerate(self._names)}
         unknown = [name for name in moves if name.casefold() not in numbers]
@@ -111,10 +113,10 @@ class TextEnvironment:
         for action in actions:
             observation, reward, terminated, truncated, _ = self._env.step(action)
             self._return += float(reward)
-            self._over = terminated or truncated
-            if self._over:
+            self.over = terminated or truncated
+            if self.over:
                 break
-        return self._state(observation) + (" The episode is over." if self._over else "")
+        return self._state(observation) + (" The episode is over." if self.over else "")
 
     def get_reward(self) -> float:
         """Return the episode's return so far."""

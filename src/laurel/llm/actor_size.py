@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from laurel.errors import LaurelError
 from laurel.llm.smollm2 import path_of
-from laurel.params.language_actor import TINY, LanguageActorParams
+from laurel.params.language_actor import TINY, GLAMParams, LanguageActorParams
 
 PROMPT, ANSWER = 200, 20
 """Tokens that are assumed of a prompt and an answer."""
@@ -62,26 +62,29 @@ def size_of(model: str, rank: int) -> Size:
     return Size(weights, lora if rank else weights, text.num_hidden_layers, text.hidden_size, text.vocab_size)
 
 
-def gigabytes_of(size: Size, settings: LanguageActorParams) -> float:
+def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> float:
     """Return the memory in GB that tuning takes at its highest: weights, copies, Adam, activations."""
     wide = 2 if settings.dtype == "bfloat16" else 4
-    copies = 2 if settings.loss in REFERENCED else 1
+    loss, answers = (settings.loss, 2) if isinstance(settings, LanguageActorParams) else ("", 1)
+    copies = 2 if loss in REFERENCED else 1
     own = 4 if settings.rank else wide  # LoRA's weights are always of 32 bits
     kept = size.weights * wide + size.trained * (own * copies + own + 2 * own)
-    tokens = (PROMPT + ANSWER) * settings.batch_size * 2
+    tokens = (PROMPT + ANSWER) * settings.batch_size * answers
     passed = tokens * (size.layers * size.width * ACTIVATIONS * wide / 2 + size.vocabulary * 8)
     return (kept + passed) / 1e9
 
 
-def operations_of(size: Size, settings: LanguageActorParams, steps: int) -> float:
+def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps: int) -> float:
     """Return the operations of a training, at most: 2 a weight and token forward, 2 or 4 back."""
+    if isinstance(settings, GLAMParams):
+        return size.weights * steps * (PROMPT + ANSWER) * (2.0 + settings.n_epochs * (4 if settings.rank else 6))
     written = steps * ANSWER * 2.0
     shown = steps if settings.loss in ("grpo", "rloo") else 2 * steps / settings.proposals
     passes = (4 if settings.rank else 6) + (2 if settings.loss in REFERENCED else 0)
     return size.weights * (written + shown * settings.n_epochs * (PROMPT + ANSWER) * passes)
 
 
-def described(name: str, settings: LanguageActorParams, steps: int) -> str:
+def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int) -> str:
     """Say what an agent of an arm takes.
 
     Args:

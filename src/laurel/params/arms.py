@@ -74,7 +74,8 @@ class ArmParams(Section):
                     f"is {agent}, which replays a trained agent: an arm without training needs another actor."
                 )
             return agent
-        own = ("algorithm", "engine", *ALGORITHMS.kinds(), "sb3")  # seeds and steps are the same for all arms
+        # seeds and steps are the same for all arms
+        own = ("algorithm", "engine", "curriculum", *ALGORITHMS.kinds(), "sb3")
         if "actor" in agent:
             if not isinstance(agent["actor"], str):
                 raise ValueError(f"has actor {shown(agent['actor'])}, but must name an actor.")

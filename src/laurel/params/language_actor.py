@@ -137,10 +137,11 @@ class LanguageActorParams(TunedModelParams):
 
 class GLAMParams(ClippedParams, TunedModelParams):
     algorithm: ClassVar[str] = "glam"
-    n_envs: Count = 16
-    n_epochs: Count = 4
-    batch_size: Count = 64
-    learning_rate: Positive = 1e-3
+    n_envs: Count = 32
+    batch_size: Count = 128
+    learning_rate: Positive = 3e-4
+    anneal: bool = True
+    """Lower the learning rate linearly to zero over the run; without it, a solved task may be unlearned again."""
 
     @property
     def asked(self) -> LanguageActorParams:

@@ -56,6 +56,20 @@ def _algorithm(value: object) -> object:
     return one_of(value, ALGORITHMS.kinds())
 
 
+class CurriculumParams(Section):
+    """Which of the tasks of laurel/Tasks-v0 new episodes are of: those in which success changes most."""
+
+    interest: str | None = None
+    """Whose notion of what is interesting weighs, too: main, the annotator of the section annotate, or one of
+    annotate.judges; null: learning progress alone."""
+    rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
+    """Of the moving averages of success, by episodes of a task."""
+    mastered: Probability = 0.5
+    """A task with at least this success is done well: others are boring beside it that the judge says so of."""
+    boring: NonNegative = 0.001
+    """Weight of a boring task."""
+
+
 class AgentParams(PluggedSection):
     plugins = ALGORITHMS
     chooser = "algorithm"
@@ -77,6 +91,8 @@ class AgentParams(PluggedSection):
     device: Device = "cpu"
     """Where networks are trained; auto: on a GPU where there is one, which CartPole, DoorKey and Empty of MiniGrid then
     share with PPO of plain layers, unless env.backend names another. A few small networks are quicker on the CPU."""
+    curriculum: CurriculumParams | None = Field(default=None, exclude_if=lambda curriculum: curriculum is None)
+    """Which tasks episodes are of, in laurel/Tasks-v0; null: all of them in turns."""
     ppo: PPOParams = PPOParams()
     dqn: DQNParams = DQNParams()
     reinforce: ReinforceParams = ReinforceParams()
@@ -91,6 +107,12 @@ class AgentParams(PluggedSection):
         if isinstance(value, dict) and "arms" in value:
             raise ValueError("has arms, but agent.arms is now arms, at the top level: move it there.")
         return value
+
+    @model_validator(mode="after")
+    def _curriculum_is_ours(self) -> AgentParams:
+        if self.curriculum is not None and self.engine == "sb3":
+            raise ValueError("has a curriculum, which Laurel's own algorithms alone follow: set engine to laurel.")
+        return self
 
     @property
     def gamma(self) -> float:

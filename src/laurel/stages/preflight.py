@@ -130,6 +130,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         ),
         ("evaluate", f"{params.evaluate.episodes} episodes for each agent"),
         *(("", line) for line in _actors(params, adapter)),
+        *(("", line) for line in _interests(params, adapter)),
     ]
     return "".join(f"{name:<12} {line}\n" for name, line in lines)
 
@@ -172,6 +173,20 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     for name, one in hints.items():
         if cost := make_advisor(one.actor, one.options, adapter, params.annotate).estimate(view):
             lines.append(f"{name}, hints: {cost}; over {one.share:.0%} of its training")
+    return lines
+
+
+def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
+    """Say what curricula ask of a language model."""
+    from laurel.envs.tasks import tasks_of
+    from laurel.feedback.interest import KEY, estimate
+
+    lines = []
+    for name, arm in params.resolved_arms.items():
+        curriculum = arm.agent.curriculum
+        if arm.trained and curriculum is not None and curriculum.interest is not None:
+            cost = estimate(tasks_of(adapter, KEY), params.annotate, curriculum.interest)
+            lines += [f"{name}, curriculum: {cost}"] if cost else []
     return lines
 
 

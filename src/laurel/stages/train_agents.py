@@ -16,6 +16,7 @@ from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmInfo, arm_infos, used
 from laurel.params.training import AgentParams
 from laurel.params.training_run import TrainingSections, arms_of
@@ -26,9 +27,10 @@ from laurel.rewards.method import Inputs, RewardContext
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
+from laurel.training.checkpoint import STATE, is_finished, read_run
 from laurel.training.checks import check_agents
+from laurel.training.curve import CURVE
 from laurel.training.lockstep import on_device
-from laurel.training.loop import CURVE, STATE, is_finished, read_run
 
 if TYPE_CHECKING:
     from laurel.pool import Job
@@ -86,7 +88,7 @@ def run(
         check_agents(seed, every.values(), context, adapter, branch=branch)
         skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
-        out.notes += [*skipped.values(), *_notes_on_sb3(trained)]
+        out.notes += [*skipped.values(), *_notes_on_sb3(trained), *_notes_on_interest(trained, annotate)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
         unfinished = [agent for agent in places if not is_finished(agent[2])]
         out.notes += _notes_on_gpu(env, trained, adapter)
@@ -201,6 +203,15 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
     return notes
 
 
+def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[str]:
+    """Say in which arms a simulated judge says which tasks are interesting."""
+    judges = {arm.name: arm.agent.curriculum.interest for arm in arms if arm.agent.curriculum is not None}
+    simulated = [
+        name for name, judge in judges.items() if judge is not None and annotate.of_judge(judge).annotator == "scripted"
+    ]
+    return [f"Which tasks are interesting was simulated in {', '.join(simulated)}."] if simulated else []
+
+
 def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
     """Say what was on the GPU: the environments, too, or the networks alone."""
     notes = []
@@ -254,11 +265,13 @@ def _notes_on_questions(places: Agents) -> list[str]:
     notes, unread = [], dict[str, str]()
     for arm, seed, place in places:
         for purpose, account in read_run(place).get("accounts", {}).items():
+            about = account.get("about", "states")
+            instead = account.get("instead", "all actions counted as equally likely")
             notes.append(
                 f"The process that trained {arm.name} seed {seed} asked {account['model']} for {purpose} about "
-                f"{account['states']:,} distinct states: {account.get('calls', 0):,} calls, "
-                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} states had no answer "
-                "that could be read: all actions counted as equally likely there."
+                f"{account['states']:,} distinct {about}: {account.get('calls', 0):,} calls, "
+                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} {about} had no answer "
+                f"that could be read: {instead} there."
             )
             if account["unread"]:
                 unread.setdefault(f"{arm.name} {purpose}", notes[-1])  # once, not for every seed

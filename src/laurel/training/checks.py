@@ -10,7 +10,9 @@ from collections.abc import Collection
 from laurel.agents.algorithms import algorithm_of
 from laurel.agents.hints import make_advisor
 from laurel.envs.base import EnvAdapter
+from laurel.envs.tasks import tasks_of
 from laurel.errors import ParamsError
+from laurel.feedback.interest import check
 from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
@@ -65,5 +67,9 @@ def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, 
         )  # only that tells if it can be made; imports torch
         return
     algorithm_of(agent.settings).check(adapter)
+    if (curriculum := agent.curriculum) is not None:
+        tasks = tasks_of(adapter, "agent.curriculum")
+        if curriculum.interest is not None:
+            check(tasks, context.annotate, curriculum.interest)
     if (hints := getattr(agent.settings, "hints", None)) is not None:
         make_advisor(hints.actor, hints.options, adapter, context.annotate)

@@ -23,6 +23,7 @@ CRAFTING = "laurel/Crafting-v0"
 NETHACK = "laurel/NetHack-v0"
 COMPLETIONS = "laurel/Completions-v0"
 BALL_GAME = "laurel/BallGame-v0"
+TASKS = "laurel/Tasks-v0"
 
 
 def _register(env_id: str, where: str, steps: int | None = None, *, vector: bool = False) -> None:
@@ -41,4 +42,5 @@ _register(MATRIX_GAME, "matrix_game:MatrixGame", 1)
 _register(CRAFTING, "crafting:Crafting", 500, vector=True)
 _register(NETHACK, "nethack:NetHack", 5000, vector=True)
 _register(COMPLETIONS, "completions:Completions", vector=True)
+_register(TASKS, "tasks:Tasks")
 gym.register(BALL_GAME, "laurel.envs.ball_game:BallGame", max_episode_steps=60)

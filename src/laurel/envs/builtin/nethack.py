@@ -132,7 +132,8 @@ class Game:
         self._keys = actions()
         seen = seen or {name: of[0] for name, of in arrays(1).items()}
         self.raw._pynethack.set_buffers(**seen)  # so that a batch of games writes into arrays of the batch
-        self._play, self._over = self.raw._pynethack.step, self.raw._pynethack.done
+        inside = self.raw._pynethack
+        self._play, self._over, self._playing = inside.step, inside.done, inside.in_normal_game
         self._glyphs, self._status, self._message = seen["glyphs"], seen["blstats"], seen["message"]
         self._program, self._internal = seen["program_state"], seen["internal"]
         self._explored: dict[tuple[int, int], int] = {}
@@ -157,7 +158,7 @@ class Game:
         self._play(self._keys[action])
         done = self._past_menus()
         reached = self.task in REACHED and self._reached()
-        playing = self.raw.in_normal_game()
+        playing = self._playing()
         reward = 0.0
         if self.task in REACHED:
             reward = float(reached and not done)
@@ -190,8 +191,9 @@ class Game:
                 asked = self._message.tobytes()
                 if not any(word in asked for word in _ANSWERED):
                     self._play(_ESCAPE)
-            break
-        return bool(self._over())
+                    return bool(self._over())
+            return False
+        return True
 
     def _reached(self) -> bool:
         if self.task == "staircase":
@@ -216,11 +218,16 @@ class Games:
 
     def __init__(self, number: int, **options: Any) -> None:
         self._seen = arrays(number)
-        self.games = [Game(**options, seen={name: of[i] for name, of in self._seen.items()}) for i in range(number)]
+        rows, columns = SHAPE
+        # a map each, and behind it a dark square, which stands for all that are outside
+        self._maps = np.full((number, rows * columns + 1), dark(), dtype=self._seen["glyphs"].dtype)
+        views = [{name: of[i] for name, of in self._seen.items()} for i in range(number)]
+        for view, squares in zip(views, self._maps, strict=True):
+            view["glyphs"] = squares[:-1].reshape(SHAPE)
+        self.games = [Game(**options, seen=view) for view in views]
         self.crop = self.games[0].crop
-        margin = self.crop // 2
-        self._around = np.indices((self.crop, self.crop)).reshape(2, -1) - margin
-        self._rows = np.arange(number)[:, None]
+        self._around = _around(self.crop)
+        self._begins = np.arange(number)[:, None] * self._maps.shape[1]
 
     @property
     def size(self) -> int:
@@ -230,11 +237,9 @@ class Games:
     def observe(self) -> npt.NDArray[np.int32]:
         """Return glyphs around the players (N, crop * crop), row by row, statuses and messages, as (N, size)."""
         status = self._seen["blstats"]
-        y, x = status[:, [Y]] + self._around[0], status[:, [X]] + self._around[1]
-        inside = (y >= 0) & (y < SHAPE[0]) & (x >= 0) & (x < SHAPE[1])
-        glyphs = self._seen["glyphs"][self._rows, np.where(inside, y, 0), np.where(inside, x, 0)]
         rows = np.empty((len(self.games), self.size), dtype=np.int32)
-        rows[:, : self.crop**2] = np.where(inside, glyphs, dark())
+        around = self._around[status[:, Y] * SHAPE[1] + status[:, X]]
+        rows[:, : self.crop**2] = self._maps.reshape(-1)[around + self._begins]
         rows[:, self.crop**2 : -MESSAGE] = status
         rows[:, -MESSAGE:] = self._seen["message"]
         return rows
@@ -249,6 +254,15 @@ def arrays(number: int) -> Seen:
     """Return arrays for what N games show, an axis for the games first."""
     described = nle().OBSERVATION_DESC
     return {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
+
+
+@cache
+def _around(crop: int) -> npt.NDArray[np.int16]:
+    """Return for each square of a map (1659,) the squares around it (crop * crop); those outside are the last, dark."""
+    rows, columns = SHAPE
+    squares = np.pad(np.arange(rows * columns).reshape(SHAPE), crop // 2, constant_values=rows * columns)
+    windows = np.lib.stride_tricks.sliding_window_view(squares, (crop, crop))
+    return windows.reshape(rows * columns, crop * crop).astype(np.int16)  # small enough for a processor's cache
 
 
 def _space(size: int) -> gym.Space[Row]:
@@ -312,12 +326,12 @@ class NetHackVector(BatchEnv):
             self.games.games[i].begin(self.np_random)
 
     def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
-        reward, ended = np.zeros(self.num_envs), np.zeros(self.num_envs, dtype=np.bool_)
-        for i, (game, action) in enumerate(zip(self.games.games, actions.tolist(), strict=True)):
-            if not begins[i]:
-                reward[i], ended[i] = game.step(action)
+        turns = zip(self.games.games, actions.tolist(), begins.tolist(), strict=True)
+        rewards, ended = zip(
+            *[(0.0, False) if over else game.step(action) for game, action, over in turns], strict=True
+        )
         self.begin(begins)
-        return reward, ended
+        return np.array(rewards), np.array(ended)
 
     def observe(self) -> npt.NDArray[np.int32]:
         return self.games.observe()

@@ -1,0 +1,112 @@
+"""Several environments as one: each episode is of one of them, in turns, or drawn by the chances of a curriculum.
+
+The agent sees which: an observation is that of the environment, packed, with the task's number behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.errors import EnvError
+
+if TYPE_CHECKING:
+    from laurel.envs.base import Array, EnvAdapter, FloatArray
+
+MOST = 255
+"""Tasks; a task's number has to fit into a byte."""
+
+
+class Tasks(gym.Env[Any, Any]):
+    """Environments of one family, one an episode.
+
+    Args:
+        tasks: their ids; observations and actions must be alike.
+        render_mode: of all.
+
+    Raises:
+        EnvError: there are fewer than two or more than MOST tasks, or they do not go together.
+
+    >>> env = Tasks(tasks=["MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0"])
+    >>> env.reset(seed=0)[0].shape
+    (149,)
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  as Gymnasium declares it
+
+    def __init__(self, *, tasks: Sequence[str] = (), render_mode: str | None = None) -> None:
+        if isinstance(tasks, str) or not 1 < len(tasks) <= MOST or len(set(tasks)) < len(tasks):
+            raise EnvError(f"Tasks: tasks are {tasks!r}, but must be a list of 2 to {MOST} ids that differ.")
+        self.tasks, self.render_mode = tuple(tasks), render_mode
+        self.adapters = adapters_of(self.tasks)
+        row, last = self.adapters[0].row_space, len(tasks) - 1
+        low, high = (np.append(bound, end) for bound, end in ((row.low, 0), (row.high, last)))
+        self.observation_space = gym.spaces.Box(low, high, dtype=row.dtype.type)
+        self.action_space = self.adapters[0].action_space
+        self.chances: FloatArray | None = None
+        """(K,) of the tasks of the next episodes; None: in turns, from a drawn one on."""
+        self.task = 0
+        self._made: dict[int, gym.Env[Any, Any]] = {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        last = len(self.tasks) - 1
+        if self.chances is not None:
+            self.task = min(int((self.chances.cumsum() < self.np_random.random()).sum()), last)
+        elif seed is not None:
+            self.task = int(self.np_random.integers(last + 1))
+        else:
+            self.task = (self.task + 1) % (last + 1)
+        observation, info = self._env.reset(seed=int(self.np_random.integers(2**31)))
+        return self._row(observation), info
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        return self._row(observation), float(reward), terminated, truncated, info
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        for env in self._made.values():
+            env.close()
+
+    @property
+    def _env(self) -> gym.Env[Any, Any]:
+        if self.task not in self._made:
+            from laurel.envs import make_reference
+            from laurel.params import EnvParams
+
+            options = {} if self.render_mode is None else {"render_mode": self.render_mode}
+            self._made[self.task] = make_reference(EnvParams(id=self.tasks[self.task]), **options)
+        return self._made[self.task]
+
+    def _row(self, observation: Any) -> Array:
+        row = self.adapters[self.task].pack_one(observation)
+        return np.append(row, np.array(self.task, dtype=row.dtype))
+
+
+@cache
+def adapters_of(tasks: tuple[str, ...]) -> tuple[EnvAdapter, ...]:
+    """Return the adapter of each task.
+
+    Raises:
+        EnvError: an id is unknown, or observations or actions differ.
+    """
+    from laurel.envs import adapter_for
+    from laurel.params import EnvParams
+
+    adapters = tuple(adapter_for(EnvParams(id=task)) for task in tasks)
+    first = adapters[0]
+    for other in adapters:
+        alike = type(other) is type(first) and other.row_space == first.row_space
+        if not alike or other.action_space != first.action_space or other.info_fields:
+            raise EnvError(
+                f"Tasks: {other.env_id} and {first.env_id} cannot be tasks of one agent: observations and actions must "
+                "be of one family and size, and captions may need nothing of the environment's info."
+            )
+    return adapters

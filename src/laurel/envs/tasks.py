@@ -1,0 +1,90 @@
+"""Several environments as one (`laurel.envs.builtin.tasks`): each step is described as in the environment it is of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.envs.builtin import TASKS
+from laurel.envs.builtin.tasks import Tasks
+from laurel.envs.spaces import one_hot
+from laurel.errors import EnvError
+
+
+class TasksAdapter(EnvAdapter):
+    """An event's number is K times that of the task's own adapter, and the number of the task."""
+
+    ids = ("laurel/Tasks-v*",)
+    members: tuple[EnvAdapter, ...]
+    """The adapter of each task."""
+
+    def inspect(self, env: Any) -> None:
+        game = env.unwrapped
+        assert isinstance(game, Tasks)
+        self.members = tuple(map(copy.copy, game.adapters))
+        for member in self.members:
+            member.with_action = self.with_action
+        first, self.tasks = self.members[0], game.tasks
+        self.description = "Episodes are of several tasks. " + " ".join(
+            dict.fromkeys(member.description for member in self.members)
+        )
+        goals = dict.fromkeys(member.goal for member in self.members if member.goal)
+        self.goal = " Or: ".join(goals) or None
+        self.anti_goal, self.example, self.action_names = first.anti_goal, first.example, first.action_names
+        self.goals, self.success_words = first.goals, first.success_words
+
+    def features(self, observation: Array) -> FloatArray:
+        """Return what the network sees of an environment (N, F), and a bit for each task."""
+        own = self.members[0].features(observation[:, :-1])
+        return np.concatenate([own, one_hot(observation[:, -1], len(self.members))], axis=1)
+
+    def describe_observation(self, observation: Any) -> str | None:
+        member = self.members[int(observation[-1])]
+        return member.describe_observation(member.unpack(np.asarray(observation)[:-1]))
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        task, events = transitions.observation[:, -1].astype(np.int64), np.zeros(len(transitions), dtype=np.int64)
+        for number in np.unique(task).tolist():
+            rows = np.flatnonzero(task == number)
+            some = transitions[rows]
+            before, after = some.observation[:, :-1], some.next_observation[:, :-1]
+            ends = some.terminated, some.truncated
+            own = Transitions(before, some.action, some.reward, after, *ends, some.info)
+            events[rows] = self.members[number].encode(own) * len(self.members) + number
+        return events
+
+    def describe(self, event: int) -> str:
+        own, number = divmod(event, len(self.members))
+        return self.members[number].describe(own)
+
+    def events(self) -> Iterable[int]:
+        for number, member in enumerate(self.members):
+            yield from (own * len(self.members) + number for own in member.events())
+
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
+        return self.members[0].succeeded(returns, terminated)
+
+    def oracle(self, caption: str) -> float | None:
+        """Return the progress in the task that sees most in a caption, which does not say of which it is."""
+        known = [value for member in self.members if (value := member.oracle(caption)) is not None]
+        return max(known, default=None)
+
+
+def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:
+    """Return the adapter as one of several tasks; `key` is the parameter that wants them, for the message.
+
+    Raises:
+        EnvError: the environment has but one task, or it is not known when one is solved.
+    """
+    if not isinstance(adapter, TasksAdapter):
+        raise EnvError(
+            f"{key}: {adapter.env_id} is a single task, which leaves nothing to choose. Set env: {{id: {TASKS}, "
+            "kwargs: {tasks: [MiniGrid-Empty-5x5-v0, MiniGrid-DoorKey-5x5-v0]}}}, with tasks of yours."
+        )
+    if adapter.succeeded(np.zeros(1, dtype=np.float32), np.zeros(1, dtype=np.bool_)) is None:
+        raise EnvError(f"{key}: it goes by success, which has no meaning in {adapter.members[0].env_id}.")
+    return adapter

@@ -1,0 +1,105 @@
+"""Which tasks are boring to an agent that does another one well, as a judge sees it.
+
+A chat model is asked about every two tasks, once each way. The sentence encoder calls a task boring that is as good as
+the same in words, and the simulated teacher one whose goal is the same to the letter.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laurel.errors import ParamsError
+from laurel.feedback.account import Account
+from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.questions.interesting import InterestingQuestion, Next
+from laurel.feedback.yes_no import probability
+from laurel.llm.encoder import load_encoder
+
+if TYPE_CHECKING:
+    from laurel.envs.base import BoolArray
+    from laurel.envs.tasks import TasksAdapter
+    from laurel.params.annotation import AnnotateParams
+
+KEY = "agent.curriculum.interest"
+SIMILAR = 0.9
+"""Cosine of the goals of two tasks from which on the sentence encoder calls one boring beside the other."""
+
+
+def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple[BoolArray, dict[str, Any]]:
+    """Return (K, K) whether task j is boring to an agent that does task i well, and what asking took, as of `Chooser`.
+
+    Args:
+        adapter: has the K tasks in words.
+        annotate: the section of the run.
+        judge: `main`, the annotator of the section, or one of `annotate.judges`.
+
+    Raises:
+        ParamsError: there is no such judge.
+        AnnotationError: it cannot be made or asked, judges pairs alone, or too few of its answers can be read.
+    """
+    asked = asked_of(annotate, judge)
+    kind = chat_model(asked, KEY, "says nothing of tasks")
+    n_tasks = len(adapter.members)
+    if kind is not None:
+        found, items, unread = np.zeros((n_tasks, n_tasks), dtype=np.bool_), _items(adapter), 0
+        account = Account(asked.budget)
+        answers = kind.answers(_question(kind, adapter), items, KEY, account)
+        for place, votes in zip(permutations(range(n_tasks), 2), answers, strict=True):
+            interesting = probability(votes)
+            unread += interesting is None
+            found[place] = interesting is not None and interesting < 0.5
+        about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
+        asked_about = {"model": kind.identity()[0].model, "states": len(items), "unread": unread, **about}
+        return found, {**asked_about, **account.usage}
+    goals = [task.goal or task.env_id for task in adapter.members]
+    if asked.annotator == "scripted":
+        found = np.array([[one == other for other in goals] for one in goals])
+    else:
+        vectors = load_encoder(asked.embedding.model).encode(goals).astype(np.float64)
+        found = vectors @ vectors.T >= SIMILAR
+    np.fill_diagonal(found, val=False)
+    return found, {}
+
+
+def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
+    """Refuse what `boring` would refuse before it asks; errors as there."""
+    kind = chat_model(asked_of(annotate, judge), KEY, "says nothing of tasks")
+    if kind is not None:
+        kind.check_here()
+        question = _question(kind, adapter)
+        question.messages(question.sample)
+
+
+def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str | None:
+    """Say in a line what asking takes, and ask nothing; None where it costs nothing. Errors as of `boring`."""
+    kind = chat_model(asked_of(annotate, judge), KEY, "says nothing of tasks")
+    if kind is None:
+        return None
+    items = _items(adapter)
+    found = kind.estimate_of(_question(kind, adapter), items)
+    cost = found.costs(found.price)
+    return f"{kind.identity()[0].model} is asked about {len(items):,} pairs of tasks, at a cost of {cost}"
+
+
+def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:
+    """Return the section of a judge.
+
+    Raises:
+        ParamsError: there is none of that name.
+    """
+    if judge not in annotate.everyone:
+        raise ParamsError(f"{KEY} is {judge}, but must be one of {', '.join(annotate.everyone)}.")
+    return annotate.of_judge(judge)
+
+
+def _question(kind: ChatAnnotator, adapter: TasksAdapter) -> InterestingQuestion:
+    prompt = InterestingQuestion.load_prompt("yes_no")
+    return InterestingQuestion(prompt, adapter, scored=kind.scored(prompt))
+
+
+def _items(adapter: TasksAdapter) -> list[Next]:
+    words = [f"{task.env_id}: {task.description} {task.goal or ''}".strip() for task in adapter.members]
+    return [Next(done, other) for done, other in permutations(words, 2)]

@@ -1,0 +1,45 @@
+"""Is a task interesting to an agent that does another one well? The value is the probability that it is.
+
+After Zhang et al. 2024, "OMNI: Open-endedness via Models of human Notions of Interestingness" (arXiv 2306.01711), whose
+model of interest is asked about pairs of tasks, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+from laurel.feedback.prompt import LONGEST, Form, quote
+from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
+
+_SAMPLE = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+
+
+class Next(NamedTuple):
+    """Two tasks in words."""
+
+    done: str
+    """What the agent does well."""
+    other: str
+    """What it might learn next."""
+
+
+class InterestingQuestion(YesNoQuestion[Next]):
+    """Asks about a task beside one that is done well."""
+
+    form: ClassVar[Form] = Form(
+        "interesting", slots=("done", "other"), choices=("yes", "no"), schema=schema("interesting")
+    )
+    VERDICTS = verdicts("interesting")
+    sample = Next(_SAMPLE, _SAMPLE)
+
+    def texts(self, item: Next, variant: int) -> Mapping[str, str]:
+        """Return both."""
+        return {"done": quote(item.done), "other": quote(item.other)}
+
+    def content(self, item: Next, variant: int) -> str:
+        """Return both, told apart."""
+        return f"{len(item.done)}:{item.done}{item.other}"
+
+
+QUESTION = InterestingQuestion

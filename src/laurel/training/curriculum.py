@@ -1,0 +1,134 @@
+"""A curriculum over the tasks of `laurel/Tasks-v0`: learning progress, times whether a judge calls a task interesting.
+
+After Zhang et al. 2024, "OMNI: Open-endedness via Models of human Notions of Interestingness" (arXiv 2306.01711), with
+the learning progress of Kanitscheider et al. 2021 (arXiv 2106.14876). With the success s = 0 or 1 of a task's episodes:
+
+    fast += rate (s - fast),  slow += rate (fast - slow)
+    progress = |f(fast) - f(slow)|,  f(p) = (1 - θ) p / (p + θ (1 - 2 p)), which spreads low rates of success
+    chance of a task ~ sigmoid(z-score of its progress) x (`boring` where it is boring, else 1)
+
+Tasks that are done well are gone through, the best first: each that was not called boring yet makes boring what the
+judge calls so beside it. Two things differ from OMNI's code: success is that of the episodes in which the agent learns,
+not of others played for the purpose, and so a task that was never solved keeps its chance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from laurel.agents.learner import Rollout
+from laurel.envs.base import BoolArray, FloatArray
+from laurel.envs.tasks import TasksAdapter
+from laurel.envs.vector import VectorEnv
+from laurel.params.training import CurriculumParams
+
+KEY = "agent.curriculum"
+THETA = 0.1
+FILE = "curriculum.parquet"
+SCHEMA = pa.schema(
+    [
+        ("env_steps", pa.int64()),
+        ("task", pa.string()),
+        ("episodes", pa.int64()),  # ended so far
+        ("success", pa.float64()),  # the fast average
+        ("progress", pa.float64()),
+        ("boring", pa.bool_()),
+        ("chance", pa.float64()),  # of the next episodes
+    ]
+)
+Doubles = npt.NDArray[np.float64]
+
+
+class Curriculum:
+    """Follows the episodes of an agent, and says which tasks the next are of.
+
+    Args:
+        params: how.
+        adapter: has the tasks.
+        envs: of the agent.
+        boring: (K, K) as of `laurel.feedback.interest.boring`; None: learning progress alone.
+    """
+
+    def __init__(
+        self, params: CurriculumParams, adapter: TasksAdapter, envs: VectorEnv, boring: BoolArray | None
+    ) -> None:
+        self._params, self._adapter, self._envs, self._boring = params, adapter, envs, boring
+        n_tasks = len(adapter.tasks)
+        self._fast, self._slow = np.zeros(n_tasks), np.zeros(n_tasks)
+        self._episodes = np.zeros(n_tasks, dtype=np.int64)
+        self._returns = np.zeros(envs.n_envs, dtype=np.float32)
+        self._steps = 0
+        self._rows: list[dict[str, Any]] = []
+
+    def follow(self, rollout: Rollout) -> None:
+        """Take in the rollout after the last one, and have new episodes drawn accordingly."""
+        over = rollout.terminated | rollout.truncated
+        for t, paid in enumerate(rollout.extrinsic * rollout.valid):
+            self._returns += paid
+            ended = over[t]
+            if ended.any():
+                success = self._adapter.succeeded(self._returns[ended], rollout.terminated[t][ended])
+                assert success is not None
+                self._note(rollout.observation[t][ended, -1].astype(np.int64), success)
+                self._returns[ended] = 0
+        self._steps += over.size
+        progress = np.abs(_spread(self._fast) - _spread(self._slow))
+        boring = bored(self._fast, self._boring, self._params.mastered)
+        found = chances(progress, np.where(boring, self._params.boring, 1.0))
+        self._envs.draw_tasks(found)
+        columns = (self._adapter.tasks, self._episodes, self._fast, progress, boring, found)
+        self._rows += [
+            dict(zip(SCHEMA.names, (self._steps, *row), strict=True)) for row in zip(*map(list, columns), strict=True)
+        ]
+
+    @property
+    def table(self) -> pa.Table:
+        """A row for each update and task."""
+        return pa.Table.from_pylist(self._rows, schema=SCHEMA)
+
+    def _note(self, tasks: npt.NDArray[np.int64], success: BoolArray) -> None:
+        rate = self._params.rate
+        for task, solved in zip(tasks.tolist(), success.tolist(), strict=True):
+            self._fast[task] += rate * (solved - self._fast[task])
+            self._slow[task] += rate * (self._fast[task] - self._slow[task])
+            self._episodes[task] += 1
+
+
+def chances(progress: Doubles, weight: Doubles) -> FloatArray:
+    """Return how likely a new episode is of each task (K,), from learning progress and weights.
+
+    >>> chances(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2).tolist()
+    [0.23, 0.23, 0.54, 0.0]
+    """
+    apart = progress - progress.mean()
+    score = apart / (apart.std() or 1.0)
+    found = weight / (1 + np.exp(-score))
+    whole: FloatArray = (found / found.sum()).astype(np.float32)
+    return whole
+
+
+def bored(success: Doubles, boring: BoolArray | None, mastered: float) -> BoolArray:
+    """Return which tasks are boring (K,) beside those that are done well.
+
+    >>> same = np.array([[False, True], [True, False]])
+    >>> bored(np.array([0.6, 0.7]), same, 0.5).tolist(), bored(np.array([0.1, 0.2]), same, 0.5).tolist()
+    ([True, False], [False, False])
+    """
+    found = np.zeros(len(success), dtype=np.bool_)
+    if boring is None:
+        return found
+    interesting = found.copy()
+    for task in np.argsort(-success, kind="stable").tolist():
+        if success[task] >= mastered and not found[task]:
+            interesting[task] = True
+            found |= boring[task] & ~interesting
+    return found
+
+
+def _spread(p: Doubles) -> Doubles:
+    """Return f(p) of the module's head."""
+    return (1 - THETA) * p / (p + THETA * (1 - 2 * p))

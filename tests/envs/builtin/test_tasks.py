@@ -1,0 +1,100 @@
+"""Several environments as one: which task an episode is of, and that each is described as in its own environment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from laurel.agents.actors import make_actor
+from laurel.envs import adapter_for, make_reference
+from laurel.envs.base import Transitions
+from laurel.envs.vector import make_vector
+from laurel.errors import EnvError
+from laurel.evaluation.rollout import roll_out
+from laurel.evaluation.statistics import further_measures
+from laurel.evaluation.summary import FURTHER
+from laurel.params import EnvParams
+
+EMPTY, LAVA, DOOR = "MiniGrid-Empty-5x5-v0", "MiniGrid-LavaGapS5-v0", "MiniGrid-DoorKey-5x5-v0"
+
+
+def tasks_env(*tasks: str) -> EnvParams:
+    return EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": list(tasks or (EMPTY, LAVA, DOOR))})
+
+
+def played(env: Any, episodes: int, seed: int | None = 0) -> list[int]:
+    """Return the task of each episode."""
+    found = []
+    for number in range(episodes):
+        env.reset(seed=seed if number == 0 else None)
+        found.append(env.unwrapped.task)
+    return found
+
+
+def test_tasks_come_in_turns_or_by_chances() -> None:
+    env = make_reference(tasks_env())
+    turns = played(env, 6)
+    assert sorted(turns[:3]) == [0, 1, 2]
+    assert turns[3:] == turns[:3]
+    env.unwrapped.chances = np.float32([0.0, 0.25, 0.75])
+    drawn = played(env, 200)
+    assert set(drawn) == {1, 2}
+    assert 130 < sum(task == 2 for task in drawn) < 170
+    assert played(env, 200) == drawn, "the same seed draws the same tasks"
+
+
+def test_a_step_is_described_as_in_its_own_environment() -> None:
+    adapter, own = adapter_for(tasks_env()), [adapter_for(EnvParams(id=task)) for task in (EMPTY, LAVA, DOOR)]
+    envs = make_vector(tasks_env(), adapter, 16, 0)
+    rng, before = np.random.default_rng(0), envs.reset().copy()
+    np.testing.assert_array_equal(adapter.features(before)[:, -3:].argmax(axis=1), before[:, -1])
+    met: set[tuple[int, str]] = set()
+    for _ in range(40):
+        action = rng.integers(7, size=16)
+        step = envs.step(action)
+        rows = Transitions(before, action, step.reward, step.observation, step.terminated, step.truncated)
+        bare = replace(rows, observation=before[:, :-1], next_observation=step.observation[:, :-1])
+        texts = [adapter.describe(event) for event in adapter.encode(rows).tolist()]
+        for i in np.flatnonzero(step.valid).tolist():
+            task = int(before[i, -1])
+            assert texts[i] == own[task].describe(int(own[task].encode(bare[i : i + 1])[0]))
+            met.add((task, texts[i]))
+        before = step.observation.copy()
+    envs.close()
+    assert {task for task, _ in met} == {0, 1, 2}
+    listed = set(map(adapter.describe, adapter.events()))
+    assert {text for _, text in met} <= listed
+    assert {"You fall into the lava.", "You unlock the yellow door with the key."} <= listed
+    assert adapter.oracle("You unlock the yellow door with the key.") == 1.0
+    assert str(adapter.describe_observation(before[0])).startswith("You face ")
+
+
+def test_episodes_are_counted_for_their_task_alone() -> None:
+    adapter = adapter_for(tasks_env(EMPTY, LAVA))
+    actor = make_actor("random", adapter, "here")
+    rows = roll_out(tasks_env(EMPTY, LAVA), adapter, actor, n_envs=2, episodes=4, seed=0, learned=None)
+    names = [name for row in rows for name in row if name.startswith(FURTHER)]
+    assert sorted(names) == [f"{FURTHER}success in {task}" for task in (EMPTY, EMPTY, LAVA, LAVA)]
+    results = pd.DataFrame(rows).assign(arm="a", seed=0)
+    found = further_measures(results, draws=10, seed=0)
+    of_task = [row["success"] for row in rows if f"{FURTHER}success in {EMPTY}" in row]
+    assert found[f"success in {EMPTY}"]["a"]["mean"] == np.mean(of_task)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        (EMPTY, "must be a list of 2 to 255 ids"),
+        ([EMPTY], "must be a list of 2 to 255 ids"),
+        ([EMPTY, EMPTY], "ids that differ"),
+        ([EMPTY, "CartPole-v1"], "CartPole-v1 and MiniGrid-Empty-5x5-v0 cannot be tasks of one agent"),
+        ([EMPTY, "MiniGrid-Emty-5x5-v0"], 'Gymnasium knows no environment "MiniGrid-Emty-5x5-v0"'),
+    ],
+)
+def test_tasks_that_do_not_go_together_are_refused(tasks: Any, message: str) -> None:
+    with pytest.raises(EnvError, match=message):
+        adapter_for(EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": tasks}))
