@@ -36,8 +36,8 @@ def test_paths_are_those_of_the_median_seed_before_and_after(tmp_path: Path) -> 
     (figure,) = grid_figures(evaluation, infos, context.adapter, played, results).values()
     before, after = figure.axes
     assert (before.get_title(loc="left"), after.get_title(loc="left")) == ("learned, before", "learned, after")
-    assert after.get_xlabel() == "goal from 4 of 4"
-    assert before.get_xlabel() != "goal from 4 of 4"
+    assert after.get_xlabel() == "goal from 8 of 8 starts\n0.00 moves over the shortest"
+    assert before.get_xlabel() != after.get_xlabel()
 
     values = {f"{KEPT}{name}": np.array([0.1, 0.2]) for name in ("critic", "values")}
     save_file({**load_file(place / OPTIMIZER), **values}, place / OPTIMIZER)
