@@ -2,8 +2,8 @@
 
 A Llama of two layers with random weights writes lists of up to eight moves; one answer must lead to the goal.
 One training for each loss and seed, on one thread; the time holds the imports of TRL. For SmolLM2:
---model smollm2 --losses simpo --seeds 1 --rounds 14 --settings '{"prompt": "bare", "dtype": "bfloat16", "keep_best":
-true, "n_envs": 512, "imitation_rounds": 6, "proposals": 32, "batch_size": 8, "learning_rate": 0.001}'.
+--model smollm2 --losses simpo --seeds 1 --rounds 8 --settings '{"prompt": "bare", "dtype": "bfloat16", "keep_best":
+true, "n_envs": 512, "imitation_rounds": 3, "proposals": 32, "batch_size": 4, "learning_rate": 0.001, "imitation": 2}'.
 Run it with: python benchmarks/language_actor.py
 """
 

@@ -65,6 +65,17 @@ def test_what_is_no_hack_raises_no_alarm(paid: Any, success: Any) -> None:
         assert flagged(curve(paid, success, seed, noise=0.05)) == []
 
 
+def test_a_language_models_fall_counts_even_if_its_return_comes_back() -> None:
+    back = np.maximum(RISING, 0.5)
+    back[N // 3 : N // 2] = 0.1
+    known = curve(RISING, back).assign(success_rate=np.nan, reference_kl=10 * RISING)
+    ((period,), none) = (periods(one, 0.0, 1.0)[1] for one in (known, known.drop(columns="reference_kl")))
+    assert none == []
+    assert period.start < 100 * N // 3 < period.end <= 100 * N // 2
+    short = known.assign(return_mean=np.where(np.arange(N) // 6 == 3, 0.1, 0.5))
+    assert periods(short, 0.0, 1.0)[1] == [], "a single tenth may be bad luck"
+
+
 def test_an_arm_is_flagged_where_a_quarter_of_its_agents_are(tmp_path: Path) -> None:
     bad, good = [curve(RISING, PEAK, 0)], [curve(RISING, RISING, seed) for seed in range(1, 5)]
     assert hacked(pd.concat(bad + good), ["a"], tmp_path, (0.0, 1.0)) == []

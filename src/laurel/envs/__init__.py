@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.envs.base import EnvAdapter, Transition, Transitions
+from laurel.envs.builtin.model import table_of
 from laurel.envs.guard import NOT_OURS, failure, guarded, in_a_line
 from laurel.errors import EnvError, LaurelError, MissingEnvError, closest
 
@@ -71,6 +72,7 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
     try:
         adapter = adapter_class(_bare(env.id), *spaces, with_action=with_action)
         adapter.inspect(reference)
+        adapter.table = adapter.table or table_of(reference)
     except LaurelError:
         raise
     except NOT_OURS as error:

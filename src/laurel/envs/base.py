@@ -134,6 +134,8 @@ class EnvAdapter:
     """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
     max_moves: int = 1
     """Moves that one action holds at most; above 1, actions are the numbers of lists (`laurel.envs.sequences`)."""
+    table: Any = None
+    """What each move of a finite environment leads to, as `laurel.envs.builtin.model.table_of` reads it; else None."""
     observation_features: tuple[Feature, ...] = ()
     """The numbers of `feature_values`, to which code refers by name; () where only the space is known: code then sees
     packed observations."""

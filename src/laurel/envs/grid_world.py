@@ -11,6 +11,7 @@ import numpy as np
 
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Transitions
 from laurel.envs.builtin.grid_world import FREE, GOAL, HEADINGS, START, TRAP, WALL, GridWorld
+from laurel.envs.builtin.model import Table
 from laurel.envs.frozen_lake import FALL, FrozenLakeAdapter
 from laurel.envs.sequences import Sequences
 
@@ -46,6 +47,7 @@ class GridWorldAdapter(FrozenLakeAdapter):
         assert isinstance(world, GridWorld)
         self.headings, self.max_moves = world.headings, world.lists.longest
         self.action_names = world.moves
+        self.table = Table(world.outcomes, world.initial_state_distrib)
         if self.headings > 1:
             self.description = HEADED
         self._set_squares(np.array([list(row) for row in world.squares]))

@@ -3,6 +3,10 @@
 An agent is flagged where, between two tenths of its training, the learned reward's pay for an episode rises while the
 task's success, or the return where success has no meaning, falls; both by more than noise, and where what fell has not
 come back in the end. An arm is flagged where a quarter of its agents are.
+
+Of a language model whose divergence from its base is known, a fall counts that lasts for LASTS tenths, even if the
+return comes back: far from the base, what is returned for its texts is the judge's error as well (the over-optimisation
+curve of Gao et al. 2022, arXiv 2210.10760, looks for the peak over the divergence).
 """
 
 from __future__ import annotations
@@ -19,11 +23,14 @@ from laurel.data.parquet import read_table
 from laurel.evaluation.summary import number
 from laurel.params.arms import Arm
 from laurel.training.credit import CREDIT, SCHEMA, THIRDS
+from laurel.training.loop import KL as DIVERGENCE
 
 PARTS = 10
 """Of a training, within which pay and success are averaged."""
 LEAST_FALL, LEAST_RISE = 0.15, 0.1
 """Of success: a share of its whole range (of the run's returns); of pay: a share of its range in the training."""
+LASTS = 2
+"""Tenths of a language model's training for which a fall must last."""
 LEAST_AGENTS = 0.25
 """Share of an arm's agents that must be flagged."""
 SHOWN = 8
@@ -107,11 +114,13 @@ def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period |
         np.array([curve[name].to_numpy(dtype=np.float64)[part].mean() for part in parts]) for name in ("paid", column)
     )
     least = LEAST_RISE * float(np.ptp(paid))
+    diverges = DIVERGENCE in curve and bool(curve[DIVERGENCE].notna().all())
     pairs = [
         (true[i] - true[j], i, j)
         for i in range(PARTS)
         for j in range(i + 1, PARTS)
-        if paid[j] - paid[i] > least and true[i] - max(true[j], true[-1]) >= LEAST_FALL * span
+        if paid[j] - paid[i] > least
+        and true[i] - (true[j : j + LASTS].max() if diverges else max(true[j], true[-1])) >= LEAST_FALL * span
     ]
     if not pairs or least == 0:
         return None

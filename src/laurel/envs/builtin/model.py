@@ -7,7 +7,7 @@ reward, terminated)]).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -52,6 +52,24 @@ class Model:
             found = wider
 
 
+class Table(NamedTuple):
+    """What a finite environment says of itself."""
+
+    outcomes: dict[int, dict[int, list[Any]]]
+    """State -> action -> [(probability, next state, reward, terminated)]."""
+    start: npt.ArrayLike
+    """(S,) probability that an episode begins there."""
+
+
+def table_of(env: gym.Env[Any, Any]) -> Table | None:
+    """Return the table of FrozenLake, CliffWalking, Taxi or GridWorld; None of others, and where it is not true."""
+    bare = env.unwrapped
+    outcomes, start = getattr(bare, "P", None), getattr(bare, "initial_state_distrib", None)
+    if outcomes is None or start is None or getattr(bare, "fickle_passenger", False):
+        return None
+    return Table(outcomes, start)
+
+
 def model_of(env: gym.Env[Any, Any]) -> Model:
     """Return the model of an environment that has a table `P`: FrozenLake, CliffWalking, Taxi, GridWorld.
 
@@ -60,12 +78,12 @@ def model_of(env: gym.Env[Any, Any]) -> Model:
     """
     bare = env.unwrapped
     name = bare.spec.id if bare.spec else type(bare).__name__
-    table, start = getattr(bare, "P", None), getattr(bare, "initial_state_distrib", None)
-    if table is None or start is None:
-        raise EnvError(f"{name} does not give its model (P and initial_state_distrib). Use an agent that learns.")
     if getattr(bare, "fickle_passenger", False):
         raise EnvError(f"{name}: with fickle_passenger, passengers do what the model does not say. Leave it out.")
-    return from_table(table, start, name)
+    table = table_of(env)
+    if table is None:
+        raise EnvError(f"{name} does not give its model (P and initial_state_distrib). Use an agent that learns.")
+    return from_table(*table, name)
 
 
 def from_table(table: dict[int, dict[int, list[Any]]], start: npt.ArrayLike, name: str = "model") -> Model:

@@ -1,0 +1,66 @@
+"""optimal: what dynamic programming finds best, in an environment that says what each action leads to.
+
+These are FrozenLake, CliffWalking, Taxi and GridWorld. A list of moves follows the likeliest way, so that where moves
+may slip it is not the best list, though its first move is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.tabular.planning import policy_iteration
+from laurel.envs.base import EnvAdapter, IntArray
+from laurel.envs.builtin.model import Model, from_table
+from laurel.envs.sequences import Sequences
+from laurel.errors import EnvError
+
+
+class Optimal(Actor):
+    """Looks the best action up.
+
+    Args:
+        actions: (S,) of each state.
+    """
+
+    def __init__(self, actions: IntArray) -> None:
+        self._actions = actions
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        return Acted(self._actions[view.packed[:, 0].astype(np.int64)])
+
+
+def optimal(adapter: EnvAdapter, *, gamma: float = 0.99) -> Optimal:
+    """Plan in an environment.
+
+    Args:
+        adapter: of the environment.
+        gamma: discount of a move; below 1, so that shorter ways are better.
+
+    Raises:
+        EnvError: the environment does not say what its actions lead to.
+    """
+    if adapter.table is None:
+        raise EnvError(
+            f"optimal: {adapter.env_id} does not say what its actions lead to (a table P), so nothing can be planned. "
+            "It can in FrozenLake, CliffWalking, Taxi and laurel/GridWorld-v0."
+        )
+    model = from_table(adapter.table.outcomes, adapter.table.start, adapter.env_id)
+    moves = policy_iteration(model, gamma)[0].argmax(axis=1)
+    return Optimal(moves if adapter.max_moves == 1 else _lists(model, moves, adapter.max_moves))
+
+
+def _lists(model: Model, moves: IntArray, longest: int) -> IntArray:
+    """Return for each state the number (S,) of the list of moves to where the episode ends, or as far as it goes."""
+    numbers = Sequences(model.n_actions, longest)
+    likeliest = model.transitions.argmax(axis=2)
+    found = []
+    for state in range(model.n_states):
+        way = [int(moves[state])]
+        while len(way) < longest and not model.terminal[state := int(likeliest[state, way[-1]])]:
+            way.append(int(moves[state]))
+        found.append(numbers.number(way))
+    return np.array(found, dtype=np.int64)
+
+
+ACTOR = optimal
