@@ -11,6 +11,7 @@ from laurel.params import Params
 from laurel.params.judges import ChatSection
 from laurel.permissions import KEYS, why_key_is_withheld
 from laurel.pipelines import forms
+from laurel.pipelines.machines import starts_server
 from laurel.pipelines.options import Findings, Options
 from laurel.secrets import PREFIX, REFERENCE
 
@@ -43,7 +44,10 @@ def chat_models(
 ) -> dict[str, str]:
     """Check that the steps can reach the chat models that are asked; return what they need in their environment."""
     asked = params.annotate
+    served = {server for voter in asked.all_voters if starts_server(voter) for server in voter.section.servers}
     for server in asked.servers:
+        if server in served:
+            continue  # the step itself starts it
         if forms.host_of(server) in forms.LOOPBACK:
             found.check(
                 f"annotate.openai.base_url is {server}, which is an address of this machine: the steps cannot reach it."

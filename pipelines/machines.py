@@ -78,15 +78,20 @@ def _judges_beside(params: Params) -> Iterator[AnnotateParams]:
             yield from params.annotate.of_judge(settings.judge).voters
 
 
+def starts_server(judge: AnnotateParams) -> bool:
+    """Whether a judge is a server that the step starts itself, on all accelerators of its machine."""
+    return getattr(judge.section, "serve", None) is not None
+
+
 def _uses_gpu(judge: AnnotateParams) -> bool:
-    return bool(getattr(judge.section, "serve", None)) or getattr(judge.section, "device", "cpu") != "cpu"
+    return starts_server(judge) or getattr(judge.section, "device", "cpu") != "cpu"
 
 
 def idle(params: Params, step: str) -> str | None:
     """Return why an accelerator of a step would stand idle; None where it is used."""
     if step not in GPU_USERS:
         return f"which this step cannot use; steps that can are {', '.join(GPU_USERS)}."
-    if step == "annotate" and any(getattr(voter.section, "serve", None) for voter in params.annotate.all_voters):
+    if step == "annotate" and any(map(starts_server, params.annotate.all_voters)):
         return None  # vLLM is served on all of them
     if step == "train-agents" and any(map(_uses_gpu, _judges_beside(params))):
         return None  # the judge does, beside the agents

@@ -53,6 +53,16 @@ def test_what_the_user_allows_travels_with_the_key(
     assert variables["LAUREL_ALLOW_KEYS"] == "OPENAI_API_KEY@models.example"
 
 
+def test_a_judge_that_the_step_serves_itself_uses_all_of_its_gpus(laurel: Laurel, project: Project) -> None:
+    served = {"model": "m", "base_url": "http://localhost:8000/v1", "serve": {}}
+    machine = {"accelerator": "L4", "accelerators": 4, "cpu": 48, "memory": "180G"}
+    project.change({"annotate.annotator": "openai", "annotate.openai": served, "pipeline.resources.annotate": machine})
+    code, _, err = submit(laurel, "--dry-run")
+    assert code == 0, err
+    assert re.search(r"annotate +1 +48 +180G +4 x NVIDIA_L4", err)
+    assert "uses one of them" not in err
+
+
 # -- what is sent ---------------------------------------------------------------------------------
 def test_the_request_holds_what_was_asked_for(
     laurel: Laurel, google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch
