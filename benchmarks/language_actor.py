@@ -28,7 +28,9 @@ from laurel.envs.builtin.grid_world import GridWorld
 from laurel.params import EnvParams
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.training import ShapingParams
-from laurel.training.loop import Task, read_rows, train
+from laurel.training.curve import read_rows
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
 TARGET, TARGET_OF_OTHERS, TARGET_OF_SMOLLM2 = 0.95, 0.9, 0.8

@@ -22,7 +22,7 @@ from laurel.evaluation import plots
 from laurel.evaluation.critics import critic_figure, read_calibration
 from laurel.params import EnvParams
 from laurel.params.language_actor import LanguageActorParams
-from laurel.training.loop import OPTIMIZER
+from laurel.training.checkpoint import OPTIMIZER
 
 LISTS = EnvParams(
     id="laurel/GridWorld-v0",

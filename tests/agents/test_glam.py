@@ -25,7 +25,8 @@ from laurel.llm.sampling import log_probs
 from laurel.params import EnvParams
 from laurel.params.language_actor import GLAMParams
 from laurel.params.training import ShapingParams
-from laurel.training.loop import Task, train
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 torch.set_num_threads(1)
 

@@ -15,7 +15,8 @@ from laurel.params.arms import arm_infos
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages.films import small_world_figures
 from laurel.training.arms import task_of
-from laurel.training.loop import OPTIMIZER, train
+from laurel.training.checkpoint import OPTIMIZER
+from laurel.training.loop import train
 from minimal_params import MINIMAL
 
 

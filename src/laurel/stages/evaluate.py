@@ -41,7 +41,7 @@ from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import BEST, Tracker, flatten
-from laurel.training.loop import CURVE_SCHEMA, read_curve
+from laurel.training.curve import CURVE_SCHEMA, read_curve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
