@@ -67,7 +67,8 @@ def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
     from laurel.envs import adapter_for
     from laurel.params import EnvParams
     from laurel.params.training import PPOParams, ShapingParams
-    from laurel.training.loop import Assignment, Task, train_together
+    from laurel.training.loop import train_together
+    from laurel.training.task import Assignment, Task
 
     torch.set_num_threads(1)
     env, ppo, shaping = EnvParams(id=env_id), PPOParams(), ShapingParams()

@@ -75,7 +75,8 @@ def ours(seed: int, what: str) -> None:
 
     from laurel.envs import adapter_for
     from laurel.params.training import PPOParams, ShapingParams
-    from laurel.training.loop import Task, train
+    from laurel.training.loop import train
+    from laurel.training.task import Task
 
     torch.set_num_threads(1)
     adapter = adapter_for(ENV)

@@ -28,7 +28,9 @@ from laurel.envs.builtin.grid_world import GridWorld
 from laurel.params import EnvParams
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.training import ShapingParams
-from laurel.training.loop import Task, read_rows, train
+from laurel.training.curve import read_rows
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
 TARGET, TARGET_OF_OTHERS, TARGET_OF_SMOLLM2 = 0.95, 0.9, 0.8
@@ -105,14 +107,14 @@ def from_every_start(policy: LanguageModelPolicy, adapter: EnvAdapter) -> dict[s
     starts = np.flatnonzero(world.initial_state_distrib)
     states = View(adapter, starts[:, None].astype(adapter.observation_dtype)).text
     proposals = policy.propose(adapter, states, np.random.default_rng(0), greedy=True)
-    solved, more = [], []
+    shortest, solved, more = world.moves_to_goal(), [], []
     for start, one in zip(starts.tolist(), proposals, strict=True):
         world.reset(seed=0, options={"state": start})
         taken = 0
         for taken, move in enumerate(one.moves or (), 1):
             if world.step(np.int64(move))[2]:
                 solved.append(start)
-                more.append(taken - shortest(world, start))
+                more.append(taken - int(shortest[start]))
                 break
     unread = sum(one.moves is None for one in proposals)
     return {
@@ -121,18 +123,6 @@ def from_every_start(policy: LanguageModelPolicy, adapter: EnvAdapter) -> dict[s
         "tokens": float(np.mean([one.tokens for one in proposals])),
         "parse_rate": 1 - unread / len(starts),
     }
-
-
-def shortest(world: GridWorld, start: int) -> int:
-    """Return the moves of the shortest way to the goal."""
-    seen, front, moves = {start}, [start], 0
-    while True:
-        moves += 1
-        outcomes = [world.outcomes[state][move][0] for state in front for move in world.outcomes[state]]
-        if any(terminated for *_, terminated in outcomes):
-            return moves
-        front = [after for _, after, *_ in outcomes if after not in seen]
-        seen.update(front)
 
 
 if __name__ == "__main__":

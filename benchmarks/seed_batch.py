@@ -150,7 +150,8 @@ def work(
     from laurel.envs import adapter_for
     from laurel.params import EnvParams
     from laurel.params.training import PPOParams, ShapingParams
-    from laurel.training.loop import Assignment, Task, train_together
+    from laurel.training.loop import train_together
+    from laurel.training.task import Assignment, Task
 
     torch.set_num_threads(1)
     env, ppo = EnvParams(id=env_id), PPOParams.model_validate(settings)

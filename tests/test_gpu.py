@@ -34,7 +34,8 @@ from laurel.params.training import ShapingParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.methods.oracle import Oracle
 from laurel.training.lockstep import group_of, make_envs, make_rollout
-from laurel.training.loop import Assignment, Task, train, train_together
+from laurel.training.loop import train, train_together
+from laurel.training.task import Assignment, Task
 
 CUDA = pytest.param(
     "cuda",

@@ -18,7 +18,8 @@ from laurel.params.algorithms import PPOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import CaptionReward
-from laurel.training.loop import Task, train
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 torch.set_num_threads(1)
 FILES = {".run.json", "config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}

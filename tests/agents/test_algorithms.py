@@ -37,7 +37,8 @@ from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.training.arms import task_of, train_arms
-from laurel.training.loop import Task, train
+from laurel.training.loop import train
+from laurel.training.task import Task
 from tiny_project import Project
 
 torch.set_num_threads(1)

@@ -23,7 +23,8 @@ from laurel.params.algorithms import AlgorithmParams, DQNParams, PPOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.training import lockstep
-from laurel.training.loop import Assignment, Task, train, train_together
+from laurel.training.loop import train, train_together
+from laurel.training.task import Assignment, Task
 
 torch.set_num_threads(1)
 TINY = {"n_envs": 4, "n_steps": 32, "n_epochs": 2, "batch_size": 32, "hidden": (8,)}

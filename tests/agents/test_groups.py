@@ -25,7 +25,7 @@ from laurel.params.algorithms import GroupParams, GRPOParams, RLOOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.stages.preflight import check_run
-from laurel.training.loop import Task
+from laurel.training.task import Task
 from tiny_project import REPOSITORY
 
 PROMPTS = ["It was", "The film was"]

@@ -29,7 +29,9 @@ from laurel.llm.trl_tuning import Group, Loss
 from laurel.params import EnvParams
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.training import ShapingParams
-from laurel.training.loop import Task, read_curve, train
+from laurel.training.curve import read_curve
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 GRID = EnvParams(
     id="laurel/GridWorld-v0",

@@ -21,7 +21,9 @@ from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.paying import Pay
 from laurel.training.credit import CREDIT, Credit
-from laurel.training.loop import Task, read_rows, train
+from laurel.training.curve import read_rows
+from laurel.training.loop import train
+from laurel.training.task import Task
 
 N = 60
 RISING, FALLING = np.linspace(0, 1, N), np.linspace(1, 0, N)

@@ -70,11 +70,14 @@ class FakeEncoder:
     """A vector for each text, and a list of what it was asked for."""
 
     name = "fake"
-    loaded = 0
 
     def __init__(self) -> None:
-        FakeEncoder.loaded += 1
+        self.loaded = 0
         self.asked: list[str] = []
+
+    def load(self, name: str) -> FakeEncoder:
+        self.loaded += 1
+        return self
 
     def encode(self, texts: list[str]) -> np.ndarray:
         self.asked += texts
@@ -85,7 +88,7 @@ class FakeEncoder:
 @pytest.fixture
 def encoder(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
     fake = FakeEncoder()
-    monkeypatch.setattr("laurel.llm.encoder.load_encoder", lambda name: fake)
+    monkeypatch.setattr("laurel.llm.encoder.load_encoder", fake.load)
     return fake
 
 
@@ -145,6 +148,8 @@ def test_learned_is_the_table_of_the_model_and_its_score_of_the_rest(encoder: Fa
     assert rewards_of(function, texts)[-1] == pytest.approx(float(expected[0]))
     assert encoder.asked == ["Something new."]
     assert function.unseen == 1
+    rewards_of(function, [*texts, "Something newer."])
+    assert (encoder.asked[-1], encoder.loaded) == ("Something newer.", 1)
 
 
 def test_on_observations_the_model_reads_what_is_before_and_after(adapter: EnvAdapter) -> None:

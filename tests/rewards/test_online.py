@@ -32,7 +32,7 @@ from laurel.rewards.method import RewardContext
 from laurel.rewards.methods.online import Online
 from laurel.rewards.online_artefact import read_labels, read_made, read_rows
 from laurel.training.checks import check_agents
-from laurel.training.loop import Task
+from laurel.training.task import Task
 from minimal_params import MINIMAL
 
 NAME, EVERY = "helpful", 48

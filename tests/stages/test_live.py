@@ -19,7 +19,8 @@ from laurel.errors import DataError
 from laurel.params import load_params
 from laurel.params.arms import resolve_arms
 from laurel.stages.live import LivePage
-from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE
+from laurel.training.checkpoint import STATE
+from laurel.training.curve import CURVE, CURVE_SCHEMA
 from tiny_project import REPOSITORY
 
 

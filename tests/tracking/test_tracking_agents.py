@@ -24,7 +24,8 @@ from laurel.tracking import agents as tracking_agents
 from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
-from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE
+from laurel.training.checkpoint import STATE
+from laurel.training.curve import CURVE, CURVE_SCHEMA
 from tracked import URI, make_params
 
 BEGAN = 1_700_000_000.0

@@ -26,7 +26,9 @@ from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
-from laurel.training.loop import CURVE_SCHEMA, Assignment, train_together
+from laurel.training.curve import CURVE_SCHEMA
+from laurel.training.loop import train_together
+from laurel.training.task import Assignment
 
 
 @pytest.fixture(scope="module")

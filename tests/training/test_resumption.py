@@ -22,9 +22,9 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.rewards.base import Reward
-from laurel.training import loop
+from laurel.training import task as tasks
+from laurel.training.checkpoint import is_finished
 from laurel.training.credit import CREDIT
-from laurel.training.loop import is_finished
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
     recurrent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Environments are made anew every second update, and a row of the curve is the mean of two."""
-    monkeypatch.setattr(loop, "ANEW", 100)
-    monkeypatch.setattr(loop, "MOST_ROWS", 4)
+    monkeypatch.setattr(tasks, "ANEW", 100)
+    monkeypatch.setattr(tasks, "MOST_ROWS", 4)
     task = make_task("FrozenLake-v1", ppo={"recurrent": recurrent})
     adapter = adapter_for(task.env)
     run(task, adapter, tmp_path / "whole", caption_reward())

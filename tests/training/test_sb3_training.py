@@ -41,8 +41,10 @@ from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import CaptionReward
 from laurel.training import sb3 as sb3_training
-from laurel.training.loop import CURVE_SCHEMA, Task, is_finished
+from laurel.training.checkpoint import is_finished
+from laurel.training.curve import CURVE_SCHEMA
 from laurel.training.sb3 import train_sb3
+from laurel.training.task import Task
 
 pytestmark = pytest.mark.usefixtures("own_process")
 FILES = {".run.json", "config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from laurel.data.json_file import write_json
-from laurel.training.loop import CURVE, CURVE_SCHEMA
+from laurel.training.curve import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import area, diverged, last_return, note_of, read_curve, reports, result_of
 
 

@@ -21,7 +21,7 @@ from laurel.errors import DataError, LaurelError, ParamsError
 from laurel.params import Params
 from laurel.params.search import Space, read_space
 from laurel.pool import Job, JobReport, Workers
-from laurel.training.loop import CURVE, CURVE_SCHEMA
+from laurel.training.curve import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import note_of
 from laurel.tuning.search import search
 from laurel.tuning.study import Study

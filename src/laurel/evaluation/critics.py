@@ -11,7 +11,7 @@ from safetensors import safe_open
 from laurel.agents.language_model.calibration import KEPT, Calibration
 from laurel.evaluation.style import POSITIVE, drawing
 from laurel.evaluation.summary import number
-from laurel.training.loop import OPTIMIZER
+from laurel.training.checkpoint import OPTIMIZER
 
 _ACROSS = 4
 

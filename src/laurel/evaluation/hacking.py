@@ -23,7 +23,7 @@ from laurel.data.parquet import read_table
 from laurel.evaluation.summary import number
 from laurel.params.arms import Arm
 from laurel.training.credit import CREDIT, SCHEMA, THIRDS
-from laurel.training.loop import KL as DIVERGENCE
+from laurel.training.curve import KL as DIVERGENCE
 
 PARTS = 10
 """Of a training, within which pay and success are averaged."""

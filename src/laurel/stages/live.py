@@ -84,7 +84,7 @@ class LivePage:
 
         from laurel.evaluation.live_page import Live, curve_figures, render_live
         from laurel.tracking.agents import read_checkpoint, written
-        from laurel.training.loop import CURVE_SCHEMA
+        from laurel.training.curve import CURVE_SCHEMA
 
         updates, finished, stamps = [], Counter[str](), {}
         for arm, seed, place in self.agents:

@@ -27,9 +27,10 @@ from laurel.rewards.method import Inputs, RewardContext
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
+from laurel.training.checkpoint import STATE, is_finished, read_run
 from laurel.training.checks import check_agents
+from laurel.training.curve import CURVE
 from laurel.training.lockstep import on_device
-from laurel.training.loop import CURVE, STATE, is_finished, read_run
 
 if TYPE_CHECKING:
     from laurel.pool import Job

@@ -28,7 +28,8 @@ from laurel.tracking.run import Run, status_of
 from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.arms import steps_of
-from laurel.training.loop import CURVE, STATE, read_run
+from laurel.training.checkpoint import STATE, read_run
+from laurel.training.curve import CURVE
 
 LOOK_SECONDS = 30.0
 """Between two looks at the checkpoints: each costs a request for every agent with a new one."""

@@ -13,7 +13,8 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
-from laurel.training.loop import Assignment, Task, total_steps, train_together
+from laurel.training.loop import train_together
+from laurel.training.task import Assignment, Task, total_steps
 
 
 def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: AnnotateParams | None = None) -> Task:

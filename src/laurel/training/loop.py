@@ -9,187 +9,34 @@ learns with remembers older steps: so billions of steps take no more memory, and
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from safetensors import SafetensorError
-from safetensors.numpy import load_file as load_arrays
-from safetensors.numpy import save as arrays_as_bytes
-from safetensors.torch import load_file
-from safetensors.torch import save as as_bytes
-
 from laurel.agents.actor import Advisor
 from laurel.agents.algorithms import initial_policy, make_learner
-from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.hints import Hints, make_advisor
-from laurel.agents.learner import METRICS, Learner, LearnerGroup
+from laurel.agents.learner import LearnerGroup
 from laurel.agents.ppo import PPO
-from laurel.data.digests import digest_file
-from laurel.data.json_file import read_json, write_json
-from laurel.data.manifest import RUN
-from laurel.data.parquet import read_table
-from laurel.data.replacing import recover, replace_directory
+from laurel.data.replacing import recover
 from laurel.device import torch_device
 from laurel.envs.base import Array, BoolArray, EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import DataError, TrainingError
 from laurel.feedback.interest import boring
-from laurel.params import EnvParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
-from laurel.training.credit import CREDIT
-from laurel.training.curriculum import FILE as CURRICULUM
+from laurel.training.checkpoint import Progress, compact, restore, save
 from laurel.training.curriculum import KEY as CURRICULUM_KEY
 from laurel.training.curriculum import Curriculum
+from laurel.training.curve import joined
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.signal import Signal
-
-OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
-ANEW = 10_000_000
-"""Environment steps after which environments are made anew; all episodes that run then are left without an end."""
-MOST_ROWS = 50_000
-"""Rows of a learning curve; where there are more updates, a row is the mean of several."""
-DIGESTED = (OPTIMIZER, ACTIONS)
-"""Files of a checkpoint whose digests its state holds; weights are known to their own configuration."""
-
-CURVE_SCHEMA = pa.schema(
-    [
-        ("env_steps", pa.int64()),
-        ("episodes", pa.int64()),  # ended since the row before
-        ("window", pa.int64()),  # the last episodes that the next three are over, see laurel.agents.episodes
-        ("return_mean", pa.float64()),  # null where those are too few
-        ("success_rate", pa.float64()),
-        ("length_mean", pa.float64()),
-        ("raw_reward", pa.float64()),  # mean normalised learned reward a step
-        ("shaped_reward", pa.float64()),  # mean learned reward paid a step, before its weight
-        ("share_paid", pa.float64()),  # share of steps that were paid anything
-        *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
-    ]
-)
-KL = "reference_kl"
-LANGUAGE = {
-    KL: "nats a completion",
-    "examples": "answers, pairs or groups that a round was tuned on",
-    "alone": "proposals for states that were met once",
-    "alike": "groups of proposals in which none is better",
-    "parse_rate": "share of answers that can be read",
-    "tokens": "of an answer, on average",
-    "critic_error": "mean absolute difference from values by dynamic programming",
-    "critic_rank": "Kendall's tau with those values",
-}
-"""Columns of the curves of language models, each where an agent has it."""
-
-
-def _curve_schema(columns: Iterable[str]) -> pa.Schema:
-    """Return the schema of a curve that has some of LANGUAGE."""
-    return pa.schema([*CURVE_SCHEMA, *[pa.field(name, pa.float64()) for name in LANGUAGE if name in columns]])
-
-
-@dataclass(frozen=True)
-class Task:
-    """A training task: everything but the reward function."""
-
-    arm: str
-    seed: int
-    """Of the agent; arms with the same seed share initial weights and environments."""
-    run_seed: int
-    """Of the whole run."""
-    env: EnvParams
-    settings: Any
-    """AlgorithmParams, or SB3Params where Stable-Baselines3 trains: of the algorithm, which they also name."""
-    shaping: ShapingParams
-    """With the arm's own weights."""
-    steps: int
-    checkpoint_steps: int
-    device: str = "cpu"
-    """cpu, cuda or auto."""
-    annotate: AnnotateParams | None = None
-    """The section of the run, for hints of its chat models, and its judge's interest in tasks."""
-    curriculum: CurriculumParams | None = None
-    """Which tasks episodes are of; None: in turns, or there is but one."""
-
-    @property
-    def steps_per_update(self) -> int:
-        return steps_per_update(self.settings)
-
-    @property
-    def updates(self) -> int:
-        """Updates until at least `steps` are done."""
-        return self.total_steps // self.steps_per_update
-
-    @property
-    def total_steps(self) -> int:
-        """Environment steps that are done in the end: whole updates."""
-        return total_steps(self.settings, self.steps)
-
-    @property
-    def updates_per_row(self) -> int:
-        """Updates that a row of the learning curve is the mean of."""
-        return -(-self.updates // MOST_ROWS)
-
-    @property
-    def updates_per_checkpoint(self) -> int:
-        """Updates between checkpoints, which hold whole rows of the curve."""
-        rows = max(1, self.checkpoint_steps // (self.steps_per_update * self.updates_per_row))
-        return rows * self.updates_per_row
-
-    @property
-    def updates_until_anew(self) -> int:
-        """Updates after which environments are made anew, at a checkpoint."""
-        checkpoints = max(1, ANEW // (self.steps_per_update * self.updates_per_checkpoint))
-        return checkpoints * self.updates_per_checkpoint
-
-
-def steps_per_update(settings: Any) -> int:
-    """Return the environment steps that an algorithm learns from at once."""
-    return settings.n_envs * settings.n_steps
-
-
-def total_steps(settings: Any, steps: int) -> int:
-    """Return the environment steps of the whole updates in which at least `steps` are done."""
-    return -(-steps // steps_per_update(settings)) * steps_per_update(settings)
-
-
-@dataclass
-class Progress:
-    """How far training is."""
-
-    update: int = 0
-    seconds: float = 0.0
-    """The agent's share of them, where several are trained at once."""
-    began: float = field(default_factory=time.time)
-    """When the training did, in seconds since 1970."""
-    curve: list[dict[str, Any]] = field(default_factory=list)
-    since: int = 0
-    """The update at which environments are made anew; 0 where they are those of the beginning."""
-    actions: list[Array] = field(default_factory=list)
-    """(T, N) or (T, N, A) of each update since then."""
-    backend: str | None = None
-    """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """An agent to train: the task, the learned part of its reward, and where it is kept."""
-
-    task: Task
-    reward: Reward | None
-    """None trains on the environment's reward alone."""
-    directory: Path
-    """Where checkpoints and, in the end, the agent are."""
+from laurel.training.task import Assignment, Task
 
 
 def train(
@@ -313,7 +160,7 @@ class _Run:
         self.advisor = advisor
         if advisor is not None and isinstance(self.learner, PPO):
             self.learner.hints = Hints(advisor, task.settings.hints)
-        self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
+        self.progress = restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         since = self.progress.since
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs", *([since] if since else []))
         self.envs = make_envs(task.env, adapter, task.settings.n_envs, seed, policy.device if tensors else None)
@@ -361,13 +208,13 @@ class _Run:
             )
         progress.update += 1
         progress.seconds += seconds
-        progress.actions.append(_compact(self.rollout.action))
+        progress.actions.append(compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update}
         self.follow()
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
         self.rows.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if len(self.rows) == task.updates_per_row or progress.update == task.updates:
-            progress.curve.append(_joined(self.rows))
+            progress.curve.append(joined(self.rows))
             self.rows = []
         if self.forgets and progress.update % task.updates_until_anew == 0 and progress.update < task.updates:
             self.ends_here = True
@@ -378,146 +225,4 @@ class _Run:
             asked = {"hints": hints, "its interest in tasks": self._interest}
             accounts = {**{name: one for name, one in asked.items() if one}, **self.signal.accounts}
             backend, curriculum = self.envs.backend, self.curriculum
-            _save(self.directory, task, self.learner, progress, self.signal, curriculum, backend, accounts)
-
-
-def _joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return rows of a learning curve as one: the sum of their episodes, the means of what is a mean of an update.
-
-    What is a mean over the last episodes is the last row's, as are environment steps.
-    """
-    last = dict(rows[-1])
-    if len(rows) > 1:
-        last["episodes"] = sum(row["episodes"] for row in rows)
-        for name in last.keys() - {"env_steps", "episodes", "window", "return_mean", "success_rate", "length_mean"}:
-            known = [row[name] for row in rows if row.get(name) is not None]
-            last[name] = sum(known) / len(known) if known else None
-    return last
-
-
-def _compact(actions: Array) -> Array:
-    """Copy actions, in a byte each where they are few."""
-    small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
-    return actions.astype(np.uint8) if small else actions.copy()
-
-
-def _save(
-    directory: Path,
-    task: Task,
-    learner: Learner,
-    progress: Progress,
-    signal: Signal,
-    curriculum: Curriculum | None,
-    backend: str,
-    accounts: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """Write a checkpoint beside the last one and put it in its place."""
-    partial = directory.with_name(f".{directory.name}.writing")
-    shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
-    partial.mkdir(parents=True)
-    finished = progress.update >= task.updates
-    save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
-    (partial / OPTIMIZER).write_bytes(
-        as_bytes(learner.state())
-    )  # safetensors' own files can be read by their owner alone
-    if not finished:
-        taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
-        (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
-    known = {name for row in progress.curve for name, value in row.items() if value is not None}
-    curve = pa.Table.from_pylist(progress.curve, schema=_curve_schema(known))
-    pq.write_table(curve, partial / CURVE, compression="zstd")
-    if (credit := signal.credit) is not None:
-        pq.write_table(credit, partial / CREDIT, compression="zstd")
-    if curriculum is not None:
-        pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
-    for part in signal.learned:
-        part.keep(own_reward(partial, part.name))
-    write_json(
-        partial / STATE,
-        {
-            "digests": {f.name: digest_file(f) for f in sorted(partial.iterdir()) if f.name in DIGESTED},
-            "update": progress.update,
-            **({"since": progress.since} if progress.since else {}),
-            "env_steps": progress.update * task.steps_per_update,
-            "finished": finished,
-            "unseen": signal.unseen,
-            "backend": backend,
-            "rng": learner.rng.bit_generator.state,
-        },
-    )
-    write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts))
-    replace_directory(partial, directory)
-
-
-def _restore(directory: Path, learner: Learner) -> Progress:
-    """Load a checkpoint into a learner.
-
-    Raises:
-        DataError: it is damaged or of another network.
-    """
-    state = read_json(directory / STATE)
-    try:
-        learner.policy.load_state_dict(load_policy(directory).state_dict())
-        curve = read_rows(directory)
-        learner.restore(load_file(directory / OPTIMIZER))
-        learner.rng.bit_generator.state = state["rng"]
-        actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
-        since = state.get("since", 0)
-        if not state["finished"] and len(actions) != state["update"] - since:
-            raise ValueError(f"actions of {len(actions)} updates, but {state['update'] - since} were made")
-        if not is_as_written(directory, state):
-            raise ValueError("a file was changed since")
-        taken = [actions[key] for key in sorted(actions)]
-        run = read_run(directory)
-        return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state.get("backend"))
-    except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(
-            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
-        ) from None
-
-
-def read_rows(directory: Path) -> list[dict[str, Any]]:
-    """Read the learning curve of a checkpoint.
-
-    Raises:
-        ValueError: it is of an older version, whose means were over other episodes.
-    """
-    rows = pq.read_table(directory / CURVE, schema=_curve_schema(LANGUAGE)).to_pylist()
-    if any(row["window"] is None for row in rows):
-        raise ValueError("its learning curve is of an older version")
-    return rows
-
-
-def read_curve(directory: Path) -> pa.Table:
-    """Read the learning curve of an agent, with those of LANGUAGE that it has.
-
-    Raises:
-        DataError: it is missing or damaged.
-    """
-    read_table(directory / CURVE, CURVE_SCHEMA, "train-agents")
-    return read_table(directory / CURVE, _curve_schema(pq.read_schema(directory / CURVE).names), "train-agents")
-
-
-def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far.
-
-    Args:
-        accounts: what its training asked of language models: what for -> `laurel.feedback.chooser.Chooser.account`.
-    """
-    return {"seconds": seconds, "wall": [began, time.time()], **({"accounts": dict(accounts)} if accounts else {})}
-
-
-def read_run(directory: Path) -> dict[str, Any]:
-    """Read an agent's `run_of`; where it is missing, as from data that DVC pulled, it was written in no time."""
-    try:
-        return dict(json.loads((directory / RUN).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        written = (directory / STATE).stat().st_mtime
-        return {"seconds": 0.0, "wall": [written, written]}
-
-
-def is_finished(directory: Path) -> bool:
-    """Whether an agent's directory holds the end of its training."""
-    recover(directory)
-    return directory.exists() and bool(read_json(directory / STATE)["finished"])
+            save(self.directory, task, self.learner, progress, self.signal, curriculum, backend, accounts)

@@ -28,9 +28,11 @@ from laurel.data.replacing import replace_directory
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.rewards.base import Reward
-from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE, Task, is_finished, read_rows, read_run, run_of
+from laurel.training.checkpoint import STATE, is_finished, read_run, run_of
+from laurel.training.curve import CURVE, CURVE_SCHEMA, read_rows
 from laurel.training.sb3_state import restore_state, save_state
 from laurel.training.signal import Signal
+from laurel.training.task import Task
 
 CURVE_STEPS = 2048
 """Environment steps, at least, between two points of a learning curve."""

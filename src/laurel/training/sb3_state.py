@@ -23,7 +23,7 @@ from laurel.agents.checkpoint import load_policy
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.envs.base import Array
 from laurel.errors import DataError
-from laurel.training.loop import ACTIONS, OPTIMIZER
+from laurel.training.checkpoint import ACTIONS, OPTIMIZER
 
 REPLAY = "replay.safetensors"
 PLACE = "(place)"

@@ -13,7 +13,9 @@ import numpy as np
 from laurel.params.rewards import TrialParams
 from laurel.rewards.base import Reward
 from laurel.rewards.method import RewardContext, Tried
-from laurel.training.loop import Assignment, Task, read_rows, train_together
+from laurel.training.curve import read_rows
+from laurel.training.loop import train_together
+from laurel.training.task import Assignment, Task
 
 PARTS = 5
 """Parts of a training, each with its mean return."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pydantic import JsonValue
 
 from laurel.data.json_file import read_json
-from laurel.training.loop import CURVE, CURVE_SCHEMA
+from laurel.training.curve import CURVE, CURVE_SCHEMA
 from laurel.tuning.trials import Trial
 
 NAME = "area under the learning curve"

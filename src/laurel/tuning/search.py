@@ -18,7 +18,7 @@ from pathlib import Path
 
 from laurel.errors import ParamsError
 from laurel.pool import POLL_SECONDS, Advance, Job, JobReport, Workers
-from laurel.training.loop import CURVE
+from laurel.training.curve import CURVE
 from laurel.tuning.candidates import Candidate
 from laurel.tuning.objective import diverged, read_curve, reports, result_of
 from laurel.tuning.study import Asked, Study

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -117,18 +118,21 @@ class Game:
         options = list(self._api.NETHACKOPTIONS)
         if task == "gold":
             options = ["pickup_types:$" if o.startswith("pickup_types") else o for o in options]
-        own: dict[str, Any] = {}
-        if level_file is not None:
+        level_data = None if level_file is None else compiled(level_file)
+        if level_data is not None:
             options = [*(o for o in options if not o.startswith("pickup_types")), *OPTIONS]
-            own = {"hackdir": str(compiled(level_file)), "spawn_monsters": False}
         self.raw = self._api.Nethack(
             observation_keys=_KEYS,
             playername=f"Agent-{character}",
             ttyrec=None,
             options=options,
+            spawn_monsters=level_data is None,
             fix_moon_phase=True,
-            **own,
         )
+        if level_data is not None:
+            link = Path(self.raw._vardir, "nhdat")  # to NLE's, in a folder that goes with the game
+            link.unlink()
+            link.write_bytes(level_data)
         self._keys = actions()
         seen = seen or {name: of[0] for name, of in arrays(1).items()}
         self.raw._pynethack.set_buffers(**seen)  # so that a batch of games writes into arrays of the batch

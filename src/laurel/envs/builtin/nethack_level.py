@@ -1,8 +1,8 @@
 """Levels of one's own for NetHack, written in the game's description language, as MiniHack has them (Samvelyan et al.
 2021, arXiv 2109.13202).
 
-NLE brings NetHack's compilers: a level is compiled once in a process, into a folder that games begin from in place of
-NLE's own. It is the first level of the dungeon, and there is nothing below that is worth a visit.
+NLE brings NetHack's compilers: a level is compiled once in a process, into the file that games read in place of NLE's
+own. It is the first level of the dungeon, and there is nothing below that is worth a visit.
 """
 
 from __future__ import annotations
@@ -42,40 +42,38 @@ def level_file(name: str) -> Path:
     return Path(name)
 
 
-def compiled(name: str) -> Path:
-    """Return a folder that games with this level begin from; errors as in `level_file` and `_folder`."""
+def compiled(name: str) -> bytes:
+    """Return the content of nhdat, which a game with this level reads; errors as in `level_file` and `_compiled`."""
     file = level_file(name)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise EnvError(f"{file}: cannot be read ({error}).") from None
-    return Path(_folder(text, str(file)).name)
+    return _compiled(text, str(file))
 
 
 @cache
-def _folder(text: str, file: str) -> tempfile.TemporaryDirectory[str]:
-    """Compile a level; the folder goes when the process does.
+def _compiled(text: str, file: str) -> bytes:
+    """Compile a level into a dungeon of its own.
 
     Raises:
         EnvError: NetHack's compiler refuses the level, or it has another name.
     """
     tools = Path(str(nle().__file__)).parents[1] / "nethackdir"
-    place = tempfile.TemporaryDirectory(prefix="laurel-nethack-")
-    build = Path(place.name) / "build"
-    build.mkdir()
-    (build / "level.des").write_text(text, encoding="utf-8")
-    dungeon = (tools / "dat" / "dungeon.def").read_text(encoding="utf-8")
-    (build / "dungeon.pdf").write_text(dungeon.replace("BRANCH:", f"{_FIRST}BRANCH:", 1), encoding="utf-8")
-    shutil.copy(tools / "nhdat", build / "nhdat")
-    _call(build, file, tools / "dlb", "xf", "nhdat", "quest.dat")
-    _call(build, file, tools / "dgn_comp", "dungeon.pdf")
-    _call(build, file, tools / "lev_comp", "level.des")
-    if not (build / f"{NAME}.lev").exists():
-        raise EnvError(f'{file}: has no level of the name "{NAME}": begin it with LEVEL: "{NAME}".')
-    (build / "nhdat").unlink()
-    _call(build, file, tools / "dlb", "cf", "nhdat", "dungeon", "quest.dat", f"{NAME}.lev")
-    (build / "nhdat").rename(Path(place.name) / "nhdat")
-    return place
+    with tempfile.TemporaryDirectory(prefix="laurel-nethack-") as place:
+        build = Path(place)
+        (build / "level.des").write_text(text, encoding="utf-8")
+        dungeon = (tools / "dat" / "dungeon.def").read_text(encoding="utf-8")
+        (build / "dungeon.pdf").write_text(dungeon.replace("BRANCH:", f"{_FIRST}BRANCH:", 1), encoding="utf-8")
+        shutil.copy(tools / "nhdat", build / "nhdat")
+        _call(build, file, tools / "dlb", "xf", "nhdat", "quest.dat")
+        _call(build, file, tools / "dgn_comp", "dungeon.pdf")
+        _call(build, file, tools / "lev_comp", "level.des")
+        if not (build / f"{NAME}.lev").exists():
+            raise EnvError(f'{file}: has no level of the name "{NAME}": begin it with LEVEL: "{NAME}".')
+        (build / "nhdat").unlink()
+        _call(build, file, tools / "dlb", "cf", "nhdat", "dungeon", "quest.dat", f"{NAME}.lev")
+        return (build / "nhdat").read_bytes()
 
 
 def _call(folder: Path, file: str, *command: object) -> None:

@@ -1,0 +1,167 @@
+"""The checkpoint of an agent: how far its training is, written whole and read back.
+
+Environments cannot be saved, but they are deterministic: actions are kept instead, and taken again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save as arrays_as_bytes
+from safetensors.torch import load_file
+from safetensors.torch import save as as_bytes
+
+from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
+from laurel.agents.learner import Learner
+from laurel.data.digests import digest_file
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import RUN
+from laurel.data.replacing import recover, replace_directory
+from laurel.envs.base import Array
+from laurel.errors import DataError
+from laurel.rewards.stored import own_reward
+from laurel.training.credit import CREDIT
+from laurel.training.curriculum import FILE as CURRICULUM
+from laurel.training.curriculum import Curriculum
+from laurel.training.curve import CURVE, curve_schema, read_rows
+from laurel.training.signal import Signal
+from laurel.training.task import Task
+
+OPTIMIZER, ACTIONS, STATE = "optimizer.safetensors", "actions.safetensors", "state.json"
+DIGESTED = (OPTIMIZER, ACTIONS)
+"""Files of a checkpoint whose digests its state holds; weights are known to their own configuration."""
+
+
+@dataclass
+class Progress:
+    """How far training is."""
+
+    update: int = 0
+    seconds: float = 0.0
+    """The agent's share of them, where several are trained at once."""
+    began: float = field(default_factory=time.time)
+    """When the training did, in seconds since 1970."""
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    since: int = 0
+    """The update at which environments are made anew; 0 where they are those of the beginning."""
+    actions: list[Array] = field(default_factory=list)
+    """(T, N) or (T, N, A) of each update since then."""
+    backend: str | None = None
+    """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
+
+
+def compact(actions: Array) -> Array:
+    """Copy actions, in a byte each where they are few."""
+    small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
+    return actions.astype(np.uint8) if small else actions.copy()
+
+
+def save(
+    directory: Path,
+    task: Task,
+    learner: Learner,
+    progress: Progress,
+    signal: Signal,
+    curriculum: Curriculum | None,
+    backend: str,
+    accounts: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Write a checkpoint beside the last one and put it in its place."""
+    partial = directory.with_name(f".{directory.name}.writing")
+    shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
+    partial.mkdir(parents=True)
+    finished = progress.update >= task.updates
+    save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+    (partial / OPTIMIZER).write_bytes(
+        as_bytes(learner.state())
+    )  # safetensors' own files can be read by their owner alone
+    if not finished:
+        taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
+        (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
+    known = {name for row in progress.curve for name, value in row.items() if value is not None}
+    curve = pa.Table.from_pylist(progress.curve, schema=curve_schema(known))
+    pq.write_table(curve, partial / CURVE, compression="zstd")
+    if (credit := signal.credit) is not None:
+        pq.write_table(credit, partial / CREDIT, compression="zstd")
+    if curriculum is not None:
+        pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
+    for part in signal.learned:
+        part.keep(own_reward(partial, part.name))
+    write_json(
+        partial / STATE,
+        {
+            "digests": {f.name: digest_file(f) for f in sorted(partial.iterdir()) if f.name in DIGESTED},
+            "update": progress.update,
+            **({"since": progress.since} if progress.since else {}),
+            "env_steps": progress.update * task.steps_per_update,
+            "finished": finished,
+            "unseen": signal.unseen,
+            "backend": backend,
+            "rng": learner.rng.bit_generator.state,
+        },
+    )
+    write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts))
+    replace_directory(partial, directory)
+
+
+def restore(directory: Path, learner: Learner) -> Progress:
+    """Load a checkpoint into a learner.
+
+    Raises:
+        DataError: it is damaged or of another network.
+    """
+    state = read_json(directory / STATE)
+    try:
+        learner.policy.load_state_dict(load_policy(directory).state_dict())
+        curve = read_rows(directory)
+        learner.restore(load_file(directory / OPTIMIZER))
+        learner.rng.bit_generator.state = state["rng"]
+        actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
+        since = state.get("since", 0)
+        if not state["finished"] and len(actions) != state["update"] - since:
+            raise ValueError(f"actions of {len(actions)} updates, but {state['update'] - since} were made")
+        if not is_as_written(directory, state):
+            raise ValueError("a file was changed since")
+        taken = [actions[key] for key in sorted(actions)]
+        run = read_run(directory)
+        return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state.get("backend"))
+    except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
+        ) from None
+
+
+def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far.
+
+    Args:
+        accounts: what its training asked of language models: what for -> `laurel.feedback.chooser.Chooser.account`.
+    """
+    return {"seconds": seconds, "wall": [began, time.time()], **({"accounts": dict(accounts)} if accounts else {})}
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """Read an agent's `run_of`; where it is missing, as from data that DVC pulled, it was written in no time."""
+    try:
+        return dict(json.loads((directory / RUN).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        written = (directory / STATE).stat().st_mtime
+        return {"seconds": 0.0, "wall": [written, written]}
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether an agent's directory holds the end of its training."""
+    recover(directory)
+    return directory.exists() and bool(read_json(directory / STATE)["finished"])

@@ -1,0 +1,82 @@
+"""The learning curve of an agent: its columns, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laurel.agents.learner import METRICS
+from laurel.data.parquet import read_table
+
+CURVE = "curve.parquet"
+CURVE_SCHEMA = pa.schema(
+    [
+        ("env_steps", pa.int64()),
+        ("episodes", pa.int64()),  # ended since the row before
+        ("window", pa.int64()),  # the last episodes that the next three are over, see laurel.agents.episodes
+        ("return_mean", pa.float64()),  # null where those are too few
+        ("success_rate", pa.float64()),
+        ("length_mean", pa.float64()),
+        ("raw_reward", pa.float64()),  # mean normalised learned reward a step
+        ("shaped_reward", pa.float64()),  # mean learned reward paid a step, before its weight
+        ("share_paid", pa.float64()),  # share of steps that were paid anything
+        *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
+    ]
+)
+KL = "reference_kl"
+LANGUAGE = {
+    KL: "nats a completion",
+    "examples": "answers, pairs or groups that a round was tuned on",
+    "alone": "proposals for states that were met once",
+    "alike": "groups of proposals in which none is better",
+    "parse_rate": "share of answers that can be read",
+    "tokens": "of an answer, on average",
+    "critic_error": "mean absolute difference from values by dynamic programming",
+    "critic_rank": "Kendall's tau with those values",
+}
+"""Columns of the curves of language models, each where an agent has it."""
+
+
+def curve_schema(columns: Iterable[str]) -> pa.Schema:
+    """Return the schema of a curve that has some of LANGUAGE."""
+    return pa.schema([*CURVE_SCHEMA, *[pa.field(name, pa.float64()) for name in LANGUAGE if name in columns]])
+
+
+def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return rows of a learning curve as one: the sum of their episodes, the means of what is a mean of an update.
+
+    What is a mean over the last episodes is the last row's, as are environment steps.
+    """
+    last = dict(rows[-1])
+    if len(rows) > 1:
+        last["episodes"] = sum(row["episodes"] for row in rows)
+        for name in last.keys() - {"env_steps", "episodes", "window", "return_mean", "success_rate", "length_mean"}:
+            known = [row[name] for row in rows if row.get(name) is not None]
+            last[name] = sum(known) / len(known) if known else None
+    return last
+
+
+def read_rows(directory: Path) -> list[dict[str, Any]]:
+    """Read the learning curve of a checkpoint.
+
+    Raises:
+        ValueError: it is of an older version, whose means were over other episodes.
+    """
+    rows = pq.read_table(directory / CURVE, schema=curve_schema(LANGUAGE)).to_pylist()
+    if any(row["window"] is None for row in rows):
+        raise ValueError("its learning curve is of an older version")
+    return rows
+
+
+def read_curve(directory: Path) -> pa.Table:
+    """Read the learning curve of an agent, with those of LANGUAGE that it has.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    read_table(directory / CURVE, CURVE_SCHEMA, "train-agents")
+    return read_table(directory / CURVE, curve_schema(pq.read_schema(directory / CURVE).names), "train-agents")

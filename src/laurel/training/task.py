@@ -1,0 +1,93 @@
+"""What is trained: an arm with a seed, in whole updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.training import CurriculumParams, ShapingParams
+from laurel.rewards.base import Reward
+
+ANEW = 10_000_000
+"""Environment steps after which environments are made anew; all episodes that run then are left without an end."""
+MOST_ROWS = 50_000
+"""Rows of a learning curve; where there are more updates, a row is the mean of several."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A training task: everything but the reward function."""
+
+    arm: str
+    seed: int
+    """Of the agent; arms with the same seed share initial weights and environments."""
+    run_seed: int
+    """Of the whole run."""
+    env: EnvParams
+    settings: Any
+    """AlgorithmParams, or SB3Params where Stable-Baselines3 trains: of the algorithm, which they also name."""
+    shaping: ShapingParams
+    """With the arm's own weights."""
+    steps: int
+    checkpoint_steps: int
+    device: str = "cpu"
+    """cpu, cuda or auto."""
+    annotate: AnnotateParams | None = None
+    """The section of the run, for hints of its chat models, and its judge's interest in tasks."""
+    curriculum: CurriculumParams | None = None
+    """Which tasks episodes are of; None: in turns, or there is but one."""
+
+    @property
+    def steps_per_update(self) -> int:
+        return steps_per_update(self.settings)
+
+    @property
+    def updates(self) -> int:
+        """Updates until at least `steps` are done."""
+        return self.total_steps // self.steps_per_update
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps that are done in the end: whole updates."""
+        return total_steps(self.settings, self.steps)
+
+    @property
+    def updates_per_row(self) -> int:
+        """Updates that a row of the learning curve is the mean of."""
+        return -(-self.updates // MOST_ROWS)
+
+    @property
+    def updates_per_checkpoint(self) -> int:
+        """Updates between checkpoints, which hold whole rows of the curve."""
+        rows = max(1, self.checkpoint_steps // (self.steps_per_update * self.updates_per_row))
+        return rows * self.updates_per_row
+
+    @property
+    def updates_until_anew(self) -> int:
+        """Updates after which environments are made anew, at a checkpoint."""
+        checkpoints = max(1, ANEW // (self.steps_per_update * self.updates_per_checkpoint))
+        return checkpoints * self.updates_per_checkpoint
+
+
+def steps_per_update(settings: Any) -> int:
+    """Return the environment steps that an algorithm learns from at once."""
+    return settings.n_envs * settings.n_steps
+
+
+def total_steps(settings: Any, steps: int) -> int:
+    """Return the environment steps of the whole updates in which at least `steps` are done."""
+    return -(-steps // steps_per_update(settings)) * steps_per_update(settings)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An agent to train: the task, the learned part of its reward, and where it is kept."""
+
+    task: Task
+    reward: Reward | None
+    """None trains on the environment's reward alone."""
+    directory: Path
+    """Where checkpoints and, in the end, the agent are."""
