@@ -28,7 +28,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Pair
 from laurel.feedback.annotators.scripted import ScriptedAnnotator
-from laurel.feedback.known_answers import KnownPair
+from laurel.feedback.known_answers import KnownPair, Subject, right
 from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.llm import smollm2
 from laurel.llm.chat import ChatRequest, Reply
@@ -123,22 +123,20 @@ def _by_smollm2() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         tune(local, items, Tuning(), 0, Path(scratch), lambda _: None)
     replies = dict(LocalChat(local, 8192).ask([one for pair, _ in tests for one in requests(pair)]))
-    p = np.array([_first(replies[number], question.choices[0]) for number in range(2 * len(tests))]).reshape(-1, 2)
-    right = (p[:, 0] > p[:, 1]) == np.array([known.p_first > 0.5 for known in tests])
-    share = float(right.mean())
-    error = 1.96 * (share * (1 - share) / len(tests)) ** 0.5
+    p = [_first(replies[number], question.choices[0]) for number in range(2 * len(tests))]
+    share = right(Subject(adapter, tuple(tests)), zip(p[::2], p[1::2], strict=True))["accuracy"]
     found = {
-        "value": round(share, 3),
+        "value": round(share["value"], 3),
         "unit": f"share of {len(tests)} pairs of unseen captions that SmolLM2 gets right in {SMALL}, both orders "
         f"together, after {len(draw.asked)} pairs of a simulated large judge with {ERRORS:.0%} errors",
         "target": f">= the simulated judge's, which labels all {draw.calls:,} pairs with {FEWER} times as many calls; "
         "95% interval of pairs above it",
-        "met": share - error > draw.judge,
+        "met": share["ci95"][0] > draw.judge,
         "peer": f"the simulated large judge on {len(draw.tests):,} such pairs",
         "peer_value": round(draw.judge, 3),
-        "ci95": [round(share - error, 3), round(min(share + error, 1.0), 3)],
+        "ci95": [round(bound, 3) for bound in share["ci95"]],
     }
-    why = f"its interval of {len(tests)} pairs begins at {share - error:.3f}; the simulated judge has {draw.judge:.3f}."
+    why = f"its interval begins at {share['ci95'][0]:.3f}, and the simulated judge has {draw.judge:.3f}."
     return found if found["met"] else {**found, "why": why}
 
 
@@ -173,8 +171,8 @@ def _head(draw: Draw, vectors: dict[str, Any]) -> dict[str, float]:
     pairs = TextPairs.of(PreferenceRows.of(rows, "simulated"))
     model, _ = fit_head(PACKAGED, pairs, np.stack([vectors[text] for text in pairs.texts]), 0)
     worth = {text: float(vector @ model.weights) for text, vector in vectors.items()}
-    right = [(worth[pair.first] > worth[pair.second]) == (truth > 0.5) for pair, truth in draw.tests]
-    return {"student": statistics.mean(right), "judge": draw.judge, "calls": len(draw.asked), "pairs": draw.calls}
+    hits = [(worth[pair.first] > worth[pair.second]) == (truth > 0.5) for pair, truth in draw.tests]
+    return {"student": statistics.mean(hits), "judge": draw.judge, "calls": len(draw.asked), "pairs": draw.calls}
 
 
 def _cell(draws: Sequence[dict[str, float]]) -> dict[str, Any]:

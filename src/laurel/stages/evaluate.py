@@ -32,7 +32,7 @@ from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.actor_accounts import asked
-from laurel.stages.films import before_and_after, grid_figures, portraits
+from laurel.stages.films import before_and_after, portraits, small_world_figures
 from laurel.stages.label_sets import label_sets, measured
 from laurel.stages.online_accounts import annotated, note_annotated
 from laurel.stages.report_files import rendered, with_references, write_run_page
@@ -159,7 +159,7 @@ def run(
             advance(1)
             animation = before_and_after(evaluation, adapter, played, out)
             films = animation, portraits(evaluation, infos, adapter, played, results, out) if animation else []
-            more = grid_figures(evaluation, infos, adapter, played, results)
+            more = small_world_figures(evaluation, infos, adapter, played, results)
             advance(1)
             write_json(out.path / METRICS, metrics)
             curves.to_csv(out.path / CURVES, index=False)

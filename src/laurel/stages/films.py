@@ -87,34 +87,34 @@ def portraits(
     return found
 
 
-def grid_figures(
+def small_world_figures(
     evaluation: Evaluation,
     infos: Sequence[ArmInfo],
     adapter: EnvAdapter,
     agents: Sequence[Played],
     results: pd.DataFrame,
 ) -> dict[str, Figure]:
-    """Draw what a grid world alone can show; elsewhere nothing.
+    """Draw what is known of small worlds alone; elsewhere nothing.
 
     Returns:
-        `paths`: greedy ones of every trained arm, of the seed that `portraits` takes; `critics`: critics of language
-        models against values by dynamic programming.
+        `paths`: greedy ones of every trained arm through a grid world, of the seed that `portraits` takes; `critics`:
+        critics of language models against values by dynamic programming, where those are known.
     """
     env = evaluation.context.env.with_kwargs(evaluation.evaluate.kwargs)
     rows = map_of(env)
-    if rows is None:
-        return {}
     medians, seed = _median_seeds(results), derive_seed(evaluation.run_seed, "paths")
     trained = {arm.name: (arm, place) for arm, own, place in agents if place and medians[arm.name] == own}
     walked, critics = [], {}
     for name in (info.name for info in ordered(infos) if info.name in trained):
         arm, place = trained[name]
+        if found := read_calibration(place):
+            critics[name] = found
+        if rows is None:
+            continue
         first = untrained(evaluation.run_seed, env, arm.agent, adapter, medians[name]).as_actor(greedy=True)
         before = paths_of(env, adapter, first, seed)
         after = paths_of(env, adapter, load_actor(adapter, arm, place, greedy=True), seed)
         walked.append(ArmPaths(name, rows, before, after))
-        if found := read_calibration(place):
-            critics[name] = found
     figures = {"paths": path_figure(walked)} if walked else {}
     return figures | ({"critics": critic_figure(critics)} if critics else {})
 

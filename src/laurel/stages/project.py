@@ -1,6 +1,7 @@
 """All stages of a project, one after another: those run whose parameters or inputs changed since they last ran.
 
-Does not use DVC. Each stage is a process of its own, so that it starts as `laurel collect` and the like do.
+Does not use DVC. Each stage is a process of its own, which notes in the end what its output was made from; so does one
+that is started by hand or by DVC.
 """
 
 from __future__ import annotations
@@ -62,7 +63,6 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
         )
         tell(f"stage {number} of {len(STAGES)}: {stage.name}{before}")
         _run(stage, params_file, folder)
-        write_json(folder / DONE, {**_recorded(folder), stage.name: _state(stage, params, folder)})
         ran.append(stage.name)
     return ran
 
@@ -88,6 +88,13 @@ def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
             tell(f"{folder / stage.output}: was changed since laurel {stage.name} wrote it, so that stage runs again.")
             return False
     return True
+
+
+def note(stage: Stage, params: Params, inputs: Mapping[str, Path], output: Path) -> None:
+    """Note what a stage's output was made from, unless one of these directories is not where a project has it."""
+    folder = Path(*output.parts[: -len(Path(stage.output).parts)])
+    if {**inputs, "": output} == {name: places(folder)[name] for name in stage.inputs} | {"": folder / stage.output}:
+        write_json(folder / DONE, {**_recorded(folder), stage.name: _state(stage, params, folder)})
 
 
 def _recorded(folder: Path) -> Mapping[str, Any]:

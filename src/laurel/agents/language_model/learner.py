@@ -26,9 +26,9 @@ from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
 from laurel.agents.learner import Learner, Rollout
 from laurel.agents.ppo import gae
 from laurel.envs.base import Array, EnvAdapter, FloatArray
-from laurel.envs.builtin.grid_world import GridWorldVector
+from laurel.envs.builtin.model import from_table
 from laurel.envs.vector import VectorEnv
-from laurel.errors import TrainingError
+from laurel.errors import EnvError, TrainingError
 from laurel.llm.encoder import PACKAGED
 from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, learn_from_pairs
 from laurel.params.language_actor import BETAS, LanguageActorParams
@@ -68,7 +68,6 @@ class LanguageModelLearner(Learner):
 
     def rollout(self, envs: VectorEnv) -> Proposals:
         self.adapter = envs.adapter
-        self._world = envs.form if isinstance(envs.form, GridWorldVector) else None
         return Proposals(**Rollout.shapes(self.params.n_steps, envs, self.policy))
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: Proposals) -> Array:
@@ -172,13 +171,19 @@ class LanguageModelLearner(Learner):
         return value, returns, float(np.square(returns - value[:-1])[rollout.valid].mean())
 
     def _calibrated(self, rollout: Proposals) -> dict[str, float]:
-        """Compare the critic with dynamic programming: in a grid world, where nothing but its reward was learned from,
-        and where the critic stays as the random rounds leave it.
+        """Compare the critic with dynamic programming.
+
+        Only where the environment says what each action leads to, nothing but its reward was learned from, and the
+        critic stays as the random rounds leave it.
         """
-        own = (rollout.reward == rollout.extrinsic) | ~rollout.valid
-        if self._world is None or self.params.refresh_critic or not own.all():
+        table, own = self.adapter.table, (rollout.reward == rollout.extrinsic) | ~rollout.valid
+        if table is None or self.params.refresh_critic or not own.all():
             return {}
-        found = calibration(self.critic, self.adapter, self._world.model, self.policy.lists, self.params.gamma)
+        try:
+            model = from_table(table.outcomes, table.start, self.adapter.env_id)
+        except EnvError:  # what it says is not enough, as where an episode may end or go on in the same state
+            return {}
+        found = calibration(self.critic, self.adapter, model, self.policy.lists, self.params.gamma)
         self.calibration = found
         return {"critic_error": found.error} | ({"critic_rank": found.rank} if math.isfinite(found.rank) else {})
 

@@ -127,6 +127,15 @@ class GridWorld(gym.Env[np.int64, np.int64]):
                 break
         return np.int64(self._state), reward, terminated, False, {}
 
+    def moves_to_goal(self) -> npt.NDArray[np.int64]:
+        """Return the fewest moves (S,) from each state to a goal with feet that do not slip; -1 where no way leads."""
+        straight = np.array([[outcomes[0][1] for outcomes in moves.values()] for moves in self.outcomes.values()])
+        goals = np.repeat(np.array(list("".join(self.squares))) == GOAL, self.headings)
+        found = np.where(goals, 0, -1)
+        for moves in range(1, len(found)):
+            found[(found < 0) & (found[straight] == moves - 1).any(axis=1)] = moves
+        return found
+
     def render(self) -> str | None:
         if self.render_mode is None:
             return None

@@ -13,7 +13,7 @@ from laurel.evaluation.play import Evaluation, Played
 from laurel.params import parse_params
 from laurel.params.arms import arm_infos
 from laurel.rewards.method import Inputs, RewardContext
-from laurel.stages.films import grid_figures
+from laurel.stages.films import small_world_figures
 from laurel.training.arms import task_of
 from laurel.training.checkpoint import OPTIMIZER
 from laurel.training.loop import train
@@ -34,12 +34,12 @@ def test_paths_are_those_of_the_median_seed_before_and_after(tmp_path: Path) -> 
     results = pd.DataFrame([{"arm": arm, "seed": seed, "return": mean, "success": 1.0} for arm, seed, mean in rows])
     evaluation = Evaluation(params.seed, context, params.evaluate, Inputs(tmp_path, tmp_path, tmp_path), None)
     infos = arm_infos(params.arms, params.rewards)
-    (figure,) = grid_figures(evaluation, infos, context.adapter, played, results).values()
+    (figure,) = small_world_figures(evaluation, infos, context.adapter, played, results).values()
     before, after = figure.axes
     assert (before.get_title(loc="left"), after.get_title(loc="left")) == ("learned, before", "learned, after")
-    assert after.get_xlabel() == "goal from 4 of 4"
-    assert before.get_xlabel() != "goal from 4 of 4"
+    assert after.get_xlabel() == "goal from 8 of 8 starts\n0.00 moves over the shortest"
+    assert before.get_xlabel() != after.get_xlabel()
 
     values = {f"{KEPT}{name}": np.array([0.1, 0.2]) for name in ("critic", "values")}
     save_file({**load_file(place / OPTIMIZER), **values}, place / OPTIMIZER)
-    assert set(grid_figures(evaluation, infos, context.adapter, played, results)) == {"paths", "critics"}
+    assert set(small_world_figures(evaluation, infos, context.adapter, played, results)) == {"paths", "critics"}
