@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
+from laurel.params.annotation import AnnotateParams
+from laurel.pipelines.machines import judges_beside
 from laurel.pipelines.template import Spec, tasks
 
 
@@ -26,23 +29,34 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
     """Return what the steps that run in each image need of it."""
     found: dict[str, Needs] = {}
     for task in tasks(spec):
-        packages = packages_of(params) if task.name == "annotate" else ()
+        packages = packages_of(_asked(params, task.name))
         before = found.get(task.image, NOTHING)
         found[task.image] = Needs(before.cuda or task.machine.accelerators > 0, before.packages or packages)
     return found
 
 
-def packages_of(params: Params) -> tuple[str, ...]:
-    """Return the packages that annotating needs and no image has unless it was built with them."""
-    return tuple(dict.fromkeys(name for voter in params.annotate.all_voters for name in kind_of(voter).packages))
+def _asked(params: Params, step: str) -> Iterable[AnnotateParams]:
+    """Return the annotators that a step asks: judges beside agents are asked where these are trained."""
+    match step:
+        case "annotate":
+            return params.annotate.all_voters
+        case "train-agents" | "try-candidate":
+            return judges_beside(params)
+    return ()
+
+
+def packages_of(voters: Iterable[AnnotateParams]) -> tuple[str, ...]:
+    """Return the packages that annotators need and no image has unless it was built with them."""
+    return tuple(dict.fromkeys(name for voter in voters for name in kind_of(voter).packages))
 
 
 def check_quantization(spec: Spec, params: Params) -> str | None:
     """Say what is wrong with weights in few bits, which only a GPU can compute with, in a step without one."""
-    without = any(task.name == "annotate" and not task.machine.accelerators for task in tasks(spec))
-    if not (without and "bitsandbytes" in packages_of(params)):
-        return None
-    return (
-        "annotate.huggingface.quantization needs a GPU, but the step annotate runs without one: set "
-        "pipeline.resources.annotate.accelerator, or add --gpu L4"
-    )
+    for task in tasks(spec):
+        if not task.machine.accelerators and "bitsandbytes" in packages_of(_asked(params, task.name)):
+            step = "train-agents" if task.name == "try-candidate" else task.name  # whose machine a candidate has
+            return (
+                f"annotate.huggingface.quantization needs a GPU, but the step {task.name} runs without one: set "
+                f"pipeline.resources.{step}.accelerator, or add --gpu L4"
+            )
+    return None

@@ -71,7 +71,7 @@ def device_key(params: Params, step: str) -> str | None:
     return None
 
 
-def _judges_beside(params: Params) -> Iterator[AnnotateParams]:
+def judges_beside(params: Params) -> Iterator[AnnotateParams]:
     """Yield those who answer while agents are trained."""
     for settings in params.rewards.values():
         if isinstance(settings, OnlineParams) and settings.replay is None:
@@ -93,7 +93,7 @@ def idle(params: Params, step: str) -> str | None:
         return f"which this step cannot use; steps that can are {', '.join(GPU_USERS)}."
     if step == "annotate" and any(map(starts_server, params.annotate.all_voters)):
         return None  # vLLM is served on all of them
-    if step == "train-agents" and any(map(_uses_gpu, _judges_beside(params))):
+    if step == "train-agents" and any(map(_uses_gpu, judges_beside(params))):
         return None  # the judge does, beside the agents
     key = device_key(params, step)
     if key is None:

@@ -293,3 +293,14 @@ def test_settings_of_those_who_do_not_train_make_no_difference(engine: str, used
     found = set(params.used("agent")["agent"])
     assert used | {"engine", "steps"} <= found
     assert found & (unused | {"workers"}) == set()
+
+
+def test_a_path_may_begin_in_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in a folder called ~ beside params.yaml."""
+    monkeypatch.setenv("HOME", "/home/someone")
+    content = {**MINIMAL, "annotate": {"gold": "~/gold.jsonl", "language_model": {"responses": "~/answers.db"}}}
+    asked = parse_params(content, "params.yaml").annotate
+    assert asked.gold == Path("/home/someone/gold.jsonl")
+    assert asked.language_model.responses == Path("/home/someone/answers.db")
+    with pytest.raises(ParamsError, match=r"annotate\.gold is ~no_such_user/a, but there is no such user's home"):
+        parse_params({**content, "annotate": {"gold": "~no_such_user/a"}}, "params.yaml")

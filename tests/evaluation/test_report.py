@@ -15,7 +15,7 @@ from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.statistics import summarise
 from laurel.evaluation.style import strokes
 from laurel.rewards.method import Program
-from report_page import INJECTED, Page
+from report_page import INJECTED, SAMPLE, Page
 
 
 def test_page_is_whole_and_needs_nothing_beside_it(content):
@@ -171,7 +171,7 @@ def test_bare_content_says_what_there_is_not(tables):
     assert "annotator" not in text
 
 
-def test_one_seed_is_noted(tables, words_only):
+def test_one_seed_is_noted(tables, words_only, content):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9}, seeds=1)
     summary = summarise(
         results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
@@ -179,6 +179,9 @@ def test_one_seed_is_noted(tables, words_only):
     text = Page(render(dataclasses.replace(words_only, metrics=summary))).text
     assert "Every arm has a single seed: no interval can be given" in text
     assert "[" not in text[text.index("All arms") : text.index("Means over seeds")]
+    assert "the shade of preference its 95% interval" in Page(render(content)).text
+    alone = Page(render(dataclasses.replace(content, metrics=summary))).text
+    assert "Mean of the last 100 finished training episodes. Lines are" in alone
 
 
 def test_scripted_labels_are_called_simulated(words_only):
@@ -260,6 +263,9 @@ def test_strokes_are_those_that_are_drawn():
 def test_pairs_have_their_reference_and_can_be_filtered(words_only):
     page = Page(render(words_only))
     assert "Reference: the environment's progress: 2 is better." in page.text
+    tie = {**SAMPLE[0], "status": "tie", "p_first": 0.5, "swap_consistent": True}
+    tied = Page(render(dataclasses.replace(words_only, sample=[tie]))).text
+    assert not re.search(r"neither is better\s+neither is better", tied)
     assert "No reference label." in page.text
     html = render(words_only)
     assert '<article class="example" data-status="ok" data-disagrees data-order>' in html

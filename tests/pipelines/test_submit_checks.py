@@ -327,6 +327,9 @@ def test_weights_in_few_bits_need_a_gpu_and_their_packages(
     images = needed(compiled(params, IMAGE), params)
     assert images[f"{IMAGE}-gpu"].packages == ("bitsandbytes", "accelerate")
     assert (images[f"{IMAGE}-gpu"].cuda, images[IMAGE].cuda, images[IMAGE].packages) == (True, False, ())
+    project.change({"arms": {"live": {"reward": "online"}}})
+    (said,) = refused()
+    assert "but the step train-agents runs without one: set pipeline.resources.train-agents.accelerator" in said
 
 
 # -- parameters that do not fit together -----------------------------------------------------------

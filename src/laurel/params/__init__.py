@@ -21,7 +21,7 @@ from pydantic import (
 from laurel.errors import ParamsError, closest
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import Arm, Arms, arm_of, judges_of, resolve_arms, used
-from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
+from laurel.params.fields import Count, FilePath, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusal, refusals, sentences
 from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
@@ -54,7 +54,7 @@ class PolicyShare(Section):
     """Relative share of the environments that this policy drives."""
     epsilon: Probability = 0.5
     """epsilon_random only: probability of a uniform action."""
-    path: Annotated[Path | None, Field(strict=False)] = None
+    path: FilePath | None = None
     """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
     options: dict[str, JsonValue] = Field(default={}, exclude_if=lambda options: not options)
     """Of another package's actor: what it is made with."""

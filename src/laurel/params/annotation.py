@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,7 +16,7 @@ from pydantic import (
 )
 
 from laurel.errors import ParamsError, closest
-from laurel.params.fields import Count, Positive, Probability, Section
+from laurel.params.fields import Count, FilePath, Positive, Probability, Section
 from laurel.params.file import NAME, sentences, shown
 from laurel.params.judges import (
     ChatSection,
@@ -59,7 +58,7 @@ class BudgetParams(Section):
     """Minutes after which nothing more is sent; what is on its way is waited for."""
     on_limit: Literal["stop", "continue"] = "stop"
     """stop: end with what to do next; continue: go on with the pairs that were judged, and say how many are missing."""
-    prices: Annotated[Path, Field(strict=False)] | None = None
+    prices: FilePath | None = None
     """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: the packaged ones alone."""
 
     @property
@@ -193,7 +192,7 @@ class AnnotateParams(PluggedSection):
     max_failure_rate: Probability = 0.05
     """Share of pairs without a label because the annotator failed (status incomplete, parse_failed or api_failed), and
     share of answers that never came or could not be read, above which the stage stops."""
-    gold: Annotated[Path | None, Field(strict=False)] = None
+    gold: FilePath | None = None
     """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
     gates: GateParams = GateParams()
     feedback_seeds: Count = Field(default=1, exclude_if=lambda number: number == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -24,6 +25,15 @@ def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return filled(values)
 
 
+def _from_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError(f"is {path}, but there is no such user's home directory.") from None
+
+
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(_from_home)]
+"""A file or folder; ~ is the user's home directory, as in a shell."""
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section
+from laurel.params.fields import Count, Device, FilePath, NonNegative, Positive, Probability, Section
 from laurel.permissions import looks_like_a_key
 from laurel.workspace import lasting
 
@@ -272,7 +272,7 @@ class LanguageModelParams(Section):
     """Answers in each order; more than one only makes sense with a temperature above 0."""
     tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
     """Probabilities within this of 1/2 are ties."""
-    responses: Annotated[Path, Field(strict=False)] = Path("responses/responses.db")
+    responses: FilePath = Path("responses/responses.db")
     """Where every answer is kept, so that no question is asked twice; runs may share it."""
 
     @property
