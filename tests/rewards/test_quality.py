@@ -113,6 +113,25 @@ def test_a_bag_of_words_predicts_from_words_that_it_was_fitted_on() -> None:
     assert baselines["bag_of_words"] == 1.0
 
 
+def test_a_bag_of_many_words_is_fitted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where captions name places or numbers, so that a matrix of all words would not fit into memory."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice([f"w{i}" for i in range(30)], 4)) for _ in range(40)]
+    worth = [text.count("w7") - text.count("w8") + 0.1 * i for i, text in enumerate(texts)]
+    ids = [(i, j) for i in range(0, 40, 2) for j in range(1, 40, 6)]
+    pairs = compare([(i, j, float(worth[i] > worth[j])) for i, j in ids], n=40)
+    held_out = judged([(row, row % 3, 0.5, True) for row in range(len(ids))], n=40)
+
+    def agreement() -> float:
+        baselines = quality(held_out, pairs, segments(texts), np.full(40, np.nan))["baselines"]
+        return float(baselines["bag_of_words"])
+
+    exact = agreement()
+    monkeypatch.setattr("laurel.rewards.quality.MOST_WORDS", 1)
+    assert agreement() == exact
+    assert 0.5 < exact < 1.0
+
+
 def test_a_bag_of_words_is_not_fitted_on_what_it_predicts() -> None:
     """'novel' is only in the held-out pair: its label cannot be known, and a fit on it would always be right."""
     texts = ["novel", "strange", "same", "other"]

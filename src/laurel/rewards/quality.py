@@ -21,6 +21,8 @@ from laurel.rewards.normalizer import Floats, rounded
 BINS = 10
 RIDGE = 1.0
 """Penalty of the bag-of-words regression."""
+MOST_WORDS = 2000
+"""Distinct words up to which the regression is solved exactly, and above which step by step, in little memory."""
 
 
 def quality(
@@ -88,17 +90,22 @@ def _bag_of_words(
     held_out: CrossValidation, texts: Sequence[str], first: IntArray, second: IntArray, label: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """Predict each held-out pair by a ridge regression on word counts, fitted without the fold's captions."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import lsqr
+
     words: dict[str, int] = {}
     counted = [[words.setdefault(word, len(words)) for word in re.findall(r"\w+", text.lower())] for text in texts]
-    bag = np.zeros((len(texts), max(len(words), 1)), dtype=np.float32)
-    for row, indices in enumerate(counted):
-        np.add.at(bag[row], indices, 1)
+    places = np.repeat(np.arange(len(texts)), [len(one) for one in counted]), [word for one in counted for word in one]
+    bag = csr_array((np.ones(len(places[1])), places), shape=(len(texts), max(len(words), 1)))  # repeats add up
     guess = np.zeros(len(held_out.pair))
     for member in np.unique(held_out.member):
         judged = held_out.member == member
         train = np.setdiff1d(np.arange(len(label)), held_out.pair[judged])
         x = bag[first[train]] - bag[second[train]]
-        weights = np.linalg.solve(x.T @ x + RIDGE * np.eye(bag.shape[1]), x.T @ (label[train] - 0.5))
+        if bag.shape[1] > MOST_WORDS:
+            weights = lsqr(x, label[train] - 0.5, damp=RIDGE**0.5)[0]
+        else:
+            weights = np.linalg.solve((x.T @ x).toarray() + RIDGE * np.eye(bag.shape[1]), x.T @ (label[train] - 0.5))
         rows = held_out.pair[judged]
         guess[judged] = (bag[first[rows]] - bag[second[rows]]) @ weights
     return guess
