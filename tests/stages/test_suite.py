@@ -105,7 +105,8 @@ def test_the_page_has_the_runs_that_are_there(
 
 def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, tmp_path: Path) -> None:
     finished.copy(tmp_path / "first")
-    assert suite_module.result(suite.runs[0], tmp_path / "first") is None, "nothing tells what it was made from"
+    assert suite_module.result(suite.runs[0], tmp_path / "first") is not None
+    assert suite_module.result(suite.runs[1], tmp_path / "first") is None, "it was made with another seed"
 
 
 def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:

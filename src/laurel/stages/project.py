@@ -93,8 +93,10 @@ def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
 def note(stage: Stage, params: Params, inputs: Mapping[str, Path], output: Path) -> None:
     """Note what a stage's output was made from, unless one of these directories is not where a project has it."""
     folder = Path(*output.parts[: -len(Path(stage.output).parts)])
-    if {**inputs, "": output} == {name: places(folder)[name] for name in stage.inputs} | {"": folder / stage.output}:
-        write_json(folder / DONE, {**_recorded(folder), stage.name: _state(stage, params, folder)})
+    if {**inputs, "": output} != {name: places(folder)[name] for name in stage.inputs} | {"": folder / stage.output}:
+        return
+    if (state := _state(stage, params, folder)) is not None:
+        write_json(folder / DONE, {**_recorded(folder), stage.name: state})
 
 
 def _recorded(folder: Path) -> Mapping[str, Any]:
