@@ -14,6 +14,7 @@ class Rated(Method):
 
     kind = "rated"
     summary = "a chat model's rating of the caption"
+    asks = True
     reads = ("captions",)
 
     def check(self, params, adapter):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
+from laurel.params.rewards import method_of
 from laurel.pipelines.machines import judges_beside
 from laurel.pipelines.template import Spec, tasks
 
@@ -36,10 +37,12 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
 
 
 def _asked(params: Params, step: str) -> Iterable[AnnotateParams]:
-    """Return the annotators that a step asks: judges beside agents are asked where these are trained."""
+    """Return the annotators that a step asks: about pairs, for other rewards, and beside agents that are trained."""
     match step:
         case "annotate":
             return params.annotate.all_voters
+        case "train-reward" if any(method_of(settings).asks for settings in params.rewards.values()):
+            return params.annotate.voters
         case "train-agents" | "try-candidate":
             return judges_beside(params)
     return ()

@@ -330,6 +330,9 @@ def test_weights_in_few_bits_need_a_gpu_and_their_packages(
     project.change({"arms": {"live": {"reward": "online"}}})
     (said,) = refused()
     assert "but the step train-agents runs without one: set pipeline.resources.train-agents.accelerator" in said
+    project.change({"arms": {"scored": {"reward": "score"}}})
+    (said,) = refused()
+    assert "but the step train-reward runs without one: set pipeline.resources.train-reward.accelerator" in said
 
 
 # -- parameters that do not fit together -----------------------------------------------------------

@@ -175,6 +175,8 @@ class Method(ABC, Generic[Own]):
     """Its settings, in `rewards.NAME`."""
     reads: ClassVar[Sequence[Source]] = ()
     """A run none of whose rewards reads preferences asks no annotator."""
+    asks: ClassVar[bool] = False
+    """Whether `fit` asks the annotator of the section annotate; `estimate` then says how much."""
     stationary: ClassVar[bool] = True
     """Whether it always pays the same for the same steps; False where it learns while it pays."""
     per_seed: ClassVar[bool] = False

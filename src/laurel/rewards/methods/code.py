@@ -61,6 +61,7 @@ class Code(Method[CodeParams]):
     kind = "code"
     summary = "what a function pays that a language model wrote"
     Settings = CodeParams
+    asks = True
     reads = ("trajectories",)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:

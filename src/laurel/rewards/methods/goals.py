@@ -46,6 +46,7 @@ class Goals(Method[GoalsParams]):
     kind = "goals"
     summary = "goals that the annotator suggested, each once in an episode"
     Settings = GoalsParams
+    asks = True
     reads = ("captions",)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:

@@ -24,6 +24,7 @@ class Outcome(Method[OutcomeParams]):
     kind = "outcome"
     summary = "at an episode's end, whether its outcome is the goal by the annotator"
     Settings = OutcomeParams
+    asks = True
     reads = ("trajectories", "captions")
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:

@@ -41,6 +41,7 @@ class Score(Method[ScoreParams]):
     kind = "score"
     summary = "a score that the annotator gave, in groups of captions"
     Settings = ScoreParams
+    asks = True
     reads = ("captions",)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
