@@ -42,7 +42,7 @@ def test_rewards_that_say_different_things_of_themselves() -> None:
     assert dict(found.rows) == {
         "label sets": (("3", ""), ("-", "")),
         "judge": (("main", ""), ("a model", "")),
-        "held-out loss": (("0.3 to 0.4", ""), ("-", "")),
+        "held-out loss (cross-entropy)": (("0.3 to 0.4", ""), ("-", "")),
         "accuracy: value": (("-", ""), ("0.9", "")),
     }
     assert learned_rewards({"heldout_loss": 0.4}) is None
