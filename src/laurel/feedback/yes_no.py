@@ -9,7 +9,11 @@ from typing import ClassVar
 
 from laurel.feedback.annotator import Answer
 from laurel.feedback.parsing import ABSTAIN, VerdictReader
+from laurel.feedback.prompt import LONGEST
 from laurel.feedback.question import Item, Question, Reading
+
+HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+"""With all that a prompt must quote, and longer than it may be: for the sample of a question."""
 
 _MEANINGS = {
     "yes": Reading("yes", 1.0),
@@ -17,6 +21,11 @@ _MEANINGS = {
     "unclear": Reading("unclear", 0.5),
     ABSTAIN: Reading[float](ABSTAIN, None),
 }
+
+
+def of_two(first: str, second: str) -> str:
+    """Return two texts as one, which no other two give."""
+    return f"{len(first)}:{first}{second}"
 
 
 class YesNoQuestion(Question[Item, float]):

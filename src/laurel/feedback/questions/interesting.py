@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from laurel.feedback.prompt import LONGEST, Form, quote
-from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
-
-_SAMPLE = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+from laurel.feedback.prompt import Form, quote
+from laurel.feedback.yes_no import HARD_TEXT, YesNoQuestion, of_two, schema, verdicts
 
 
 class Next(NamedTuple):
@@ -31,15 +29,15 @@ class InterestingQuestion(YesNoQuestion[Next]):
         "interesting", slots=("done", "other"), choices=("yes", "no"), schema=schema("interesting")
     )
     VERDICTS = verdicts("interesting")
-    sample = Next(_SAMPLE, _SAMPLE)
+    sample = Next(HARD_TEXT, HARD_TEXT)
 
     def texts(self, item: Next, variant: int) -> Mapping[str, str]:
         """Return both."""
         return {"done": quote(item.done), "other": quote(item.other)}
 
     def content(self, item: Next, variant: int) -> str:
-        """Return both, told apart."""
-        return f"{len(item.done)}:{item.done}{item.other}"
+        """Return both as one text."""
+        return of_two(item.done, item.other)
 
 
 QUESTION = InterestingQuestion

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from laurel.feedback.prompt import LONGEST, Form, quote
+from laurel.feedback.prompt import Form, quote
 from laurel.feedback.questions.goals import NOTHING_YET
-from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
-
-_SAMPLE = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+from laurel.feedback.yes_no import HARD_TEXT, YesNoQuestion, of_two, schema, verdicts
 
 
 class Possible(NamedTuple):
@@ -31,15 +29,15 @@ class SensibleQuestion(YesNoQuestion[Possible]):
         "sensible", slots=("context", "possible"), choices=("yes", "no"), schema=schema("sensible")
     )
     VERDICTS = verdicts("sensible")
-    sample = Possible(_SAMPLE, _SAMPLE)
+    sample = Possible(HARD_TEXT, HARD_TEXT)
 
     def texts(self, item: Possible, variant: int) -> Mapping[str, str]:
         """Return what happened last, and the goal."""
         return {"context": quote(item.context or NOTHING_YET), "possible": quote(item.goal)}
 
     def content(self, item: Possible, variant: int) -> str:
-        """Return both, told apart."""
-        return f"{len(item.context)}:{item.context}{item.goal}"
+        """Return both as one text."""
+        return of_two(item.context, item.goal)
 
 
 QUESTION = SensibleQuestion
