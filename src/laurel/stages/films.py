@@ -101,7 +101,7 @@ def small_world_figures(
         critics of language models against values by dynamic programming, where those are known.
     """
     env = evaluation.context.env.with_kwargs(evaluation.evaluate.kwargs)
-    rows = map_of(env)
+    rows = None if adapter.table is None else map_of(env)  # nothing is made elsewhere
     medians, seed = _median_seeds(results), derive_seed(evaluation.run_seed, "paths")
     trained = {arm.name: (arm, place) for arm, own, place in agents if place and medians[arm.name] == own}
     walked, critics = [], {}
