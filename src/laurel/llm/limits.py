@@ -14,8 +14,10 @@ from email.utils import parsedate_to_datetime
 
 from aiolimiter import AsyncLimiter
 
-FIRST_WINDOW = 8
+FIRST_WINDOW = 32
 """Requests at once before the first answer."""
+FEW = 8
+"""Answers that are too few to say what a usual one takes, or how many are refused."""
 OPENING = 3.0
 """More of them with every answer, until the server refuses one."""
 REOPENING = 16
@@ -185,7 +187,7 @@ class Window:
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look) if self._sent else None
 
     def _slow_after(self) -> float:
-        if len(self._took) < FIRST_WINDOW:
+        if len(self._took) < FEW:
             return math.inf
         return max(SLOW * sorted(self._took)[int(0.9 * len(self._took))], SLOW_AT_LEAST)
 
@@ -218,13 +220,13 @@ class Window:
         """Note an answer, and how long it took."""
         if seconds is not None:
             self._took.append(seconds)
-        self.refused -= self.refused / max(self.size, FIRST_WINDOW)
+        self.refused -= self.refused / max(self.size, FEW)
         slowly = max(2.0 / self.size, 1 / REOPENING)
         self.size = min(self.size + (OPENING if self._opening else slowly), float(self.most))
 
     def shrink(self, sent: float) -> None:
         """Note a refusal of a request sent at `sent` (monotonic); of those sent before the last one, only the share."""
-        self.refused += (1 - self.refused) / max(self.size, FIRST_WINDOW)
+        self.refused += (1 - self.refused) / max(self.size, FEW)
         if sent >= self._shrunk:
             share = 1.0 if self._opening else self.refused
             self.size = max(self.size * (1 - share / 2), 1.0)

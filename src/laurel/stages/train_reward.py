@@ -8,6 +8,7 @@ from pathlib import Path
 from laurel.data.directory import Output, output_directory
 from laurel.data.lineage import read_inputs
 from laurel.data.preferences import set_of
+from laurel.envs import modules_of
 from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
@@ -103,7 +104,8 @@ def _make(
             jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place)))
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
-            run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
+            used = "laurel.rewards.stored", "laurel.rewards.training", "torch._dynamo"  # which torch.optim imports
+            run_jobs(jobs, agent.workers, advance, [*used, *modules_of(context.env)])
     StoredRewards.write(out.path, made)
     out.counts, out.usage = {"rewards": len(made)}, context.account.usage
     stored = StoredRewards.read(out.path)

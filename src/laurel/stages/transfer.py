@@ -20,7 +20,7 @@ from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
-from laurel.evaluation.play import load_actor
+from laurel.evaluation.play import load_actor, preload
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, seed_scores, solved
 from laurel.evaluation.summary import NONE, checked, estimated, markdown
@@ -251,7 +251,8 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
                 jobs.append(Job(f"agents of {origin.name} in {target.name}", play, (origin, target, table)))
     episodes = sum(len(job.args[0].params.agent.seeds) * job.args[1].params.evaluate.episodes for job in jobs)
     with progress(episodes, "transfer: agents", "episodes") as advance:
-        run_jobs(jobs, sources[0].params.agent.workers, advance, ["laurel.evaluation.play"])
+        modules = [module for source in sources for module in preload(source.params.env)]
+        run_jobs(jobs, sources[0].params.agent.workers, advance, list(dict.fromkeys(modules)))
     return {
         origin.name: {target.name: _summary(places[origin.name, target.name], target) for target in sources}
         for origin in sources

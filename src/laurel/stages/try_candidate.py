@@ -73,7 +73,7 @@ def run(
         else:
             with progress(total * len(jobs), STAGE, "steps") as advance:
                 distinct = {id(job): job for job in jobs.values()}
-                modules = ["laurel.training.arms", *preload(params.resolved_arms.values())]
+                modules = ["laurel.training.arms", *preload(params.env, params.resolved_arms.values())]
                 run_jobs(list(distinct.values()), params.agent.workers, advance, modules)
             trial = result_of(number, values, list(jobs), total)
         shutil.rmtree(agents, ignore_errors=True)

@@ -98,7 +98,7 @@ def run(
             workers=workers or params.agent.workers,
             prune=search.prune,
             advance=advance,
-            preload=["laurel.training.arms", *preload(params.resolved_arms.values())],
+            preload=["laurel.training.arms", *preload(params.env, params.resolved_arms.values())],
         )
         shutil.rmtree(folder, ignore_errors=True)
         trials = study.trials()
