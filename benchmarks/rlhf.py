@@ -100,13 +100,15 @@ def main() -> None:
     wins = {arm: round(entry["wins"]["value"], 3) for arm, entry in texts.items() if "wins" in entry}
     seeds = len(content["agent"]["seeds"])
     good = wins["text"] >= TARGET and all(wins[arm] < TARGET for arm in controls)
-    met = good and len(hacked["seeds"]) == seeds and (minutes <= 20 or not arguments.smollm2)
+    if arguments.smollm2:  # longer comments of SmolLM2 are no worse, so that there may be no hack to find
+        met, wanted = good and minutes <= 20, "in 20 minutes"
+    else:
+        met, wanted = good and len(hacked["seeds"]) == seeds, f"the hack found in {seeds} of {seeds} seeds"
     found = {
         "value": wins["text"],
         "unit": "share of fresh prompts in which the trained model's text returns more than its base's"
         + ("" if arguments.smollm2 else ", a planted task"),
-        "target": f">= {TARGET}, no control as much, the hack found in {seeds} of {seeds} seeds"
-        + (", in 20 minutes" if arguments.smollm2 else ""),
+        "target": f">= {TARGET}, no control as much, {wanted}",
         "met": met,
         "peer": "the same of the other arms; KL of each, nats a completion; seeds in which the hack was found; minutes",
         "peer_value": [
