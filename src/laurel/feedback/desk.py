@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Answer, Pair, Usage, added
 from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import ChatAnnotator
@@ -19,12 +21,9 @@ from laurel.feedback.mailbox import Item, Shown, Verdict
 from laurel.feedback.online_quality import joined, packed, require_success_preferred
 from laurel.feedback.questions.helpful import HelpfulQuestion
 from laurel.feedback.yes_no import probability
+from laurel.llm.budget import Budget
 from laurel.params.annotation import ENSEMBLE, AnnotateParams
 from laurel.seeding import derive_seed, generator
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.llm.budget import Budget
 
 BLOCK = 64
 """Questions that are taken at once where a model does not say more: newer ones wait for them."""
@@ -192,8 +191,6 @@ class _Nearness(Desk):
     usage: Usage = {}  # noqa: RUF012 - asking costs nothing
 
     def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter) -> None:
-        from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-
         self._annotator = EmbeddingAnnotator.load(annotate.embedding, adapter)
         self.name = self._annotator.name
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.feedback.annotator_kind import Advice
 from laurel.feedback.success import SUCCESS
-
-if TYPE_CHECKING:
-    from laurel.feedback.annotator_kind import Advice
-    from laurel.params.annotation import GateParams
+from laurel.params.annotation import GateParams
 
 REVIEW = "`laurel annotate review --sample uniform`"
 MOST_BIAS = 0.2

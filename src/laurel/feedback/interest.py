@@ -7,21 +7,19 @@ the same in words, and the simulated teacher one whose goal is the same to the l
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from laurel.envs.base import BoolArray
+from laurel.envs.tasks import TasksAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.account import Account
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.questions.interesting import InterestingQuestion, Next
 from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
-
-if TYPE_CHECKING:
-    from laurel.envs.base import BoolArray
-    from laurel.envs.tasks import TasksAdapter
-    from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams
 
 KEY = "agent.curriculum.interest"
 SIMILAR = 0.9

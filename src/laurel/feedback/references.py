@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,7 @@ from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import OracleUtility
-
-if TYPE_CHECKING:
-    from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams
 
 Floats = npt.NDArray[np.float64]
 

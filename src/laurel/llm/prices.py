@@ -10,9 +10,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
 from laurel.errors import ParamsError
 from laurel.llm.chat import Identity, Reply
 from laurel.params.fields import NonNegative, Section
+from laurel.params.file import MOST_BYTES, parse_yaml
+from laurel.textfile import UnfitFileError, read_text
 
 PACKAGED = Path(__file__).with_name("prices.yaml")
 MILLION = 1_000_000
@@ -121,12 +126,6 @@ def read_prices(file: Path) -> Sequence[Price]:
     Raises:
         ParamsError: the file is missing, or no such table.
     """
-    import yaml
-    from pydantic import TypeAdapter, ValidationError
-
-    from laurel.params.file import MOST_BYTES, parse_yaml
-    from laurel.textfile import UnfitFileError, read_text
-
     try:
         content = parse_yaml(read_text(file, MOST_BYTES))
         return TypeAdapter(list[Price]).validate_python(content)

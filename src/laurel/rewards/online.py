@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +27,11 @@ from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox, Office
 from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
 from laurel.params.rewards import OnlineParams
 from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.method import RewardContext
 from laurel.rewards.online_artefact import CONFIG, labels_to_replay, read_labels, save
 from laurel.rewards.online_fit import CaptionLearner
 from laurel.rewards.stored import CARD, Described
 from laurel.seeding import derive_seed, generator
-
-if TYPE_CHECKING:
-    from laurel.rewards.method import RewardContext
 
 POLL_SECONDS = 0.002
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
+
+import gymnasium as gym
+import pandas as pd
 
 from laurel.data.captions import read_vocabulary
 from laurel.data.directory import output_directory
@@ -43,12 +49,6 @@ from laurel.tracking.run import Run
 from laurel.tracking.tracker import BEST, Tracker, flatten
 from laurel.training.curve import CURVE_SCHEMA, read_curve
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import pandas as pd
-
-
 METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
 EPISODES = "episodes"
 """Tables of the agents that were played already, while the others are."""
@@ -78,9 +78,6 @@ def run(
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    import shutil
-    from dataclasses import asdict
-
     inputs = {
         "trajectories": trajectories,
         "captions": captions,
@@ -220,8 +217,6 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
 
 def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
-    import pandas as pd
-
     tables = []
     for arm, seed, agent in agents:
         if agent is not None:
@@ -255,8 +250,6 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
 
 def _reward_threshold(env: EnvParams) -> float | None:
     """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
-    import gymnasium as gym
-
     return gym.spec(reference_id(env)).reward_threshold
 
 

@@ -5,6 +5,7 @@ A branch is an arm with some of the seeds. The result is what `train_agents.run`
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +88,6 @@ def run(
     Raises:
         DataError: a shard is missing, damaged, there twice, or of other parameters or inputs.
     """
-    import shutil
-
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.stages.train_agents import notes_on_training, track_agents

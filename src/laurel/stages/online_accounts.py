@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.json_file import read_json
+
 if TYPE_CHECKING:
     from laurel.data.directory import Output
     from laurel.params.arms import Arm
@@ -32,7 +34,6 @@ def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
     """
     import numpy as np
 
-    from laurel.data.json_file import read_json
     from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
     from laurel.rewards.stored import OWN
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.errors import DataError, ParamsError
+from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.algorithms import HintsParams
 from laurel.params.arms import RANDOM, Arm
+from laurel.params.rewards import chain, method_of
 from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
@@ -137,8 +139,6 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
 
 def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
-    from laurel.feedback.annotator_kind import kind_of
-
     if not params.judges:
         return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
@@ -196,7 +196,6 @@ def _hints(arm: Arm) -> HintsParams | None:
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
     """Say what making rewards asks a chat model for, besides preferences."""
-    from laurel.params.rewards import chain, method_of
     from laurel.rewards.method import RewardContext
 
     lines = []
@@ -239,8 +238,6 @@ def _check_agents(params: Params, adapter: EnvAdapter) -> None:
 
 def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:
     """Refuse annotators that do not fit; with `here`, also what this machine lacks."""
-    from laurel.feedback.annotator_kind import kind_of
-
     voters = [voter for judge in params.judges for voter in params.annotate.of_judge(judge).voters]
     for voter in voters:
         kind_of(voter).check(adapter)

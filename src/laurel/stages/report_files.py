@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from laurel import __version__
 from laurel.data.directory import Output
@@ -28,10 +36,6 @@ from laurel.rewards.stored import StoredRewards
 from laurel.stages.label_quality import gold_of
 from laurel.tracking.revision import commit
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
@@ -44,8 +48,6 @@ def with_references(
     annotate: AnnotateParams, adapter: EnvAdapter, sample: list[dict[str, Any]], captions: Collection[str]
 ) -> list[dict[str, Any]]:
     """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
-    import numpy as np
-
     if not sample:
         return []
     texts = [pair[side] for pair in sample for side in ("first", "second")]
@@ -67,9 +69,6 @@ def _made_by() -> list[str]:
 
 def _made() -> list[str]:
     """Return when this is made, besides `_made_by`, and on how many cores."""
-    import os
-    from datetime import UTC, datetime
-
     return [datetime.now(UTC).strftime("%Y-%m-%d"), *_made_by(), f"{os.cpu_count()} cores"]
 
 
@@ -90,8 +89,6 @@ def rendered(
     out: Output,
 ) -> str:
     """Draw the figures into the output's folder; return the report that shows them."""
-    import pandas as pd
-
     vocabulary, animation = None, films[0]
     if table:
         columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
@@ -155,9 +152,6 @@ def write_run_page(
 
 def _versions(*, with_sb3: bool) -> dict[str, str]:
     """Return the versions of what a result may depend on, as far as it is installed."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
     versions = {"python": platform.python_version(), "laurel": __version__}
     for package in (*PACKAGES, *(SB3_PACKAGES if with_sb3 else ())):
         try:

@@ -7,12 +7,16 @@ i; (j, j) is what run j itself found. What is up to date is not repeated, so tha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import torch
 import yaml
 
 from laurel import __version__
@@ -260,11 +264,6 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
 
 def play(origin: Source, target: Source, table: Path, advance: Callable[[int], None]) -> None:
     """Play the agents of a run in another's environment and write their episodes; runs in a process of its own."""
-    import logging
-
-    import pandas as pd
-    import torch
-
     torch.set_num_threads(1)
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)
     params, adapter = target.params, RewardContext.of(target.params).adapter
@@ -289,9 +288,6 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
 
 def _summary(table: Path, target: Source) -> dict[str, Any]:
     """Return success and return over seeds, with intervals, and how many seeds solved the target's task."""
-    import numpy as np
-    import pandas as pd
-
     scores = seed_scores(pd.read_parquet(table))
     returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))
     evaluate = target.params.evaluate

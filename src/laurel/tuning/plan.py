@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import gymnasium as gym
 
 from laurel.envs import adapter_for
 from laurel.errors import ParamsError, closest
@@ -17,10 +19,6 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import LearningMethod, RewardContext
 from laurel.tuning.objective import REPORTS
 from laurel.tuning.study import check_sampler
-
-if TYPE_CHECKING:
-    import gymnasium as gym
-
 
 FIRST_SEED = 1000
 """Seeds of trials begin here, far from the seeds that agents are evaluated with."""

@@ -19,10 +19,10 @@ import numpy as np
 from laurel.agents.actor import Advisor, View
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import EnvError, ParamsError
+from laurel.params.annotation import AnnotateParams
 
 if TYPE_CHECKING:
     from laurel.feedback.chooser import Chooser
-    from laurel.params.annotation import AnnotateParams
 
 KEY = "llm_policy"
 LEAST = 1e-6

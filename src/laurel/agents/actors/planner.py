@@ -22,10 +22,10 @@ from laurel.agents.grid_navigator import Navigator
 from laurel.envs import minigrid as grid
 from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
 from laurel.errors import EnvError, ParamsError
+from laurel.params.annotation import AnnotateParams
 
 if TYPE_CHECKING:
     from laurel.feedback.chooser import Chooser
-    from laurel.params.annotation import AnnotateParams
 
 KEY = "planner"
 Plan = Literal["model", "random", "progress"]

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from laurel.agents.actor import Acted, Actor, View
@@ -202,8 +203,6 @@ def words_of(adapter: EnvAdapter, chain: Mapping[str, Any], names: Sequence[str]
 
 
 def _tiny(words: Sequence[str]) -> LocalModel:
-    import torch
-
     with TemporaryDirectory(prefix="laurel-") as folder:
         seed = int(torch.randint(2**31, (1,)))
         return load_causal(str(write_tiny_model(Path(folder), words, seed=seed)))
