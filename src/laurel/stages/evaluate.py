@@ -41,7 +41,7 @@ from laurel.stages.actor_accounts import asked
 from laurel.stages.films import before_and_after, portraits, small_world_figures
 from laurel.stages.label_sets import label_sets, measured
 from laurel.stages.online_accounts import annotated, note_annotated
-from laurel.stages.report_files import rendered, with_references, write_run_page
+from laurel.stages.report_files import Findings, rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
@@ -142,9 +142,9 @@ def run(
             if learned_there := annotated(played):
                 metrics["online"] = learned_there
                 note_annotated(learned_there, out)
-            if found := hacked_arms(evaluation, every, agents, curves, results):
+            if hacked := hacked_arms(evaluation, every, agents, curves, results):
                 metrics["hacking"] = {
-                    one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
+                    one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in hacked
                 }
             if further := further_measures(results, draws=evaluate.bootstrap, seed=seed):
                 metrics["further"] = further
@@ -161,22 +161,10 @@ def run(
             write_json(out.path / METRICS, metrics)
             curves.to_csv(out.path / CURVES, index=False)
             sample = with_references(judge, adapter, read_sample(labels), read_vocabulary(captions).texts)
-            page = rendered(
-                sections,
-                adapter,
-                stored,
-                table,
-                metrics,
-                results,
-                curves,
-                rank,
-                films,
-                more,
-                sample,
-                found,
-                manifests,
-                out,
+            found = Findings(
+                sections, adapter, stored, manifests, metrics, results, curves, rank, table, sample, hacked
             )
+            page = rendered(found, films, more, out)
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it goes on to the report

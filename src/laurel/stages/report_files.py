@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -72,30 +73,49 @@ def _made() -> list[str]:
     return [datetime.now(UTC).strftime("%Y-%m-%d"), *_made_by(), f"{os.cpu_count()} cores"]
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What evaluate found, before it is drawn and written."""
+
+    sections: Mapping[str, Any]
+    """Of params."""
+    adapter: EnvAdapter
+    stored: StoredRewards
+    manifests: Mapping[str, dict[str, Any]]
+    """Of the inputs."""
+    metrics: dict[str, Any]
+    """What metrics.json holds."""
+    results: pd.DataFrame
+    """An evaluation episode a row."""
+    curves: pd.DataFrame
+    """An update of a training run a row."""
+    rank: dict[str, Any] | None
+    """How the learned reward ranks episodes."""
+    table: PayTable | None
+    """What the learned reward pays for each caption; None where it has no table."""
+    sample: list[dict[str, Any]]
+    """Labelled pairs to show."""
+    hacked: list[Hacked]
+    """Arms whose agents earn more and do worse."""
+
+
 def rendered(
-    sections: Mapping[str, Any],
-    adapter: EnvAdapter,
-    stored: StoredRewards,
-    table: PayTable | None,
-    metrics: dict[str, Any],
-    results: pd.DataFrame,
-    curves: pd.DataFrame,
-    rank: dict[str, Any] | None,
-    films: tuple[tuple[Path, str] | None, list[Portrait]],
-    more: Mapping[str, Figure],
-    sample: list[dict[str, Any]],
-    found: list[Hacked],
-    manifests: Mapping[str, dict[str, Any]],
-    out: Output,
+    found: Findings, films: tuple[tuple[Path, str] | None, list[Portrait]], more: Mapping[str, Figure], out: Output
 ) -> str:
-    """Draw the figures into the output's folder; return the report that shows them."""
+    """Draw the figures into the output's folder; return the report that shows them.
+
+    Args:
+        films: the animation with the arm that it shows, and an episode of each arm.
+        more: further figures.
+    """
+    sections, metrics, table = found.sections, found.metrics, found.table
     vocabulary, animation = None, films[0]
     if table:
         columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
         vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
     figures = plots.draw(
-        results,
-        curves,
+        found.results,
+        found.curves,
         metrics,
         calibration=metrics["reward"].get("calibration", ()),
         draws=sections["evaluate"].bootstrap,
@@ -107,25 +127,25 @@ def rendered(
     }
     content = ReportContent(
         title=sections["env"].id,
-        data={name: str(manifest["digest"]) for name, manifest in manifests.items()},
+        data={name: str(manifest["digest"]) for name, manifest in found.manifests.items()},
         made=_made_by(),
         metrics=metrics,
-        description=adapter.description,
+        description=found.adapter.description,
         figures=drawn,
         notes=out.notes,
-        programs=stored.programs(),
-        hacked=found,
-        written=examples(results, list(metrics["texts"])) if "texts" in metrics else (),
+        programs=found.stored.programs(),
+        hacked=found.hacked,
+        written=examples(found.results, list(metrics["texts"])) if "texts" in metrics else (),
         portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
         threshold=table.threshold if table else None,
-        rank=rank,
+        rank=found.rank,
         annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])
         else None,
-        sample=sample,
+        sample=found.sample,
         reward=metrics["reward"],
         params=dumped({name: sections[name] for name in SHOWN if name in sections}),
         versions=_versions(with_sb3=any(arm.agent_of(sections["agent"]).engine == "sb3" for arm in sections["arms"])),
