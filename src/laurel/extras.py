@@ -23,11 +23,7 @@ EXTRAS = {
 
 
 def need(package: str) -> None:
-    """Refuse to go on without a package.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """Raise MissingPackageError where a package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise missing(ModuleNotFoundError(name=package)) or ModuleNotFoundError(name=package)
 

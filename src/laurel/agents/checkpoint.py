@@ -86,11 +86,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
 
 
 def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
-    """Return the class of a network.
-
-    Raises:
-        DataError: neither Laurel nor an installed package has it.
-    """
+    """Return the class of a network; raise DataError where neither Laurel nor an installed package has it."""
     found = next((network for network in OURS if network.kind == kind), None)
     if kind in SLOW:
         found = pkgutil.resolve_name(SLOW[kind])

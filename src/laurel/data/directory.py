@@ -154,11 +154,7 @@ def _digest_input(path: Path) -> str:
 
 
 def _followed(output: Path) -> Path:
-    """Return where an output lies that may be a symbolic link, to a place that need not exist yet.
-
-    Raises:
-        DataError: the link leads to itself.
-    """
+    """Return the place that an output, which may be a symbolic link, leads to; raise DataError for a link to itself."""
     if not output.is_symlink():
         return output
     try:

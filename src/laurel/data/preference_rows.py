@@ -295,7 +295,7 @@ def layout_of(columns: Sequence[str], source: str) -> Layout:
     """Return the layout that has these columns.
 
     Raises:
-        DataError: none has.
+        DataError: no layout has these columns.
     """
     for layout in LAYOUTS.values():
         if {*layout.columns} <= {*columns}:

@@ -163,11 +163,7 @@ def _datasets_rows(path: Path) -> _Numbered:
 
 
 def require_datasets() -> None:
-    """Refuse to go on without Hugging Face `datasets`.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """Raise MissingPackageError where Hugging Face `datasets` is not installed."""
     if importlib.util.find_spec("datasets") is None:
         raise MissingPackageError("Directories of Hugging Face datasets need: pip install 'laurel-rl[trl]'.")
 

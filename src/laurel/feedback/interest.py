@@ -86,7 +86,7 @@ def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:
     """Return the section of a judge.
 
     Raises:
-        ParamsError: there is none of that name.
+        ParamsError: no judge has that name.
     """
     if judge not in annotate.everyone:
         raise ParamsError(f"{KEY} is {judge}, but must be one of {', '.join(annotate.everyone)}.")

@@ -140,7 +140,7 @@ def by_judge(
     """Draw pairs that another judge gave a side, with its soft labels.
 
     Raises:
-        AnnotationError: it gave none a side.
+        AnnotationError: the other judge preferred neither text in any of the pairs.
     """
     known = [
         KnownPair(Pair(texts[first], texts[second]), float(p))

@@ -98,7 +98,7 @@ class BatchServer:
         """Return the id of a batch that may have been created; None where it was not.
 
         Raises:
-            RefusedError: the server does not say.
+            RefusedError: the server does not list its batches.
         """
         with self._explained("a list of batches"):
             for batch in self._client.batches.list(limit=100):  # the latest first
@@ -113,7 +113,7 @@ class BatchServer:
 
         Raises:
             UnreachableError: the server does not answer.
-            RefusedError: it does not say.
+            RefusedError: the server answers with an error.
         """
         with self._explained("a look at a batch"):
             try:
@@ -125,7 +125,7 @@ class BatchServer:
         """Download a file; return its lines, or None where the server no longer has it.
 
         Raises:
-            RefusedError: it cannot be had.
+            RefusedError: the file cannot be downloaded.
         """
         place = tempfile.TemporaryFile("w+b")  # noqa: SIM115  lives as long as its lines are read
         with self._explained("a file of answers"):

@@ -120,11 +120,7 @@ class CharacterEncoder(SentenceEncoder):
 
 
 def check_directory(name: str) -> None:
-    """Refuse a sentence encoder that is named as a directory and is none.
-
-    Raises:
-        AnnotationError: it is not there.
-    """
+    """Raise AnnotationError for a sentence encoder that is named as a directory where there is none."""
     if name.startswith(("/", ".", "~")) and not Path(name).is_dir():
         raise _not_loaded(name, "there is no such directory")
 
@@ -160,11 +156,7 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
 
 
 def _pooling(name: str, source: str) -> Pooling:
-    """Read how the tokens' vectors become one.
-
-    Raises:
-        AnnotationError: in a way that is none of `Pooling`.
-    """
+    """Read how the tokens' vectors become one; raise AnnotationError for a way that is not in `Pooling`."""
     from transformers.utils.hub import cached_file
 
     file = cached_file(source, POOLING, _raise_exceptions_for_missing_entries=False)

@@ -62,7 +62,7 @@ class LocalModel:
         """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (B, W).
 
         Raises:
-            RefusedError: they are not numbers.
+            RefusedError: a logit is NaN.
         """
         import torch
 

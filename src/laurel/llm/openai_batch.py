@@ -273,11 +273,7 @@ class _Run:
                 yield from self._each(key, Failure(f"after {ATTEMPTS} batches: {outcome.reason}"))
 
     def _refused(self, token: str, sent: _Sent, batch: Batch) -> None:
-        """Deal with a batch that the server did not begin: it is too much at a time, or wrong.
-
-        Raises:
-            RefusedError: it is wrong.
-        """
+        """Send a batch that was too large in smaller ones; raise RefusedError for one that the server calls invalid."""
         problems = (batch.errors.data if batch.errors else None) or []
         self._ledger.forget(self._ledger.keys(token))
         del self._sent[token]
@@ -295,11 +291,7 @@ class _Run:
         raise self._server.refused(batch)
 
     def _gone(self, token: str, sent: _Sent) -> None:
-        """Deal with a batch that the server does not know.
-
-        Raises:
-            RefusedError: it should.
-        """
+        """Ask again what was in a batch too old for the server to know; raise RefusedError for a younger one."""
         days = (time.time() - sent.made_at) / 86400
         if days < KEPT_DAYS:
             raise self._server.unknown(sent.batch, days)

@@ -221,7 +221,7 @@ class Breaker:
         """Note a request that was given up.
 
         Raises:
-            RefusedError: too many in a row.
+            RefusedError: too many requests in a row were given up.
         """
         self._in_a_row += 1
         if self._in_a_row >= self.EXHAUSTED:
@@ -234,7 +234,7 @@ class Breaker:
         """Note a request that the server will not take.
 
         Raises:
-            RefusedError: it took none so far, for the same reason.
+            RefusedError: the first requests were all refused for the same reason.
         """
         self._in_a_row = 0
         if self._answered or self._takes_them or len(self._refusals) == self.REFUSALS:

@@ -266,7 +266,7 @@ class LearningMethod(Method[Own]):
             judge: the mailbox of the judge beside the agents; None without one.
 
         Raises:
-            DataError: it takes a judge.
+            DataError: the reward needs a judge, and there is no mailbox.
         """
 
     def office(self, params: RewardContext, seed: int) -> Office | None:

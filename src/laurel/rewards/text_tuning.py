@@ -112,11 +112,7 @@ class Tuned:
 
 
 def require_trl() -> None:
-    """Refuse to go on without TRL.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """Raise MissingPackageError where TRL is not installed."""
     if importlib.util.find_spec("trl") is None:
         raise MissingPackageError("Tuning a whole model (train: all) needs TRL: pip install 'laurel-rl[trl]'.")
 

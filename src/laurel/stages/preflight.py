@@ -87,11 +87,7 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
 
 
 def check_parts(params: Params, compiled: int) -> None:
-    """Refuse a graph that collects in other parts than the parameters say.
-
-    Raises:
-        ParamsError: it does; without parts of its own it takes any number.
-    """
+    """Raise ParamsError for a pipeline that was compiled to collect in another number of parts than collect.parts."""
     if compiled not in (1, params.collect.parts):
         raise ParamsError(
             f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."

@@ -86,11 +86,7 @@ def sweep_of(params: Params, search: Search) -> Sweep:
 
 
 def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[Any]) -> None:
-    """Refuse what Stable-Baselines3's algorithm does not take, where it trains the arm, before anything is trained.
-
-    Raises:
-        ParamsError: it is not installed, or does not go with an argument or the action space.
-    """
+    """Raise ParamsError where Stable-Baselines3 trains the arm and its algorithm does not take the searched values."""
     from laurel.agents.sb3.catalog import check_algorithm
 
     agent = agent_of(params, arm)

@@ -249,11 +249,7 @@ def _explaining(storage: Path) -> Iterator[None]:
 
 
 def check_sampler(sampler: str, space: Space, params: Params) -> None:
-    """Refuse a sampler that cannot draw from a space.
-
-    Raises:
-        ParamsError: it is a grid, and a parameter is a range.
-    """
+    """Raise ParamsError where a grid is to be drawn from a range."""
     if sampler != LEARNS:
         candidates(space, params, 1, sampler, params.seed)
     if not space:

@@ -42,11 +42,7 @@ class GLAMAlgorithm(Algorithm[GLAMParams]):
         return make_policy(self.settings.asked, adapter, self._names(adapter), LikelihoodPolicy)
 
     def _names(self, adapter: EnvAdapter) -> tuple[str, ...]:
-        """Return what the actions are called.
-
-        Raises:
-            EnvError: the environment has other actions, or no words.
-        """
+        """Return the names of the actions; raise EnvError where actions are not discrete or have no names."""
         discrete_actions(adapter.action_space, self.settings.algorithm)
         if adapter.max_moves > 1:
             raise EnvError(
