@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Template
 
@@ -38,8 +38,19 @@ MOST_BYTES = 100_000
 SILENCE = "(no answer)"
 """Stands for an empty answer in a conversation: many servers refuse a turn without text."""
 
+HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+"""With all that a prompt must quote, and longer than it may be: for the sample of a question."""
+TEXT = {"type": "string"}
+"""JSON schema of a text."""
+
 _CONTROL = re.compile(r"<(?=[|/<]?[A-Za-z_|\uff5c])|\[(?=/?[A-Z_]{3,}\])")
 """The first character of marks such as <|im_end|>, </s>, <start_of_turn>, <<SYS>> and [INST]."""
+
+
+def answer_schema(**keys: Mapping[str, Any]) -> str:
+    """Return the JSON schema, as text, of an object with these keys, each with its own schema, and no others."""
+    required = list(keys)
+    return json.dumps({"type": "object", "properties": keys, "required": required, "additionalProperties": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class _Run:
             self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
-        """Note an update that was made, and save where it is time; raise TrainingError for a loss of NaN or infinity."""
+        """Note an update that was made, and save where it is time; raise TrainingError for a NaN or infinite loss."""
         task, progress = self.task, self.progress
         if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.main_loss, 0.0)):
             raise TrainingError(
