@@ -16,7 +16,7 @@ from torch import Tensor
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.algorithm import width_of
 from laurel.agents.language_model.answers import Converter
-from laurel.agents.language_model.chain import Chain, Proposal, chain_settings, make_chain
+from laurel.agents.language_model.chain import Chain, Proposal, Reader, chain_settings, make_chain
 from laurel.agents.learner import PolicyNetwork
 from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.sequences import Sequences
@@ -93,7 +93,7 @@ class LanguageModelPolicy(PolicyNetwork):
         self, adapter: EnvAdapter, states: Sequence[str], rng: np.random.Generator, *, greedy: bool = False
     ) -> list[Proposal]:
         """Return what the model makes of states in words; greedy: its likeliest answers."""
-        return self.asks.propose(self.local, adapter, states, rng, 0.0 if greedy else self.temperature)
+        return self.asks.propose(Reader(self.local, adapter), states, rng, 0.0 if greedy else self.temperature)
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
         return LanguageModelActor(self, greedy=greedy)
