@@ -150,7 +150,6 @@ def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subjec
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-
     notes = []
     if any(row["simulated"] for row in rows):
         notes.append("Judges marked as simulated are not language models.")

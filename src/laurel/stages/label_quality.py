@@ -228,5 +228,4 @@ def _replies(annotate: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _seed(run_seed: int) -> int:
-
     return derive_seed(run_seed, "quality")

@@ -95,7 +95,6 @@ class AgentRuns:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -190,7 +189,6 @@ class AgentRuns:
         return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role}
 
     def _total(self, agent: _Followed) -> int:
-
         return steps_of(agent.arm)
 
 

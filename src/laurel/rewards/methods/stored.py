@@ -44,7 +44,6 @@ class Stored(Method[StoredParams]):
         return None
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-
         made, folder = _made(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
         write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
