@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from laurel.errors import DataError
 
 LOCK_SECONDS = 10.0
 """How long a reader waits for a writer between its two renames, which follow each other at once."""
@@ -29,6 +32,32 @@ def replace_directory(finished: Path, place: Path) -> None:
     finished.rename(place)
     sync_directory(place.parent)
     _remove(previous)
+
+
+@contextmanager
+def written_whole(path: Path, advice: str = "") -> Iterator[Path]:
+    """Yield where to write a file or directory, which takes its place when the block succeeds, and leaves nothing else.
+
+    Args:
+        advice: what to do where it cannot be written, for the error.
+
+    Raises:
+        DataError: the place cannot be written.
+    """
+    partial = path.with_name(f".partial.{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        if partial.is_dir():
+            replace_directory(partial, path)
+        else:
+            partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}).{advice}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        with suppress(OSError):
+            partial.unlink()
 
 
 def sync_directory(path: Path) -> None:

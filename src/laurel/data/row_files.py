@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from laurel.data.preference_rows import (
     layout_of,
     with_extras,
 )
-from laurel.data.replacing import replace_directory
+from laurel.data.replacing import written_whole
 from laurel.errors import DataError, MissingPackageError
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
@@ -194,18 +194,14 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
         except RowError as error:
             raise DataError(f"pair {number}, column {error.column}: {error.says}.") from None
         written.append({**laid_out, **(extras_of(row) if layout.takes_extras else {})})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        if path.suffix not in SUFFIXES:
-            _write_datasets(written, partial, path)
-            return
+    if path.suffix not in SUFFIXES:
+        require_datasets()
+        if path.exists() and not (path / "dataset_info.json").exists() and any(path.iterdir()):
+            raise DataError(f"{path}: is not empty, and no data set that could be replaced. Name another directory.")
+    with written_whole(path) as partial:
         _write(written, partial, path.suffix)
         if not layout.takes_extras:
             write_table(_sidecar(path), pa.Table.from_pylist([extras_of(row) for row in each]))
-        partial.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}).") from None
 
 
 def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:
@@ -218,20 +214,14 @@ def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:
                 writer = csv.DictWriter(file, list(rows[0]) if rows else [])
                 writer.writeheader()
                 writer.writerows(rows)
-        case _:
+        case ".parquet":
             write_table(path, pa.Table.from_pylist(rows))
+        case _:
+            from datasets import Dataset
+            from datasets.utils.logging import disable_progress_bar
 
-
-def _write_datasets(rows: Iterable[Mapping[str, Any]], partial: Path, path: Path) -> None:
-    require_datasets()
-    from datasets import Dataset
-    from datasets.utils.logging import disable_progress_bar
-
-    if path.exists() and not (path / "dataset_info.json").exists() and any(path.iterdir()):
-        raise DataError(f"{path}: is not empty, and no data set that could be replaced. Name another directory.")
-    disable_progress_bar()
-    Dataset.from_list(list(rows)).save_to_disk(str(partial))
-    replace_directory(partial, path)
+            disable_progress_bar()
+            Dataset.from_list(rows).save_to_disk(str(path))
 
 
 def _sidecar(path: Path) -> Path:

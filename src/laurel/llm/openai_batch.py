@@ -18,8 +18,7 @@ from openai.types import Batch
 
 from laurel.console import tell
 from laurel.llm.batch_ledger import BatchLedger
-from laurel.llm.batch_reader import read_batch
-from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError
+from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError, read_batch
 from laurel.llm.batch_wire import MOST_LINES, Again, in_files, request_line
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
 from laurel.llm.chat_wire import Dialect

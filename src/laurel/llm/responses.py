@@ -25,8 +25,7 @@ from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
 from laurel.llm.durable import Durable
 from laurel.llm.owners import has_died, this_owner
-from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address
-from laurel.llm.transactions import transaction
+from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address, transaction
 
 LEASE_SECONDS = 600.0
 """How long a process on another machine that died keeps others from asking what it was asking. One that runs renews

@@ -37,10 +37,9 @@ from laurel.progress import progress
 from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
-from laurel.stages.actor_accounts import asked
+from laurel.stages.accounts import annotated, asked, note_annotated
 from laurel.stages.films import before_and_after, portraits, small_world_figures
 from laurel.stages.label_sets import label_sets, measured
-from laurel.stages.online_accounts import annotated, note_annotated
 from laurel.stages.report_files import Findings, rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
