@@ -18,7 +18,7 @@ from laurel.data.parquet import opened, write_table
 from laurel.data.preference_rows import PreferenceRows, Row, RowError, extras_of, with_extras
 from laurel.data.replacing import written_whole
 from laurel.envs.captioner import collapse
-from laurel.errors import DataError
+from laurel.errors import DataError, first_line
 
 WIDTH = 256
 """Bytes of a message in NetHack, which Motif's network is made for."""
@@ -115,7 +115,7 @@ def _array(file: Path) -> np.ndarray:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file}: is not an array that can be read ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"{file}: is not an array that can be read ({first_line(error)}).") from None
 
 
 def _text(side: np.ndarray, where: str) -> str:

@@ -28,7 +28,7 @@ from laurel.data.preference_rows import (
     with_extras,
 )
 from laurel.data.replacing import written_whole
-from laurel.errors import DataError, MissingPackageError
+from laurel.errors import DataError, MissingPackageError, first_line
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 LONGEST_LINE = 50_000_000
@@ -155,7 +155,7 @@ def _datasets_rows(path: Path) -> _Numbered:
     try:
         found = load_from_disk(str(path))
     except (OSError, ValueError, pa.ArrowInvalid) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise DataError(f"{path}: is not a directory that `datasets` wrote with save_to_disk ({reason}).") from None
     if not isinstance(found, Dataset):
         raise DataError(f"{path}: holds several splits. Name one of them: {', '.join(f'{path}/{s}' for s in found)}.")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from laurel.envs.base import FloatArray
-from laurel.errors import AnnotationError
+from laurel.errors import AnnotationError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -148,7 +148,7 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
         model = model.eval().to(device or "cpu")
         pooling = _pooling(name, source)
     except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]  # a damaged file may raise any of these
+        reason = first_line(error)  # a damaged file may raise any of these
         raise _not_loaded(name, reason) from None
     if tokenizer.pad_token is None:
         raise _not_loaded(name, "it is not one that encodes sentences, for its tokenizer has no padding")

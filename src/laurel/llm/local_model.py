@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from laurel.data.manifest import MANIFEST, RUN
 from laurel.device import torch_device
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, first_line
 from laurel.llm import smollm2
 from laurel.llm.chat import Identity, RefusedError
 
@@ -221,7 +221,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         TypeError,
         ImportError,
     ) as error:
-        raise _not_loaded(params.model, (str(error).strip() or type(error).__name__).splitlines()[0]) from None
+        raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
 
 

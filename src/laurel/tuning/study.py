@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError, ParamsError, first_line
 from laurel.params import Params
 from laurel.params.search import Searched, Space, is_whole
 from laurel.seeding import derive_seed
@@ -244,7 +244,7 @@ def _explaining(storage: Path) -> Iterator[None]:
     try:
         yield
     except (StorageInternalError, SQLAlchemyError, RuntimeError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise DataError(f"{storage}: not a storage of studies ({reason}). Choose another --storage.") from None
 
 
