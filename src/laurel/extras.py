@@ -8,7 +8,7 @@ from laurel.errors import MissingPackageError
 
 DISTRIBUTION = "laurel-rl"
 EXTRAS = {
-    "openai": ("openai", "aiohttp", "aiolimiter", "tenacity"),
+    "openai": ("openai", "aiohttp", "aiolimiter"),
     "tune": ("optuna",),
     "code": ("pydantic_monty",),
     "cloud": ("google", "kfp", "kfp_server_api"),
