@@ -23,11 +23,12 @@ from laurel import __version__
 from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
+from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, seed_scores, solved
-from laurel.evaluation.summary import NONE, checked, estimated, markdown
+from laurel.evaluation.summary import brief, checked, markdown
 from laurel.params import Params, load_params
 from laurel.params.arms import Arm, ArmParams
 from laurel.params.file import read_mapping
@@ -157,9 +158,8 @@ def transfer(
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     write_json(output.with_suffix(".json"), found)
-    partial = output.with_name(f".{output.name}.partial")
-    partial.write_text(page(found), encoding="utf-8")
-    partial.replace(output)
+    with written_whole(output) as partial:
+        partial.write_text(page(found), encoding="utf-8")
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -167,7 +167,7 @@ def page(found: Mapping[str, Any]) -> str:
     names = list(found["arms"])
 
     def rows(matrix: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-        return [[origin, *(_cell(of_origin.get(name)) for name in names)] for origin, of_origin in matrix.items()]
+        return [[origin, *(brief(of_origin.get(name)) for name in names)] for origin, of_origin in matrix.items()]
 
     arms = ", ".join(dict.fromkeys(found["arms"].values()))
     trained = all(name in of_origin for of_origin in found["rewards"].values() for name in names)
@@ -192,13 +192,6 @@ def page(found: Mapping[str, Any]) -> str:
         markdown(["agents trained in", *names], rows(found["agents"])),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _cell(entry: Mapping[str, Any] | None) -> str:
-    if entry is None:
-        return NONE
-    score = estimated(entry["success"] or entry["return"])
-    return f"{score}, {entry['solved']['seeds']} of {entry['solved']['of']}" if entry["solved"] else score
 
 
 # -- rewards --------------------------------------------------------------------------------------
