@@ -44,9 +44,10 @@ def written_whole(path: Path, advice: str = "") -> Iterator[Path]:
     Raises:
         DataError: the place cannot be written.
     """
-    partial = path.with_name(f".partial.{path.name}")
+    folder = path.with_name(f".{path.name}.partial")
+    partial = folder / path.name  # its name has the suffix by which some writers choose the format
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         yield partial
         if partial.is_dir():
             replace_directory(partial, path)
@@ -55,9 +56,7 @@ def written_whole(path: Path, advice: str = "") -> Iterator[Path]:
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error}).{advice}") from None
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        with suppress(OSError):
-            partial.unlink()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sync_directory(path: Path) -> None:
