@@ -6,7 +6,7 @@
 
 None of these has a place for a probability, a tie, votes or who judged. `trl` and `choice` take further columns, so
 Laurel's own go along as EXTRAS; ties and pairs without a label have no side and are refused.
-Knows single rows; `laurel.data.row_files` knows files.
+Files of rows are read and written by `laurel.data.row_files`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PreferenceRows:
             left_out: columns that were not read.
 
         Raises:
-            DataError: they were judged by several, or drawn in several ways.
+            DataError: several annotators judged the rows, or they were drawn in several ways.
         """
         who = {(row.annotator or source, row.sampler, row.seed) for row in rows} or {(source, IMPORTED, 0)}
         if len(who) > 1:
@@ -109,7 +109,7 @@ class PreferenceRows:
         return replace(self, labels=replace(own, **columns))
 
     def rows(self) -> list[Row]:
-        """Return them one by one."""
+        """Return the rows one by one."""
         labels = self.labels
         chances = [None if np.isnan(one) else float(one) for one in labels.p_first]
         swaps = [None if one < 0 else bool(one) for one in labels.swap_consistent]
@@ -132,7 +132,7 @@ class PreferenceRows:
         return replace(self, prompts=prompts, first=first, second=second, labels=labels)
 
     def prompted(self, prompt: str) -> PreferenceRows:
-        """Return them with a prompt where there is none."""
+        """Return the rows, with this prompt where a row has none."""
         return replace(self, prompts=[one or prompt for one in self.prompts])
 
 
@@ -146,7 +146,7 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
     """Return a row with what `extras_of` wrote of it, where it is there.
 
     Raises:
-        RowError: it is of another type, not allowed, or contradicts what the row says.
+        RowError: a value has another type, is not allowed, or contradicts the row.
     """
     if columns.get("laurel_status") in (None, ""):
         left = next((name for name in EXTRAS if columns.get(f"laurel_{name}") not in (None, "")), None)

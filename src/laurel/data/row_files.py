@@ -197,7 +197,7 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
     if path.suffix not in SUFFIXES:
         require_datasets()
         if path.exists() and not (path / "dataset_info.json").exists() and any(path.iterdir()):
-            raise DataError(f"{path}: is not empty, and no data set that could be replaced. Name another directory.")
+            raise DataError(f"{path}: holds something other than a data set. Name another directory.")
     with written_whole(path) as partial:
         _write(written, partial, path.suffix)
         if not layout.takes_extras:

@@ -298,7 +298,7 @@ class ChatAnnotator(AnnotatorKind):
 
 
 def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator | None:
-    """Return the chat model to ask what is no pair; None where embedding or scripted is to answer, by other means.
+    """Return the chat model for questions about single texts; None for embedding and scripted, which ask no model.
 
     Args:
         params: section annotate.

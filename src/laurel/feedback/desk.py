@@ -44,10 +44,10 @@ class Desk(ABC):
         """Return what answering took so far."""
 
     def known_answers(self) -> dict[str, Any]:
-        """Ask what is beyond dispute, where there is such a question; return what is known of the judge by that.
+        """Ask questions whose answers are beyond dispute; return what they show of the judge, empty without any.
 
         Raises:
-            RefusedLabelsError: it answers wrongly (annotate.gates.min_success_preferred).
+            RefusedLabelsError: the judge answers wrongly (annotate.gates.min_success_preferred).
         """
         return {}
 

@@ -35,7 +35,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
         judge: `main`, the annotator of the section, or one of `annotate.judges`.
 
     Raises:
-        ParamsError: there is no such judge.
+        ParamsError: no judge has that name.
         AnnotationError: it cannot be made or asked, judges pairs alone, or too few of its answers can be read.
     """
     asked = asked_of(annotate, judge)

@@ -145,8 +145,8 @@ class Prompt:
             goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:
-            PromptError: the prompt states no goal, or there is none of that name; or it speaks of actions, which the
-                adapter's captions do not name, or shows an example, of which the adapter has none.
+            PromptError: the prompt states no goal, or no goal has that name; or the prompt speaks of actions, which the
+                adapter's captions do not name, or shows an example, and the adapter has none.
         """
         if goal is not None and not self.takes_goal:
             raise PromptError(f"prompt {self.name}: it states no goal, so none can be chosen. Leave the goal out.")
@@ -189,7 +189,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
     """Load a packaged prompt by name, or a prompt of one's own: a path that ends in .jinja.
 
     Raises:
-        PromptError: there is none of that name, the file is missing, or it is not a prompt of this form.
+        PromptError: no prompt has that name, the file is missing, or it is not a prompt of this form.
     """
     own = Path(name)
     packaged = form.packaged
@@ -210,7 +210,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
     except OSError as error:
         raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
     if "\0" in text:
-        raise PromptError(f"{own}: it holds a NUL, which is no text.")
+        raise PromptError(f"{own}: it holds a NUL character, which a prompt may not.")
     return parse_prompt(own.stem, str(own), text, form)
 
 

@@ -44,7 +44,7 @@ def read_template(source: str, text: str, slots: Iterable[str]) -> tuple[dict[st
     """Read a prompt's text: front matter, template, and which slots it uses.
 
     Raises:
-        PromptError: it is not a prompt.
+        PromptError: the text is not a prompt.
     """
     front = _FRONT_MATTER.match(text)
     if front is None:

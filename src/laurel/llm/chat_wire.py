@@ -23,7 +23,7 @@ _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
 
 
-NO_COMPLETION = Failure("the answer is no chat completion")
+NO_COMPLETION = Failure("the answer is not a chat completion")
 LEAST_MASS = 0.01
 """Probability that the choices must have together: with less, the model is about to write something else, and what it
 would choose cannot be distinguished from rounding."""

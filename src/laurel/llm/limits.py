@@ -123,7 +123,7 @@ class LearnedRate:
         if self._paced is None or abs(self._paced[0] / self._pace - 1) > self.STEP:
             burst = max(1.0, min(self._pace, self._limit) / 10)
             self._paced = (self._pace, Rate(self._pace, burst))
-            await self._paced[1].take(burst)  # a new limiter is no new allowance
+            await self._paced[1].take(burst)  # a new limiter must not allow a burst once more
         await self._paced[1].take(amount)
 
 

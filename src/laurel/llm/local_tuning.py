@@ -223,7 +223,7 @@ def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch
     with safe_open(file, "pt") as stored:
         for name, weight in weights.items():
             weight.data.copy_(stored.get_tensor(name))
-        for key in stored.keys():  # noqa: SIM118 - it is no dictionary
+        for key in stored.keys():  # noqa: SIM118 - it is not a dictionary
             kind, colon, name = key.partition(":")
             if colon:
                 optimizer.state[weights[name]][kind] = stored.get_tensor(key)

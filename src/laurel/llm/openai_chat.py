@@ -70,8 +70,8 @@ def read_key(params: OpenAIParams) -> str:
     """Return the key from the environment; empty where none is set and none needed.
 
     Raises:
-        RefusedError: there is none, but the server needs one; what is set is none; or the user has not allowed that it
-            is sent to this server.
+        RefusedError: the server needs a key and none is set; what is set is not a valid key; or the user has not
+            allowed sending it to this server.
     """
     name, endpoint = params.api_key_env, params.base_url or OPENAI
     url = urlsplit(endpoint)

@@ -78,7 +78,7 @@ class Prices:
         own: a table to look into first.
 
     Raises:
-        ParamsError: a table cannot be read, or is none.
+        ParamsError: a table cannot be read, or is malformed.
     """
 
     def __init__(self, own: Path | None = None) -> None:
@@ -113,7 +113,7 @@ def price_of(identity: Identity, own: Path | None = None) -> Price | None:
         own: a table to look into first.
 
     Raises:
-        ParamsError: a table cannot be read, or is none.
+        ParamsError: a table cannot be read, or is malformed.
     """
     if not identity.endpoint:
         return FREE
@@ -124,7 +124,7 @@ def read_prices(file: Path) -> Sequence[Price]:
     """Read a table of prices.
 
     Raises:
-        ParamsError: the file is missing, or no such table.
+        ParamsError: the file is missing or malformed.
     """
     try:
         content = parse_yaml(read_text(file, MOST_BYTES))

@@ -76,7 +76,7 @@ class ResponseStore:
         read_only: open a file that must be there, and write nothing, neither into it nor beside it.
 
     Raises:
-        DataError: the file is no such database, is of another version, or cannot be written.
+        DataError: the file is not such a database, is of another version, or cannot be written.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:

@@ -82,7 +82,7 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
 
     Raises:
         DataError: there is no such store, or the file cannot be written.
-        ParamsError: the table of prices cannot be read, or is none.
+        ParamsError: the table of prices cannot be read, or is malformed.
     """
     if not responses.is_file():
         raise DataError(f"{responses}: no such store of answers. See annotate.language_model.responses in params.yaml.")

@@ -175,7 +175,7 @@ class WeightedSum:
 
 
 def parts_of(reward: Reward | None) -> Iterator[Reward]:
-    """Yield what a reward is the sum of; a reward that is no sum itself, and of none nothing."""
+    """Yield the rewards that a sum adds up, the reward itself where it is not a sum, and nothing for None."""
     if isinstance(reward, WeightedSum):
         for part, _ in reward.parts:
             yield from parts_of(part)

@@ -64,7 +64,7 @@ class Judging:
         self.restarts = 0
         """How often the process was started again."""
         self.notes: list[str] = []
-        """What a reader of the report must know of the judge, after the block."""
+        """What a reader of the report must know of the judge; complete after the block."""
         self.usage: Usage = {}
 
     def __enter__(self) -> Judging:
@@ -162,7 +162,7 @@ class Judging:
 def serve(
     run_seed: int, context: RewardContext, offices: Sequence[Office], path: Path, advance: Callable[[int], None]
 ) -> None:
-    """Answer questions, for ever; runs in a process of its own.
+    """Answer questions until the process is stopped; runs in a process of its own.
 
     Raises:
         BudgetError: the budget is spent.

@@ -235,11 +235,11 @@ class Method(ABC, Generic[Own]):
         """
 
     def program(self, place: Path) -> Program | None:
-        """Return the code that the artefact is, for the report; None where it is none."""
+        """Return the code of an artefact that is a program, for the report; None for any other."""
         return None
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
-        """Return what the artefact pays for what; None where that is no table."""
+        """Return what the artefact pays for each caption; None where pay does not depend on a caption alone."""
         return None
 
 

@@ -132,7 +132,7 @@ class OnlineReward:
 
     # -- learning -------------------------------------------------------------------------------
     def _count(self, label: Mapping[str, Any]) -> None:
-        """Let an answer count from here on."""
+        """Count a label from this step on."""
         self._labels.append(dict(label))
         self._since.lags.append(label["step"] - label["asked"])
         if label["p"] is not None:

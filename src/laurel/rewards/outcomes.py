@@ -263,7 +263,7 @@ class TrueJudge(OutcomeJudge):
 
 
 def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
-    """Return who answers.
+    """Return the judge that the settings name.
 
     Raises:
         AnnotationError: the annotator judges pairs alone.

@@ -61,7 +61,7 @@ class Study:
             about: what the trials depend on, as JSON values; a study goes on with the same alone.
 
         Raises:
-            DataError: the storage is no such file, or the study has other parameters or another space.
+            DataError: the storage is not an SQLite file of studies, or the study has other parameters or another space.
         """
         import optuna
         from filelock import FileLock

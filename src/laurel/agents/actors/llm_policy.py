@@ -81,7 +81,7 @@ def language_model_policy(
         per_token: compare means over the tokens of the actions' texts instead of sums.
 
     Raises:
-        ParamsError: the judge is no chat model, or an option is not allowed.
+        ParamsError: the judge is not a chat model, or an option is not allowed.
         EnvError: actions are not discrete, or the adapter has no words for its observations.
     """
     from laurel.feedback.chooser import chat_of, chooser
