@@ -10,6 +10,7 @@ from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import Accelerator
 from laurel.params.rewards import OnlineParams
+from laurel.stages.preflight import judges_of_curricula
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,12 @@ def device_key(params: Params, step: str) -> str | None:
 
 
 def judges_beside(params: Params) -> Iterator[AnnotateParams]:
-    """Yield those who answer while agents are trained."""
+    """Yield those who answer while agents are trained: to rewards, and to curricula."""
     for settings in params.rewards.values():
         if isinstance(settings, OnlineParams) and settings.replay is None:
             yield from params.annotate.of_judge(settings.judge).voters
+    for judge in judges_of_curricula(params):
+        yield from params.annotate.of_judge(judge).voters
 
 
 def starts_server(judge: AnnotateParams) -> bool:

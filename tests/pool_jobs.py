@@ -99,5 +99,15 @@ def wait_until_gone(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
-def ignore(_: int) -> None:
+class Told(list[int]):
+    """What was said of progress."""
+
+    free = 0
+
+    def __call__(self, n: int, *, free: bool = False, left: float | None = None) -> None:
+        self.append(n)
+        self.free += n if free else 0
+
+
+def ignore(_: int, *, free: bool = False, left: float | None = None) -> None:
     """Nobody looks at the progress."""

@@ -18,6 +18,7 @@ from laurel.errors import DataError, LaurelError, WorkerError
 from laurel.pool import Job, run_jobs, usable_cpus
 from pool_jobs import (
     GUARD,
+    Told,
     count,
     die,
     exit_at_once,
@@ -34,10 +35,15 @@ from pool_jobs import (
 # -- work -------------------------------------------------------------------------------------------------------
 def test_all_jobs_are_done_and_their_progress_adds_up(tmp_path: Path) -> None:
     steps = [[1, 2, 3], [], [10], [100] * 5]
-    jobs = [Job(f"job {i}", count, (tmp_path / str(i), of_job)) for i, of_job in enumerate(steps)]
-    reported: list[int] = []
-    run_jobs(jobs, 2, reported.append)
+    jobs = [
+        Job(f"job {i}", count, (tmp_path / str(i), of_job), units=sum(of_job), before=i, kind="ab"[i // 2])
+        for i, of_job in enumerate(steps)
+    ]
+    reported, begun = Told(), list[Job]()
+    run_jobs(jobs, 2, reported, begun=begun.append)
     assert sum(reported) == sum(map(sum, steps))
+    assert reported.free == 2 + 3, "the first job did nothing before, and the second has nothing to report"
+    assert begun == [jobs[0], jobs[2], jobs[1], jobs[3]], "kinds take turns"
     assert all((tmp_path / str(i)).exists() for i in range(4))
     pids = {(tmp_path / str(i)).read_text() for i in range(4)}
     assert len(pids) == 4, "a process each"
@@ -49,9 +55,9 @@ def test_no_jobs() -> None:
 
 
 def test_progress_is_told_while_it_is_made(tmp_path: Path) -> None:
-    told: list[int] = []
+    told = list[int]()
 
-    def advance(n: int) -> None:
+    def advance(n: int, *, free: bool = False, left: float | None = None) -> None:
         told.append(n)
         if sum(told) == 3:
             (tmp_path / "heard").touch()
@@ -90,8 +96,8 @@ def test_usable_cpus_are_those_of_the_process_and_not_of_the_machine() -> None:
 
 
 def test_a_job_may_report_more_than_a_pipe_holds(tmp_path: Path) -> None:
-    reported: list[int] = []
-    run_jobs([Job("chatty", count, (tmp_path / "done", [1] * 20_000))], 1, reported.append)
+    reported = Told()
+    run_jobs([Job("chatty", count, (tmp_path / "done", [1] * 20_000))], 1, reported)
     assert sum(reported) == 20_000
 
 
@@ -135,12 +141,12 @@ sys.path.insert(0, sys.argv[1])
 from laurel import pool
 from laurel.pool import Job, run_jobs, usable_cpus
 from laurel.errors import DataError, LaurelError
-from pool_jobs import fail
+from pool_jobs import fail, ignore
 
 if __name__ == "__main__":
     error = {"defect": ZeroDivisionError("by naught"), "data": DataError("x.parquet: cannot be read.")}[sys.argv[2]]
     try:
-        run_jobs([Job("job 7", fail, (error,))], 1, lambda n: None)
+        run_jobs([Job("job 7", fail, (error,))], 1, ignore)
     except LaurelError as error:
         print(error)
 """
@@ -165,17 +171,17 @@ def test_a_job_that_exits_of_itself_without_an_error_is_done() -> None:
 
 def test_progress_before_a_failure_is_told() -> None:
     """A job may tell how far it came and fail right after."""
-    told: list[int] = []
+    told = Told()
     jobs = [Job("good", count, (Path(os.devnull), [5])), Job("bad", exit_at_once, (3,))]
     with pytest.raises(WorkerError):
-        run_jobs(jobs, 1, told.append)
+        run_jobs(jobs, 1, told)
     assert sum(told) == 5
 
 
 def test_an_error_of_the_caller_stops_the_jobs(tmp_path: Path) -> None:
     """As when the progress bar cannot be drawn."""
 
-    def broken(n: int) -> None:
+    def broken(n: int, *, free: bool = False, left: float | None = None) -> None:
         if n:
             raise ZeroDivisionError
 

@@ -25,13 +25,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from laurel import pool
 from laurel.pool import Job, run_jobs, usable_cpus
-from pool_jobs import linger, sleep
+from pool_jobs import ignore, linger, sleep
 
 if __name__ == "__main__":
     work = {"linger": linger, "sleep": sleep}[sys.argv[2]]
     jobs = [Job(f"job {i}", work, (Path(f"pid-{i}"),)) for i in range(3)]
     try:
-        run_jobs(jobs, 2, lambda n: None)
+        run_jobs(jobs, 2, ignore)
     except KeyboardInterrupt:
         sys.exit(130)
 """
@@ -102,7 +102,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from laurel.pool import Job, run_jobs
-from pool_jobs import sleep
+from pool_jobs import ignore, sleep
 
 def pressed(work):
     def with_ctrl_c(*arguments):
@@ -121,7 +121,7 @@ if __name__ == "__main__":
     else:  # when a job has begun, and who started it does not know
         forkserver.read_signed = pressed(forkserver.read_signed)
     try:
-        run_jobs([Job("job", sleep, (Path("pid"),))], 1, lambda n: None)
+        run_jobs([Job("job", sleep, (Path("pid"),))], 1, ignore)
     except KeyboardInterrupt:
         sys.exit(130)
 """
@@ -153,7 +153,7 @@ def test_what_is_preloaded_is_there(tmp_path: Path) -> None:
         "    advance(int('wave' in sys.modules))\n"
         "if __name__ == '__main__':\n"
         "    told = []\n"
-        "    run_jobs([Job('job', work, ())], 1, told.append, ['wave'])\n"
+        "    run_jobs([Job('job', work, ())], 1, lambda n, **_: told.append(n), ['wave'])\n"
         "    print(sum(told), 'wave' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
@@ -106,6 +107,48 @@ def test_the_time_left_is_right_within_a_fifth_from_a_tenth_of_the_way(
                     assert left == pytest.approx(begins[-1] - begins[i], rel=0.2)
 
 
+A_UNIT = {"quick": 1.0, "usual": 2.0, "slow": 4.0}
+"""Seconds that a worker takes for one, by kind of job."""
+ORDERS = {
+    "the last job alone": [("usual", 70)] * 7 + [("usual", 10)],
+    "fewer jobs than make two rounds": [("usual", 100)] * 3,
+    "one quick and one slow": [("quick", 100), ("slow", 100)],
+    "kinds in turns": [("quick", 20), ("usual", 20), ("slow", 20)] * 10,
+    "kinds in turns, the slow first": [("slow", 20), ("usual", 20), ("quick", 20)] * 10,
+    "of unequal size": [("quick", 10), ("slow", 30), ("usual", 20), ("slow", 10), ("quick", 40)] * 6,
+    "the longest at the end": [("quick", 20), ("slow", 10)] * 10 + [("quick", 20), ("slow", 60)],
+}
+
+
+@pytest.mark.parametrize("step", [1, 4], ids=["unit by unit", "four at a time"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_time_that_jobs_will_take_is_right_within_a_fifth_from_a_tenth_of_the_way(
+    wait: Clock, order: str, step: int
+) -> None:
+    """Two workers do the jobs; each starts for two seconds, and its units take a little more or a little less."""
+    jobs = ORDERS[order]
+    schedule, waiting, running = module.Schedule(jobs, 2), deque(range(len(jobs))), dict[int, list[float]]()
+    now, said = 0.0, []
+    while waiting or running:
+        while waiting and len(running) < 2:
+            schedule.begin(job := waiting.popleft())
+            kind, units = jobs[job]
+            took = [A_UNIT[kind] * (0.7 + 0.6 * (i % 2)) for i in range(units)]
+            running[job] = [now + 2.0 + sum(took[: i + 1]) for i in range(units)]
+        wait(0.5)
+        now += 0.5
+        for job, moments in list(running.items()):
+            done = sum(moment <= now for moment in moments)
+            if done >= step or done == len(moments):
+                schedule.add(job, done, ended=done == len(moments))
+                running[job] = moments[done:]
+        running = {job: moments for job, moments in running.items() if moments}
+        said.append((now, schedule.seconds_left()))
+    for moment, left in said:
+        if moment >= now / 10:
+            assert left == pytest.approx(now - moment, rel=0.2, abs=4)
+
+
 def test_the_first_answer_of_many_on_their_way_says_nothing_about_the_time_left(
     wait: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +194,13 @@ def test_a_bar_on_a_terminal() -> None:
     assert "100%" in said
     assert "2.00k/2.00k" in said
     assert "steps" in said
+
+
+def test_who_knows_better_says_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(1000, "train-agents", "steps") as advance:
+        wait(10)
+        advance(100, left=42.0)
+    assert lines(capsys)[0] == "train-agents: 100/1,000 steps (10/s, 42 s left)"
 
 
 def test_what_was_done_before_says_nothing_about_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:

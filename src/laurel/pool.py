@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -22,8 +23,8 @@ from typing import Any
 from laurel.errors import LaurelError, WorkerError
 from laurel.interrupt import ctrl_c_held_back
 from laurel.machine import common_kernels
+from laurel.progress import Advance, Schedule
 
-Advance = Callable[[int], None]
 POLL_SECONDS = 0.05
 STOP_SECONDS = 10.0
 """That a process has to end when it is asked to."""
@@ -36,6 +37,12 @@ class Job:
     name: str
     work: Callable[..., None]
     args: tuple[Any, ...]
+    units: int = 1
+    """Of work, as it reports them."""
+    before: int = 0
+    """Those among them that an earlier run did, which it reports first."""
+    kind: str = ""
+    """Jobs of a kind take about as long for a unit."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +128,12 @@ def run_jobs(
     preload: Sequence[str] = (),
     begun: Callable[[Job], None] = lambda _: None,
 ) -> None:
-    """Run jobs, at most `workers` at a time, in order.
+    """Run jobs, at most `workers` at a time, in order; kinds take turns, so that it is soon known how quick each is.
 
     Args:
         jobs: what to run; arguments and `work` must be picklable.
         workers: processes at a time; None for as many as this process may use CPUs, also in a container.
-        advance: is called with the number of further units that the jobs report as done.
+        advance: is called with the number of further units that the jobs report as done, and with the time left.
         preload: modules that the processes find imported.
         begun: is called with each job when it starts.
 
@@ -134,18 +141,38 @@ def run_jobs(
         LaurelError: a job raised it; the others are stopped.
         WorkerError: a process died, e.g. because memory ran out.
     """
-    waiting = list(reversed(jobs))
-    ended = 0
+    order = _taking_turns(jobs)
+    places = {id(job): place for place, job in enumerate(order)}
+    schedule = Schedule([(job.kind, job.units - job.before) for job in order], workers or usable_cpus())
+    before = [job.before for job in order]
+    begin = ended = 0
     with Workers(workers, preload) as processes:
-        while ended < len(jobs):
-            while waiting and processes.free:
-                job = waiting.pop()
-                processes.start(job)
-                begun(job)
+        while ended < len(order):
+            while begin < len(order) and processes.free:
+                processes.start(order[begin])
+                schedule.begin(begin)
+                begun(order[begin])
+                begin += 1
             time.sleep(POLL_SECONDS)
-            reports = processes.poll()
-            ended += sum(report.ended for report in reports)
-            advance(sum(report.done for report in reports))
+            done = free = 0
+            for report in processes.poll():
+                place = places[id(report.job)]
+                own_free = min(report.done, before[place])
+                before[place] -= own_free
+                schedule.add(place, report.done - own_free, ended=report.ended)
+                done, free, ended = done + report.done - own_free, free + own_free, ended + report.ended
+            if free:
+                advance(free, free=True)
+            advance(done, left=schedule.seconds_left())
+
+
+def _taking_turns(jobs: Sequence[Job]) -> list[Job]:
+    """Return the first job of each kind, the second of each, and so on."""
+    nth, turns = Counter[str](), []
+    for job in jobs:
+        turns.append((nth[job.kind], job))
+        nth[job.kind] += 1
+    return [job for _, job in sorted(turns, key=lambda turn: turn[0])]
 
 
 class _InWorkerError(Exception):

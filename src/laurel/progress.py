@@ -5,12 +5,15 @@ Everything goes to standard error, so that standard output stays for results.
 
 from __future__ import annotations
 
+import heapq
 import math
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Protocol
 
 LINE_EVERY = 10.0
@@ -20,8 +23,14 @@ LINE_EVERY = 10.0
 class Advance(Protocol):
     """A function that takes progress reports."""
 
-    def __call__(self, n: int, *, free: bool = False) -> None:
-        """Count `n` more units; `free`: an earlier run did them, so the rate leaves them out."""
+    def __call__(self, n: int, *, free: bool = False, left: float | None = None) -> None:
+        """Count `n` more units.
+
+        Args:
+            n: may be 0.
+            free: an earlier run did them, so the rate leaves them out.
+            left: the seconds that the caller expects the rest to take; None where the rate says it.
+        """
 
 
 @contextmanager
@@ -35,19 +44,21 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
         from tqdm import tqdm
 
         class Bar(tqdm):  # type: ignore[type-arg]  # generic in its stubs alone
-            """A bar whose rate, and so the time left, is the pace's."""
+            """A bar whose rate and time left are the pace's."""
 
             @property
             def format_dict(self) -> MutableMapping[str, Any]:
-                shown: MutableMapping[str, Any] = super().format_dict
-                known = pace.seconds_left(total - int(self.n)) is not None
-                return {**shown, "rate": pace.rate() if known else 0.0}  # of 0 it shows a question mark
+                left = pace.seconds_left(total - int(self.n))
+                time_left = "?" if left is None else tqdm.format_interval(left)
+                return {**super().format_dict, "rate": pace.rate() or None, "time_left": time_left}
 
         pace = Pace()
-        with Bar(total=total, desc=description, unit=f" {unit}", unit_scale=True, dynamic_ncols=True) as bar:
+        shown = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{time_left}, {rate_fmt}]"
+        look: dict[str, Any] = {"bar_format": shown, "unit_scale": True, "dynamic_ncols": True}
+        with Bar(total=total, desc=description, unit=f" {unit}", **look) as bar:
 
-            def advance(n: int, *, free: bool = False) -> None:
-                pace.add(n, free=free)
+            def advance(n: int, *, free: bool = False, left: float | None = None) -> None:
+                pace.add(n, free=free, left=left)
                 bar.update(n)
 
             yield advance
@@ -68,15 +79,24 @@ class Pace:
         self._done = 0
         self._marks = deque([(time.monotonic(), 0)])
         self._started, self._first = time.monotonic(), math.inf
+        self._left: float | None = None
+
+    @property
+    def so_far(self) -> float:
+        """Seconds since the work began."""
+        return time.monotonic() - self._started
 
     def seconds_left(self, left: int) -> float | None:
         """Return how long the units that are left will take; None while the rate has not settled."""
-        first, so_far = self._first - self._started, time.monotonic() - self._started
-        settled = so_far >= self.ROUNDS * first or self._done * self.SHARE >= self._done + left
+        if self._left is not None:
+            return self._left
+        first = self._first - self._started
+        settled = self.so_far >= self.ROUNDS * first or self._done * self.SHARE >= self._done + left
         return left / rate if settled and (rate := self.rate()) else None
 
-    def add(self, n: int, *, free: bool = False) -> None:
-        """Count units that were done now; those that are `free` took no time."""
+    def add(self, n: int, *, free: bool = False, left: float | None = None) -> None:
+        """Count units that were done now, as `Advance` does."""
+        self._left = left
         if n and not free:
             self._done += n
             self._first = min(self._first, time.monotonic())
@@ -90,6 +110,79 @@ class Pace:
         return (self._done - before) / max(time.monotonic() - began, 1e-9)
 
 
+class Schedule:
+    """How long jobs will take of which a few run at a time, each about as long as it or others of its kind took.
+
+    The rate of all together says little of it: kinds are not equally quick, and the last jobs leave workers idle.
+    """
+
+    def __init__(self, jobs: Sequence[tuple[str, int]], at_once: int) -> None:
+        """Args: jobs: kind and units of each, in the order in which they begin; at_once: how many run at a time."""
+        self._courses = [_Course(kind, max(1, units)) for kind, units in jobs]
+        self._at_once = at_once
+
+    def begin(self, job: int) -> None:
+        """Note that a job begins now, by its place in the order."""
+        self._courses[job].pace = Pace()
+
+    def add(self, job: int, done: int, *, ended: bool = False) -> None:
+        """Count units of a job that were done now."""
+        self._courses[job].add(done, ended=ended)
+
+    def seconds_left(self) -> float | None:
+        """Return how long the jobs will still take; None before it is known how quick any of them is."""
+        took: dict[str, list[float]] = {}
+        for course in self._courses:
+            if course.whole is not None:
+                took.setdefault(course.kind, []).append(course.whole / course.units)
+        if not took:
+            return None
+        a_unit = {kind: fmean(some) for kind, some in took.items()}
+        usual = fmean(a_unit.values())
+        ends = [0.0] * self._at_once  # when each worker will be free
+        for course in self._courses:
+            if not course.ended:  # those that run come first, and are no more than the workers
+                left = course.left(course.units * a_unit.get(course.kind, usual))
+                heapq.heapreplace(ends, ends[0] + left)
+        return max(ends)
+
+
+@dataclass
+class _Course:
+    """How far a job is."""
+
+    kind: str
+    units: int
+    done: int = 0
+    reports: int = 0
+    pace: Pace | None = None
+    """None before it begins."""
+    whole: float | None = None
+    """The seconds from its beginning to its end, as of its last report; None where it has reported once at most: the
+    time up to its first report is also that of its start."""
+    ended: bool = False
+
+    def add(self, done: int, *, ended: bool) -> None:
+        assert self.pace is not None, "it has begun"
+        self.pace.add(done)
+        self.done, self.reports, self.ended = self.done + done, self.reports + bool(done), ended
+        if ended:
+            self.whole = self.pace.so_far
+        elif done and self.reports > 1:
+            self.whole = self.pace.so_far + max(0, self.units - self.done) / self.pace.rate()
+
+    def left(self, expected: float) -> float:
+        """Return the seconds to its end, where others like it take `expected` in all.
+
+        The further it is, the more its own pace says of the rest.
+        """
+        if self.pace is None:
+            return expected
+        share = min(1.0, self.done / self.units)
+        whole = expected if self.whole is None else share * self.whole + (1 - share) * expected
+        return max(0.0, whole - self.pace.so_far)
+
+
 class _Lines:
     """Counts, rate and time left as a line every few seconds, and one at the end of work that took a second."""
 
@@ -99,10 +192,10 @@ class _Lines:
         self._pace = Pace()
         self._started = self._written = time.monotonic()
 
-    def advance(self, n: int, *, free: bool = False) -> None:
+    def advance(self, n: int, *, free: bool = False, left: float | None = None) -> None:
         self._done += n
         self._free += n if free else 0
-        self._pace.add(n, free=free)
+        self._pace.add(n, free=free, left=left)
         if time.monotonic() - self._written >= LINE_EVERY and self._done != self._total:  # `close` writes the last line
             self._written = time.monotonic()
             self._write()

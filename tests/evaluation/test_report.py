@@ -139,6 +139,7 @@ def test_rewards_have_their_distances(words_only):
     )
     assert '<tr><td>b</td><td class="n">0.00</td></tr>' in page
     assert '<tr><td>b</td><td class="n">0.50</td><td class="n">0.25</td></tr>' in page
+    assert "on the first collected episodes (at most 20,000 steps, of the first file of trajectories)" in page
     assert "How far rewards" not in render(words_only)
 
 

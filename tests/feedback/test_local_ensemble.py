@@ -11,10 +11,14 @@ import torch
 from tiny_llama import make_tiny_llama
 
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.annotator import Annotator, Pair
+from laurel.feedback.account import Account
+from laurel.feedback.annotator import Annotator, Answer, Pair
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators import make_annotator
+from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.questions.helpful import HelpfulQuestion
 from laurel.llm import local_chat
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams, BudgetParams
 
 QUESTIONS = [Pair(f"You turn. {i}", "You reach the goal.") for i in range(6)]
 CUDA = pytest.param(
@@ -67,3 +71,21 @@ def test_the_labels_are_the_means_of_those_of_each_alone(
     del annotator
     if device == "cuda":
         assert torch.cuda.memory_allocated() < 1e6, "what was loaded is let go of"
+
+
+def test_a_model_whose_answers_are_all_stored_is_not_loaded(
+    models: tuple[Path, Path], door_key: EnvAdapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"huggingface": {"model": str(models[0]), "device": "cpu"}, "annotator": "huggingface"}
+    stored = {"language_model": {"responses": str(tmp_path / "responses.db")}}
+    kind = kind_of(AnnotateParams.model_validate({**content, **stored}))
+    assert isinstance(kind, ChatAnnotator)
+    question = HelpfulQuestion(HelpfulQuestion.load_prompt("answer_only"), door_key, None, scored=True)
+    items = ["You turn.", "You reach the goal."]
+
+    def answers() -> list[list[Answer[float]]]:
+        return list(kind.answers(question, items, "rewards.score", Account(BudgetParams())))
+
+    first = answers()
+    monkeypatch.setattr(local_chat, "load_model", None)
+    assert [[one.value for one in some] for some in answers()] == [[one.value for one in some] for some in first]

@@ -228,6 +228,9 @@ def test_a_gpu_of_training_is_the_judges_where_one_answers_beside_the_agents(par
     assert stands_idle()
     assert not stands_idle(annotate=judged)
     assert stands_idle(annotate=judged, rewards={"online": {"replay": "data/agents"}})
+    assert stands_idle(annotate=judged, arms=["extrinsic"])
+    curriculum = {**params.dump()["agent"], "curriculum": {"interest": "main"}}
+    assert not stands_idle(annotate=judged, arms=["extrinsic"], agent=curriculum)
 
 
 WANTED = {

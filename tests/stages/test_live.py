@@ -63,7 +63,7 @@ def test_curves_come_with_checkpoints(page: LivePage) -> None:
 def test_it_ends_with_a_link_to_the_report_and_counts_steps(page: LivePage) -> None:
     counted = []
     with page:
-        page.counting(lambda n, *, free=False: counted.append(n))(1000)
+        page.counting(lambda n, **_: counted.append(n))(1000)
         checkpoint(page.agents[0][2], [0.5], finished=True)
     text = page.place.read_text()
     assert counted == [1000]
@@ -77,7 +77,7 @@ def test_the_time_left_is_said_once_it_is_known(page: LivePage, monkeypatch: pyt
     now = 100.0
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now))
     page._pace = progress.Pace()
-    count = page.counting(lambda n, *, free=False: None)
+    count = page.counting(lambda n, **_: None)
     for seconds, said in ((10.0, ""), (30.0, ", 19 min 0 s left")):
         now += seconds
         count(100)

@@ -14,11 +14,11 @@ from stopping import FILES, content, make_task, run
 from laurel.envs import adapter_for
 from laurel.envs.tasks import TasksAdapter, tasks_of
 from laurel.envs.vector import make_vector
-from laurel.errors import EnvError, ParamsError
+from laurel.errors import AnnotationError, EnvError, ParamsError
 from laurel.params import EnvParams, parse_params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.training import CurriculumParams
-from laurel.stages.preflight import check_fit
+from laurel.stages.preflight import check_fit, check_run
 from laurel.training.curriculum import FILE, Curriculum, bored, chances
 from minimal_params import MINIMAL
 
@@ -115,6 +115,15 @@ def test_what_no_curriculum_can_do_is_refused_at_first(
     content = {**MINIMAL, "arms": ["extrinsic"], **changes, "agent": agent}
     with pytest.raises(error, match=message):
         _check(content)
+
+
+def test_the_judge_of_a_curriculum_must_be_here_where_agents_are_trained_and_not_where_a_run_is_sent_from() -> None:
+    judged = {"annotator": "huggingface", "huggingface": {"model": "/no/such/model"}}
+    agent = {**MINIMAL["agent"], "curriculum": {"interest": "main"}}
+    content = {**MINIMAL, "arms": ["extrinsic"], "env": ENV.model_dump(), "agent": agent, "annotate": judged}
+    _check(content)
+    with pytest.raises(AnnotationError, match='"/no/such/model" cannot be loaded: there is no such directory'):
+        check_run(parse_params(content, "params.yaml"))
 
 
 def _check(content: dict[str, object]) -> None:

@@ -114,7 +114,7 @@ def jobs_of(work: Callable[..., None], seeds: int = 1) -> Callable[[Values, Path
 
 
 def run(study: Study, n: int, folder: Path, work: Callable[..., None] = earn, **options: Any) -> list[Trial]:
-    given = {"workers": 1, "prune": False, "advance": lambda n: None, "total_steps": lambda values: STEPS, **options}
+    given = {"workers": 1, "prune": False, "advance": lambda *_, **__: None, "total_steps": lambda _: STEPS, **options}
     seeds = given.pop("seeds", 1)
     search(study, n, jobs_of(work, seeds), folder, **given)
     return study.trials()
@@ -217,7 +217,7 @@ def test_the_process_of_what_is_pruned_is_ended(params: Params, space: Space, tm
         write_curve(folder / "seed-0", 0.0, updates=5)
         return {folder / "seed-0": Job("waits", begin_and_wait, (folder / "seed-0",))}
 
-    options = {"total_steps": lambda values: STEPS, "workers": 1, "prune": True, "advance": lambda n: None}
+    options = {"total_steps": lambda values: STEPS, "workers": 1, "prune": True, "advance": lambda *_, **__: None}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("laurel.tuning.search.Workers", Workers)
         search(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def test_values_that_do_not_go_together_are_a_result(params: Params, space: Spac
         return jobs_of(earn)(values, folder)
 
     study = opened(tmp_path, space, params)
-    steps = {"total_steps": lambda values: STEPS, "workers": 1, "prune": False, "advance": lambda n: None}
+    steps = {"total_steps": lambda values: STEPS, "workers": 1, "prune": False, "advance": lambda *_, **__: None}
     search(study, 6, jobs, tmp_path / "work", **steps)  # type: ignore[arg-type]
     trials = study.trials()
     assert len(trials) == 6

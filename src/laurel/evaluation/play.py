@@ -104,6 +104,7 @@ def play_agent(
         episodes=evaluate.episodes,
         seed=derive_seed(evaluation.run_seed, "evaluate", seed),
         learned=watching(evaluation.watched, context, adapter, evaluation.inputs),
+        advance=advance,
     )
     frame = pd.DataFrame(rows)
     frame.insert(0, "arm", arm.name)
@@ -112,19 +113,25 @@ def play_agent(
     if actor.account:
         write_json(account_of(table), dict(actor.account))
     frame.to_parquet(table, index=False)
-    advance(len(rows))
 
 
 def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int | None, tables: Path) -> pd.DataFrame:
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
     tables.mkdir(exist_ok=True)
     places = [(tables / f"{arm.name}-{seed}.parquet", arm, seed, agent) for arm, seed, agent in agents]
+    episodes = evaluation.evaluate.episodes
     jobs = [
-        Job(f"evaluation of {arm.name} seed {seed}", _play_one, (evaluation, arm, seed, agent, table))
+        Job(
+            f"evaluation of {arm.name} seed {seed}",
+            _play_one,
+            (evaluation, arm, seed, agent, table),
+            units=episodes,
+            kind=arm.name,
+        )
         for table, arm, seed, agent in places
         if not table.exists()
     ]
-    with progress(len(jobs) * evaluation.evaluate.episodes, "evaluate", "episodes") as advance:
+    with progress(len(jobs) * episodes, "evaluate", "episodes") as advance:
         run_jobs(jobs, workers, advance, ["laurel.evaluation.play"])
     return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
 

@@ -21,7 +21,7 @@ from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.arms import arms_of
-from laurel.evaluation.distances import table
+from laurel.evaluation.distances import MOST_STEPS, table
 from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
@@ -162,6 +162,7 @@ def render(content: ReportContent) -> str:
         warning=_rank_warning(content.rank),
         thirds=THIRDS,
         models=text_columns(content.metrics),
+        distance_steps=MOST_STEPS,
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         online=_annotated_online(content.metrics.get("online", {})),
         further=further_columns(content.metrics),

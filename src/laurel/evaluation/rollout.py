@@ -6,6 +6,7 @@ faster re-implementation would show.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +40,12 @@ def roll_out(
     episodes: int,
     seed: int,
     learned: LearnedReward | None,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """Play episodes to their ends.
 
     Each environment plays its share, so that short episodes are not preferred to long ones. The seed is that of the
-    environments and of the actions.
+    environments and of the actions; `advance` is called with the number of further episodes that have ended.
 
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
@@ -74,6 +76,8 @@ def roll_out(
         returns += step.reward * step.valid
         lengths += step.valid
         success = adapter.succeeded(returns, step.terminated) if ended.any() else None
+        if counted := int((ended & (left > 0)).sum()):
+            advance(counted)
         for i in np.flatnonzero(ended):
             if left[i]:
                 row: dict[str, Any] = {

@@ -160,7 +160,7 @@ class ChatAnnotator(AnnotatorKind):
         """
         verdicts: Counter[str] = Counter()
         says = False
-        asker = self.asker(question, account.budget)
+        asker = self.asker(question, account.budget, lazy=True)
         for answers in asker.ask(items):
             verdicts.update(answer.verdict for answer in answers)
             says = says or any(answer.value is not None for answer in answers)

@@ -148,8 +148,10 @@ def load_probe(env_id: str) -> Probe:
             questions = [Pair(*(pair if i % 2 == 0 else pair[::-1])) for i, pair in enumerate(pairs)]
             expected: list[Side] = ["first" if i % 2 == 0 else "second" for i in range(len(pairs))]
             return Probe(tuple(questions), tuple(expected))
-    known = ", ".join(probed_ids())
-    raise AnnotationError(f"env.id: there are no questions with known answers for {env_id}. There are for {known}.")
+    raise AnnotationError(
+        f"env.id: there are no questions with known answers for {env_id}; they come with environments of Gymnasium, "
+        "MiniGrid and Laurel. Compare the annotator with your own labels instead: laurel annotate review --gold FILE."
+    )
 
 
 def probed_ids() -> tuple[str, ...]:

@@ -59,10 +59,10 @@ class LivePage:
     def counting(self, advance: Advance) -> Advance:
         """Return an `advance` that also advances the page."""
 
-        def both(n: int, *, free: bool = False) -> None:
+        def both(n: int, *, free: bool = False, left: float | None = None) -> None:
             self.done += n
-            self._pace.add(n, free=free)
-            advance(n, free=free)
+            self._pace.add(n, free=free, left=left)
+            advance(n, free=free, left=left)
 
         return both
 

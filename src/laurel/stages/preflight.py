@@ -40,6 +40,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     from laurel.agents.actors import make_actor
     from laurel.agents.behaviour import Behaviour
     from laurel.envs import adapter_for
+    from laurel.feedback.annotator_kind import kind_of
     from laurel.stages.label_quality import gold_of
 
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
@@ -49,6 +50,8 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     ahead = names[names.index(start) :]
     if "train-agents" in ahead:
         _check_agents(params, adapter)
+        for judge in judges_of_curricula(params):
+            kind_of(params.annotate.of_judge(judge)).check_here()
     if "annotate" in ahead and params.judges:
         _check_annotators(params, adapter, here=True)
         if gold:
@@ -178,12 +181,19 @@ def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
     from laurel.feedback.interest import KEY, estimate
 
     lines = []
-    for name, arm in params.resolved_arms.items():
-        curriculum = arm.agent.curriculum
-        if arm.trained and curriculum is not None and curriculum.interest is not None:
-            cost = estimate(tasks_of(adapter, KEY), params.annotate, curriculum.interest)
-            lines += [f"{name}, curriculum: {cost}"] if cost else []
+    for judge, arms in judges_of_curricula(params).items():
+        cost = estimate(tasks_of(adapter, KEY), params.annotate, judge)
+        lines += [f"{name}, curriculum: {cost}" for name in arms] if cost else []
     return lines
+
+
+def judges_of_curricula(params: Params) -> dict[str, list[str]]:
+    """Return the judges who say which tasks are interesting -> the arms whose curricula ask them."""
+    found: dict[str, list[str]] = {}
+    for name, arm in params.resolved_arms.items():
+        if arm.trained and arm.agent.curriculum is not None and (judge := arm.agent.curriculum.interest) is not None:
+            found.setdefault(judge, []).append(name)
+    return found
 
 
 def _hints(arm: Arm) -> HintsParams | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
@@ -127,17 +128,27 @@ def run(
 
 def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) -> list[Job]:
     """Return the processes that train agents."""
-    from laurel.pool import Job
     from laurel.training.arms import train_arms
 
     return [
-        Job(
+        job_of(
             ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
             train_arms,
             (seed, context, some, sources),
         )
         for some in groups(agents, context.adapter)
     ]
+
+
+def job_of(name: str, work: Callable[..., None], args: tuple[int, RewardContext, Agents, Inputs]) -> Job:
+    """Return a process that trains agents, the third of `args`, as `train_arms` does."""
+    from laurel.pool import Job
+    from laurel.training.arms import steps_of
+
+    _, _, agents, _ = args
+    steps = sum(steps_of(arm) for arm, _, _ in agents)
+    before = sum(read_json(place / STATE)["env_steps"] for _, _, place in agents if (place / STATE).exists())
+    return Job(name, work, args, steps, before, ", ".join(sorted({arm.name for arm, _, _ in agents})))
 
 
 def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
@@ -174,12 +185,13 @@ def on_gpu(agent: AgentParams) -> bool:
 def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
     """Divide agents into groups that are trained in lockstep: as many for each worker, of `largest` at most.
 
-    What an agent becomes does not depend on its group.
+    What an agent becomes does not depend on its group. Groups are alike in size, so that workers end together.
     """
     if not agents:
         return []
-    size = -(-len(agents) // (workers * -(-len(agents) // (workers * largest))))
-    return [agents[start : start + size] for start in range(0, len(agents), size)]
+    number = min(len(agents), workers * -(-len(agents) // (workers * largest)))
+    ends = [len(agents) * i // number for i in range(number + 1)]
+    return [agents[start:end] for start, end in pairwise(ends)]
 
 
 def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:

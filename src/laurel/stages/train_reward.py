@@ -99,7 +99,7 @@ def _make(
         for own in agent.seeds:
             made_from = context.inputs_of(settings, own % sets, inputs)
             place = out.path / name / f"seed-{own}"
-            jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place)))
+            jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place), kind=name))
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
             run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])

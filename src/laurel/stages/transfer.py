@@ -245,9 +245,10 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
             table = work / f"{origin.name}.to.{target.name}.{key[:12]}.parquet"
             places[origin.name, target.name] = table
             if not table.exists():
-                jobs.append(Job(f"agents of {origin.name} in {target.name}", play, (origin, target, table)))
-    episodes = sum(len(job.args[0].params.agent.seeds) * job.args[1].params.evaluate.episodes for job in jobs)
-    with progress(episodes, "transfer: agents", "episodes") as advance:
+                name, args = f"agents of {origin.name} in {target.name}", (origin, target, table)
+                episodes = len(origin.params.agent.seeds) * target.params.evaluate.episodes
+                jobs.append(Job(name, play, args, units=episodes, kind=target.name))
+    with progress(sum(job.units for job in jobs), "transfer: agents", "episodes") as advance:
         run_jobs(jobs, sources[0].params.agent.workers, advance, ["laurel.evaluation.play"])
     return {
         origin.name: {target.name: _summary(places[origin.name, target.name], target) for target in sources}
@@ -271,9 +272,9 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
             episodes=params.evaluate.episodes,
             seed=derive_seed(params.seed, "evaluate", seed),
             learned=None,
+            advance=advance,
         )
         frames.append(pd.DataFrame(rows).assign(arm=TRANSFERRED, seed=seed, episode=range(len(rows))))
-        advance(len(rows))
     partial = table.with_suffix(".partial")
     pd.concat(frames, ignore_index=True).to_parquet(partial, index=False)
     partial.replace(table)

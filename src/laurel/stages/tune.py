@@ -28,7 +28,7 @@ from laurel.params.search import Sweep, with_values
 from laurel.pool import Job
 from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
-from laurel.stages.train_agents import groups, preload
+from laurel.stages.train_agents import groups, job_of, preload
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.arms import steps_of, train_arms
@@ -183,7 +183,7 @@ def jobs_of(
         agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
         for some in groups(agents, context.adapter) if alone else [agents]:
-            job = Job(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, sources))
+            job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, sources))
             found.update({place: job for _, _, place in some})
         return found
 

@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from laurel.errors import ParamsError
-from laurel.pool import POLL_SECONDS, Advance, Job, JobReport, Workers
+from laurel.pool import POLL_SECONDS, Job, JobReport, Workers
+from laurel.progress import Advance
 from laurel.training.curve import CURVE
 from laurel.tuning.candidates import Candidate
 from laurel.tuning.objective import diverged, read_curve, reports, result_of
@@ -94,7 +95,7 @@ def _go_on(
     running: list[_Running] = []
     waiting: deque[Job] = deque()
     ended = len(study.trials())
-    advance(ended)
+    advance(ended, free=True)
     asked: Asked | None
     while True:
         while processes.free:

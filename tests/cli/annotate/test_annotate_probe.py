@@ -71,7 +71,11 @@ def test_probe_can_be_tried_without_asking(
 def test_probe_of_an_environment_without_questions(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.change({"env.id": "Pendulum-v1", "annotate.annotator": "embedding"})
     assert main(["annotate", "probe"]) == 2
-    assert "laurel: env.id: there are no questions with known answers for Pendulum-v1." in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "laurel: env.id: there are no questions with known answers for Pendulum-v1; they come with environments of "
+        "Gymnasium, MiniGrid and Laurel. Compare the annotator with your own labels instead: laurel annotate review "
+        "--gold FILE.\n"
+    )
 
 
 def test_a_gate_stops_the_stage_before_any_pair_is_asked(project: Project, server: ChatServer) -> None:
