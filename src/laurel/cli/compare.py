@@ -30,6 +30,6 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.stages.compare_reports import compare
 
     found = compare(options.a, options.b)
-    with written_whole(options.output) as partial:
+    with written_whole(options.output, parents=False) as partial:
         partial.write_text(found.page(), encoding="utf-8")
     return say(f"{found.text()}\npage: {options.output.resolve().as_uri()}\n")

@@ -160,7 +160,7 @@ def _batch(observations: list[Any]) -> Any:
 
 @contextmanager
 def _datasets_in(output: Path) -> Iterator[None]:
-    """Point Minari, which knows one place for data sets, to a directory."""
+    """Make a directory the one place in which Minari keeps data sets."""
     before = os.environ.get(ROOT)
     os.environ[ROOT] = str(output)
     try:

@@ -25,7 +25,7 @@ from laurel.params.file import shown
 CHOICES = {0: 1.0, 1: 0.0, "0": 1.0, "1": 0.0, "candidate_0": 1.0, "candidate_1": 0.0, "tie": 0.5}
 """What column choice may hold -> probability that candidate_0 is the better."""
 EXTRAS = ("p_first", "status", "votes", "swap_consistent", "annotator", "sampler", "seed", "chosen_first")
-"""What Laurel knows besides, in columns named laurel_..."""
+"""Further columns of Laurel's, each with the prefix laurel_."""
 IMPORTED = "imported"
 """Sampler of pairs that were drawn elsewhere."""
 
@@ -137,7 +137,7 @@ class PreferenceRows:
 
 
 def extras_of(row: Row) -> dict[str, Any]:
-    """Return what Laurel knows of a row besides the texts, by column."""
+    """Return the further columns of a row (EXTRAS)."""
     known = {name: getattr(row, name) for name in EXTRAS[:-1]}
     return {f"laurel_{name}": value for name, value in known.items()}
 

@@ -18,7 +18,7 @@ LOCK_SECONDS = 10.0
 
 
 def replace_directory(finished: Path, place: Path) -> None:
-    """Move a finished directory into place; what was there goes only when its successor is complete and on disk."""
+    """Move a finished directory into place; its predecessor is removed only once it is complete and on disk."""
     for path in (finished, *finished.rglob("*")):
         if path.is_file():
             with path.open("rb") as stream:
@@ -35,11 +35,12 @@ def replace_directory(finished: Path, place: Path) -> None:
 
 
 @contextmanager
-def written_whole(path: Path, advice: str = "") -> Iterator[Path]:
+def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iterator[Path]:
     """Yield where to write a file or directory, which takes its place when the block succeeds, and leaves nothing else.
 
     Args:
         advice: what to do where it cannot be written, for the error.
+        parents: make directories above it that are missing.
 
     Raises:
         DataError: the place cannot be written.
@@ -47,7 +48,7 @@ def written_whole(path: Path, advice: str = "") -> Iterator[Path]:
     folder = path.with_name(f".{path.name}.partial")
     partial = folder / path.name  # its name has the suffix by which some writers choose the format
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=parents, exist_ok=True)
         yield partial
         if partial.is_dir():
             replace_directory(partial, path)

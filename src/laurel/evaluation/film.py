@@ -41,7 +41,7 @@ def write_film(moments: Iterable[tuple[Moment, Sequence[str]]], path: Path, fps:
         frame = draw(moment, title)
         frames.append(_few_colors(frame) if path.suffix.lower() == ".gif" else frame)
         durations.append(HOLD if moment.last else max(20, round(100 / fps) * 10))  # GIF counts hundredths
-    with written_whole(path, " Choose another --output.") as partial:
+    with written_whole(path, " Choose another --output.", parents=False) as partial:
         if path.suffix.lower() == ".gif":
             frames[0].save(
                 partial, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=False

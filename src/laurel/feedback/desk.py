@@ -83,7 +83,7 @@ class PairDesk(Desk):
 class CaptionDesk(Desk):
     """Says of captions whether they help: a chat model by an answer, the sentence encoder by which goal is nearer.
 
-    Several annotators vote, each with its weight; who has no answer does not.
+    Several annotators vote, each with its weight; one without an answer has no vote.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ def make_desk(
     prompt: str | None = None,
     goal: str | None = None,
 ) -> Desk:
-    """Return who answers.
+    """Return the desk that answers questions of one kind.
 
     Args:
         shown: what a question shows.

@@ -63,7 +63,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
 
 def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
-    """Refuse what `boring` would refuse before it asks, whatever this machine has; errors as there."""
+    """Refuse what `boring` would refuse before it asks, whatever is installed here; errors as there."""
     kind = chat_model(asked_of(annotate, judge), KEY, "says nothing of tasks")
     if kind is not None:
         question = _question(kind, adapter)

@@ -192,7 +192,7 @@ class EmbeddingPosterior:
 
 
 class CaptionPosterior:
-    """A utility of its own for each of N captions; their errors count as independent, which makes it scale."""
+    """An independent utility for each of N captions; treating their errors as independent makes it scale."""
 
     def __init__(self, size: int) -> None:
         self._choice = 2, 1

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 def references(
     pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, gold: GoldFile | None, captions: Collection[str] = ()
 ) -> dict[str, Floats]:
-    """Return what is known of pairs, by who knows it, as `laurel.feedback.quality` wants it.
+    """Return what each reference says of the pairs, as `laurel.feedback.quality` takes it.
 
     Args:
         pairs: P pairs of segments.

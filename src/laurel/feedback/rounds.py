@@ -113,7 +113,7 @@ class Rounds:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What to know about the pairs: how they were chosen, and after how many asking ended and why."""
+        """Notes on how pairs were chosen, and after how many asking ended and why."""
         notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
         if self._stopping is None or (self._judged < self.at_most and not self._converged):  # cut short from outside
             return notes

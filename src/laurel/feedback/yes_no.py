@@ -30,7 +30,7 @@ class YesNoQuestion(Question[Item, float]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[float] | None:
-        """Return yes, no, unclear or abstain, and the probability of yes that stands for."""
+        """Return yes, no, unclear or abstain, and the probability of yes that it stands for."""
         verdict = cls.VERDICTS.read(text, cut=cut)
         return None if verdict is None else _MEANINGS[verdict]
 

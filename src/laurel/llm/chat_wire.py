@@ -19,7 +19,7 @@ CHOICE_TOKENS = 4
 BYTES_PER_TOKEN = 4
 """About, in English."""
 _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
-"""Fields that no answer depends on if the server does not know them, or not these values."""
+"""Fields that a server may not know, or not with these values; answers do not depend on them."""
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
 
 

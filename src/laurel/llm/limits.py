@@ -72,7 +72,7 @@ class Rate:
         return cls((amount - burst if burst > 1 else amount) / 60, burst)
 
     async def take(self, amount: float) -> None:
-        """Wait until `amount` may go; what is more than a burst goes in several."""
+        """Wait until `amount` may go; more than a burst goes in several."""
         while amount > 0:
             await self._limiter.acquire(min(amount, self._burst))
             amount -= self._burst

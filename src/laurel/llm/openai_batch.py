@@ -198,7 +198,7 @@ class _Run:
             tell(f"{len(keys):,} questions are in batch {batch}, which was sent before")
 
     def _send_one(self, keys: list[str], content: bytes) -> None:
-        """Send a batch off; what is known of it is on disk at every moment."""
+        """Send a batch; at every step its state is on disk first."""
         token = uuid.uuid4().hex
         self._ledger.enter(token, self._identity.endpoint, self._identity.model, keys)
         with tempfile.TemporaryFile() as stream:
@@ -238,7 +238,7 @@ class _Run:
         del self._sent[token]
 
     def _hand_over(self, sent: _Sent, batch: Batch) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield what a batch that ended says; what is worth another one is put into the queue."""
+        """Yield the outcomes of a batch that ended; requests worth another try go back into the queue."""
         stop: RefusedError | None = None
         again: dict[str, Again] = {}
         handled: list[str] = []

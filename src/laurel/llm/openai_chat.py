@@ -110,7 +110,7 @@ def read_headers(params: OpenAIParams) -> dict[str, str]:
 
 
 class _Run:
-    """One run over many requests: the connection, and what was learned of the server."""
+    """One run over many requests: the connection, and what the server has shown of its limits and dialect."""
 
     def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float, breaker: Breaker) -> None:
         self._params = params

@@ -148,7 +148,7 @@ def read_prices(file: Path) -> Sequence[Price]:
 
 
 def add_costs(*costs: float | None) -> float | None:
-    """Add up dollars; what has an unknown part is unknown.
+    """Add up dollars; a sum with an unknown part is unknown.
 
     >>> add_costs(1.0, None) is None
     True

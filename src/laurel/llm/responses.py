@@ -45,7 +45,7 @@ class Exchange:
     request: ChatRequest
     reply: Reply
     prompt: str = ""
-    """Name of the prompt that the question was put in, i.e. what it was for."""
+    """Name of the prompt that the question was put in."""
     prompt_digest: str = ""
     cost_usd: float | None = None
     """By the price that held when it was asked; None where that is unknown."""
@@ -148,7 +148,7 @@ class ResponseStore:
             return mine
 
     def _insert_claims(self, keys: Sequence[str], now: float) -> set[str]:
-        """Claim what is free; return what is this process's then."""
+        """Claim keys that are free; return all that this process holds then."""
         rows = [(key, self._owner, now + LEASE_SECONDS) for key in keys]
         self._connection.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
         return {key for key in keys if self._claimant(key) == self._owner}

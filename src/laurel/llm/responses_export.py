@@ -46,7 +46,7 @@ _ROWS = 8192
 
 
 class Costs:
-    """What answers cost: what was kept with them when they were asked.
+    """What answers cost, as it was kept with them when they were asked.
 
     Where nothing was, because the store is older than that or no price was known, it is the price that held on the day
     of asking by a table of the user's own, if it has the model, and by the packaged one.

@@ -11,7 +11,7 @@ from laurel.errors import DataError
 
 VERSION = 3
 COST_COLUMN = {2: "NULL", 3: "cost_usd"}
-"""Version that can be read -> what stands for the cost of an answer in it."""
+"""Version that can be read -> the column of the cost of an answer in it."""
 
 _SCHEMA = """
 CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
@@ -71,7 +71,7 @@ def make_ready(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def check_readable(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a file that is read as it is.
+    """Return the version of a file that is read without migration.
 
     Raises:
         DataError: the version is unknown.

@@ -1,4 +1,4 @@
-"""A server of language models that runs for as long as it is asked: `vllm serve`, started at the first question.
+"""A server of language models that runs while questions are asked: `vllm serve`, started at the first question.
 
 A watcher stands between, which ends the server when this process has ended, however that was. Where all answers are in
 the store, no server is started; where one with this model listens already, it is asked instead.

@@ -118,7 +118,7 @@ class ChatWriter:
 # -- the loop -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Candidate:
-    """A function that was written, and what was found."""
+    """A function that was written, and how its trial went."""
 
     round: int
     source: str

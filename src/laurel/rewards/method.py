@@ -153,7 +153,7 @@ class PayTable:
 
 
 class Method(ABC, Generic[Own]):
-    """How a reward comes to be. What a method has no need of, it leaves as it is here.
+    """How a reward is made. A method overrides only what it needs.
 
     Args:
         settings: an instance of `Settings`.

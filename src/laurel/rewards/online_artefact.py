@@ -128,7 +128,7 @@ def save(
 
 
 def read_made(place: Path) -> Made:
-    """Read what was learned.
+    """Read the reward that was learned.
 
     Raises:
         DataError: it is damaged, or nothing is learned there.

@@ -83,5 +83,5 @@ class Paymaster:
 
 
 def shaper(shaping: ShapingParams, n_envs: int) -> Bonus | Potential:
-    """Return what turns raw rewards of N environments' steps into what is paid for them."""
+    """Return the shaper that turns raw rewards of N environments' steps into pay."""
     return Potential(shaping.discount, n_envs) if shaping.form == "potential" else Bonus(shaping.beta, n_envs)

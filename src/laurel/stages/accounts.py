@@ -20,12 +20,12 @@ def _share(quality: dict[str, Any], name: str) -> float | None:
 
 
 def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
-    """Return for each arm with a reward that was learned on the way what its agents asked and were answered, in means.
+    """Return, for each arm with a reward learned during training, what its agents asked and learned, as means.
 
     Several such rewards of an arm are added up.
 
     Raises:
-        DataError: what an agent kept of it is damaged.
+        DataError: a file of an agent's own reward is damaged.
     """
     import numpy as np
 
@@ -75,7 +75,7 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
-    """Note what a reader must know of rewards that were learned on the way."""
+    """Note what a reader must know of rewards that were learned during training."""
     for name, account in accounts.items():
         if account["simulated"]:
             out.notes.append(

@@ -66,7 +66,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         entries = []
         budget = Budget(
             params.annotate.budget.model_copy(update={"on_limit": "stop"})
-        )  # a judge of some pairs alone compares with none
+        )  # a judge that judged only some of the pairs cannot be compared
         with progress(len(cells) * len(subject.pairs), "compare", "judgements") as advance:
             for cell in cells:
                 entries.append(_judged(cell, params, texts, subject, budget))

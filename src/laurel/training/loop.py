@@ -177,7 +177,7 @@ class _Run:
         self.rows: list[dict[str, Any]] = []
         """Of updates since the curve's last row."""
         self.ends_here = False
-        """Whether the checkpoint is what goes on, in environments that are made anew."""
+        """Whether training goes on from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None
         self.forgets = not remembers and self.learner.forgets and self.signal.forgets
         self.episodes = Episodes(adapter, task.settings.n_envs)

@@ -28,7 +28,7 @@ class Critic(Protocol):
         ...
 
     def state(self) -> dict[str, Floats]:
-        """Return what was fitted, as arrays."""
+        """Return the fitted weights, as arrays."""
         ...
 
     def restore(self, state: Mapping[str, Floats]) -> None:

@@ -17,7 +17,7 @@ MOST_GOALS = 20
 LONGEST_GOAL = 300
 _SCHEMA = answer_schema(goals={"type": "array", "items": TEXT})
 NOTHING_YET = "Nothing yet: the episode begins."
-"""What stands for the context of an episode's beginning."""
+"""The context that is shown at the beginning of an episode."""
 
 
 class GoalsQuestion(Question[str, tuple[str, ...]]):
