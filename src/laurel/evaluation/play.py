@@ -81,7 +81,7 @@ def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, input
 
 
 def account_of(table: Path) -> Path:
-    """Return where it stands what acting took, beside the table of an agent's episodes."""
+    """Return the file, beside the table of an agent's episodes, that says what acting cost."""
     return table.with_suffix(".json")
 
 

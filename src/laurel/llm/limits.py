@@ -74,7 +74,7 @@ class Rate:
         return cls((amount - burst if burst > 1 else amount) / 60, burst)
 
     async def take(self, amount: float) -> None:
-        """Wait until `amount` may go; what is more than a burst goes in several."""
+        """Wait until `amount` may go; more than a burst goes in several."""
         while amount > 0:
             await self._limiter.acquire(min(amount, self._burst))
             amount -= self._burst
@@ -125,7 +125,7 @@ class LearnedRate:
         if self._paced is None or abs(self._paced[0] / self._pace - 1) > self.STEP:
             burst = max(1.0, min(self._pace, self._limit) / 10)
             self._paced = (self._pace, Rate(self._pace, burst))
-            await self._paced[1].take(burst)  # a new limiter is no new allowance
+            await self._paced[1].take(burst)  # a new limiter must not allow a burst once more
         await self._paced[1].take(amount)
 
 

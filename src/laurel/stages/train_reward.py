@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from laurel.data.directory import Output, output_directory
 from laurel.data.lineage import read_inputs
 from laurel.data.preferences import set_of
@@ -55,8 +58,6 @@ def run(
         DataError: an input is missing or damaged, or does not go with the others.
         WorkerError: a process that made a reward died.
     """
-    import torch
-
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "rewards": rewards}
     described, context = used(sections), RewardContext(env, caption, annotate, rewards)
@@ -79,8 +80,6 @@ def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
     """Make the rewards of all arms that are trained; rewards made anew for each seed are made in parallel."""
-    import numpy as np
-
     adapter = context.adapter
     trained = trained_arms(arms, context, adapter)
     wanted = [name for arm in arms if arm.name in trained for name in sorted(arm.reward)]
