@@ -203,6 +203,8 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
                 raise _not_loaded(params.adapter, f"it has no {ADAPTER}, and other formats of weights can run code")
             _check_base(params)
             model.load_adapter(place)
+            if params.quantization == "none":
+                _merge(model)
         if params.quantization == "none":
             model = model.to(device)
     except torch.OutOfMemoryError:
@@ -223,6 +225,15 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     ) as error:
         raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
+
+
+def _merge(model: Any) -> None:
+    """Add an adapter's products to the weights, which saves two thirds of the calls of an attention projection."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for layer in model.modules():
+        if isinstance(layer, BaseTunerLayer):
+            layer.merge()  # type: ignore[no-untyped-call]
 
 
 def adapter_place(name: str) -> str:
