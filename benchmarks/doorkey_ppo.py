@@ -20,7 +20,7 @@ from running import SB3, Figures, run_peer
 
 SEEDS = (0, 1, 2)
 STEPS, PEER_STEPS = 40 * 2048, 5 * 2048
-TIMES, SHARE = 10.0, 0.05
+TIMES, SHARE = 10.0, 0.03
 ROUNDS = 15
 
 
@@ -58,8 +58,8 @@ def main() -> None:
         {
             "value": round(statistics.median(costs), 3),
             "unit": "share by which captions, counts and rewards lengthen the same run of PPO on DoorKey-8x8",
-            "target": f"<= {SHARE:g}",
-            "met": statistics.median(costs) <= SHARE,
+            "target": f"<= {SHARE:g} with each seed",
+            "met": max(costs) <= SHARE,
             "peer": f"of each seed; processor time, the shortest of {ROUNDS} runs",
             "peer_value": [round(cost, 3) for cost in costs],
         },

@@ -75,12 +75,12 @@ def _products() -> float:
     ppo = PPOParams()
     widths = (IMAGE, *ppo.hidden)
     with threadpool_limits(1):
-        acting = sum(_layers((*widths, out), ppo.n_envs, learning=False) for out in (7, 1)) / ppo.n_envs
-        learning = sum(_layers((*widths, out), ppo.batch_size, learning=True) for out in (7, 1)) / ppo.batch_size
+        acting = sum(best_products((*widths, out), ppo.n_envs, learning=False) for out in (7, 1)) / ppo.n_envs
+        learning = sum(best_products((*widths, out), ppo.batch_size, learning=True) for out in (7, 1)) / ppo.batch_size
     return acting + ppo.n_epochs * learning
 
 
-def _layers(widths: tuple[int, ...], rows: int, *, learning: bool) -> float:
+def best_products(widths: tuple[int, ...], rows: int, *, learning: bool) -> float:
     """Return the seconds of the products of a network's layers for a batch: forwards, and also backwards to learn."""
     rng, seconds = np.random.default_rng(0), 0.0
     for layer, (n_in, n_out) in enumerate(pairwise(widths)):

@@ -9,7 +9,6 @@ cores that do nothing else (`make language-model` first). Run it with: python be
 import itertools
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 import yaml
 from record import about, command_line, load_average, write
 
+from laurel.data.manifest import MANIFEST, read_manifest
 from laurel.llm.causal import load_causal, save_causal
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Tuning, imitate
@@ -62,47 +62,53 @@ def small_params(model: Path) -> dict[str, Any]:
     return {**content, "tracking": {"enabled": False}}
 
 
-def run(content: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run the whole pipeline and return its metrics."""
+def run(content: dict[str, Any], folder: Path) -> tuple[dict[str, Any], float]:
+    """Run the stages that are not finished, and return the metrics and the minutes of all stages."""
     file = folder / "params.yaml"
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     params = load_params(file)
+    seconds = 0.0
     for stage in STAGE.values():
-        stage.run(params, **{name: folder / PLACES[name] for name in stage.inputs}, output=folder / stage.output)
+        output = folder / stage.output
+        if not (output / MANIFEST).exists():
+            stage.run(params, **{name: folder / PLACES[name] for name in stage.inputs}, output=output)
+        seconds += read_manifest(output, stage.name)["seconds"]
     found: dict[str, Any] = json.loads((folder / "reports/metrics.json").read_text(encoding="utf-8"))
-    return found
+    return found, seconds / 60
 
 
 def main() -> None:
     """Measure, print the results and write them."""
     parser = command_line(__doc__)
     parser.add_argument("--smollm2", action="store_true", help="train SmolLM2 with examples/rlhf.yaml")
-    parser.add_argument("--folder", type=Path, help="keep the run here; a killed one goes on")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the run here; a killed one goes on after the last finished stage"
+    )
     arguments = parser.parse_args()
     load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder or Path(scratch)
         folder.mkdir(exist_ok=True, parents=True)
-        started = time.perf_counter()
         if arguments.smollm2:
             content = {**yaml.safe_load(EXAMPLE.read_text(encoding="utf-8")), "tracking": {"enabled": False}}
         else:
             model = folder / "model"
             content = small_params(model if model.exists() else planted(folder))
-        metrics = run(content, folder)
-        minutes = (time.perf_counter() - started) / 60
+        metrics, minutes = run(content, folder)
     texts, hacked = metrics["texts"], metrics.get("hacking", {}).get("length", {"seeds": []})
     controls = ("random_reward", "shuffled_labels", "length")
     wins = {arm: round(entry["wins"]["value"], 3) for arm, entry in texts.items() if "wins" in entry}
     seeds = len(content["agent"]["seeds"])
     good = wins["text"] >= TARGET and all(wins[arm] < TARGET for arm in controls)
-    met = good and len(hacked["seeds"]) == seeds and (minutes <= 20 or not arguments.smollm2)
+    if arguments.smollm2:  # longer comments of SmolLM2 are no worse, so that there may be no hack to find
+        met, wanted = good and minutes <= 20, "in 20 minutes"
+    else:
+        met, wanted = good and len(hacked["seeds"]) == seeds, f"the hack found in {seeds} of {seeds} seeds"
     found = {
         "value": wins["text"],
         "unit": "share of fresh prompts in which the trained model's text returns more than its base's"
         + ("" if arguments.smollm2 else ", a planted task"),
-        "target": f">= {TARGET}, no control as much, the hack found in {seeds} of {seeds} seeds"
-        + (", in 20 minutes" if arguments.smollm2 else ""),
+        "target": f">= {TARGET}, no control as much, {wanted}",
         "met": met,
         "peer": "the same of the other arms; KL of each, nats a completion; seeds in which the hack was found; minutes",
         "peer_value": [

@@ -53,8 +53,8 @@ def main() -> None:
     if not found["met"]:
         found["why"] = (
             f"Training alone is bound by {bound:.0f} s, of which it reaches {bound / seconds['train-agents']:.0%}; the "
-            "profile is that of seed_batch. evaluate steps the reference environments, which are written in Python, "
-            "and its statistics and figures take a third of it."
+            "profile is that of seed_batch. Most of evaluate steps the reference environments, which are written in "
+            "Python; most of train-reward makes a control's reward anew for each seed."
         )
     write("run_time", found, about("dvc", "envpool", "minigrid", "laurel-rl", remarks=(load,)))
 

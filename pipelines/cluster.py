@@ -201,7 +201,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def _explained(self, *, looking: bool = False) -> Iterator[None]:
-        """Turn what the client raises into a sentence, and keep what it prints and warns of from the user.
+        """Turn the client's errors into sentences, and hide its prints and warnings from the user.
 
         Args:
             looking: at a run that goes on, where a refusal for now is no answer.

@@ -1,4 +1,4 @@
-"""KFP's Docker runner, and what it leaves open: file ownership, mounts, and cleaning up after Ctrl-C."""
+"""KFP's Docker runner, with what it does not do: file ownership, mounts, and cleaning up after Ctrl-C."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from laurel.components.plan import plan as plan_step
 from laurel.components.train_agents import train_agents as train_agents_step
 from laurel.components.train_reward import train_reward as train_reward_step
 from laurel.components.try_candidate import try_candidate as try_candidate_step
+from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
@@ -285,13 +286,8 @@ def compile_pipeline(output: Path, params: Params, **form: Any) -> None:
     if output.suffix not in (".yaml", ".yml"):
         raise DataError(f"{output}: the pipeline is YAML. Choose a name that ends in .yaml.")
     pipeline = make_pipeline(params, **form)
-    partial = output.with_name(f".{output.stem}.partial{output.suffix}")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(output, " Choose another --output.") as partial:
         compiler.Compiler().compile(pipeline, str(partial))
         text = partial.read_text(encoding="utf-8")
         # KFP's comments on the defaults name their keys in another order each time
         partial.write_text(re.sub(r"(?m)^(#\s+\w+: (?:dict|list)) \[Default: .*\]$", r"\1", text), encoding="utf-8")
-        partial.replace(output)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None

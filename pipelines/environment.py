@@ -87,7 +87,7 @@ def _secret_of_vertex(name: str, reference: str, variables: dict[str, str]) -> s
 
 
 def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: list[str]) -> str | None:
-    """Give the steps the address of MLflow if it is one they can reach; return what is wrong with it."""
+    """Give the steps the address of MLflow if they can reach it; return why not, if they cannot."""
     if {TRACKING_URI, f"{PREFIX}{TRACKING_URI}"} & named:
         return None
     if not uri:

@@ -55,7 +55,7 @@ def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
 
 
 def _found(content: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield what is the path of a file or folder here, wherever it stands in params."""
+    """Yield every value in params that is the path of a file or folder on this machine."""
     if isinstance(content, dict):
         for name, value in content.items():
             yield from _found(value, f"{key}.{name}" if key else name)

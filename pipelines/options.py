@@ -48,7 +48,7 @@ class Options:
 
 @dataclass
 class Findings:
-    """What is wrong with a submission and what its user should know, in sentences."""
+    """The problems of a submission, and notes to its user, as sentences."""
 
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)

@@ -65,11 +65,11 @@ class Submission:
     images: Mapping[str, Needs]
     """Image -> what its steps need of it."""
     remarks: Sequence[str]
-    """What the user should know, though it is not wrong."""
+    """Notes to the user that refuse nothing."""
 
 
 def make_submission(options: Options, environment: Mapping[str, str]) -> Submission:
-    """Make and check what is to be sent.
+    """Make and check the request.
 
     Args:
         environment: the user's variables; MLFLOW_TRACKING_URI is what the steps may get of them.
@@ -227,7 +227,7 @@ def _branches(spec: Spec, params: Params) -> int:
 
 
 def _check_machines(spec: Spec, params: Params, options: Options, found: Findings) -> None:
-    """Refuse machines that there are not, and accelerators that would stand idle."""
+    """Refuse machines that Vertex AI does not have, and accelerators that would stand idle."""
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     for task in tasks(spec):
         kind, count = task.machine.accelerator, task.machine.accelerators

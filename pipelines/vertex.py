@@ -56,7 +56,7 @@ class Vertex:
         """Find credentials.
 
         Raises:
-            VertexError: there are none.
+            VertexError: no credentials are found.
         """
         self.place = place
         try:

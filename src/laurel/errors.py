@@ -69,3 +69,12 @@ def closest(name: str, allowed: Iterable[str]) -> str:
     """Return ' Did you mean "x"?' for the nearest allowed name, or an empty string."""
     match = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
     return f' Did you mean "{match[0]}"?' if match else ""
+
+
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of what an error says, without a full stop; the name of its class where it says nothing.
+
+    >>> first_line(ValueError("It broke.\nSo it goes.")), first_line(KeyError())
+    ('It broke', 'KeyError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".: ")

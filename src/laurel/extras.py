@@ -8,7 +8,7 @@ from laurel.errors import MissingPackageError
 
 DISTRIBUTION = "laurel-rl"
 EXTRAS = {
-    "openai": ("openai", "aiohttp", "aiolimiter", "tenacity"),
+    "openai": ("openai", "aiohttp", "aiolimiter"),
     "tune": ("optuna",),
     "code": ("pydantic_monty",),
     "cloud": ("google", "kfp", "kfp_server_api"),
@@ -23,11 +23,7 @@ EXTRAS = {
 
 
 def need(package: str) -> None:
-    """Refuse to go on without a package.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """Raise MissingPackageError where a package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise missing(ModuleNotFoundError(name=package)) or ModuleNotFoundError(name=package)
 

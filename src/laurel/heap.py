@@ -1,4 +1,4 @@
-"""The garbage collector, kept from looking again and again at what is in memory already."""
+"""The garbage collector, kept from examining the same objects again and again."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ KNOWN_HOSTS = {
     "GEMINI_API_KEY": "generativelanguage.googleapis.com",
     "ANTHROPIC_API_KEY": "api.anthropic.com",
 }
-"""A key -> the host of those who issue it, who know it already."""
+"""A key -> the host of its issuer, who knows it already."""
 _KEY_NAME = re.compile(r"(?:[A-Za-z0-9_]+_)?(?:KEY|TOKEN)(?:_[A-Za-z0-9]+)?", re.IGNORECASE)
 _GRANT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*@[A-Za-z0-9.:\[\]-]+")
 

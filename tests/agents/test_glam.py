@@ -13,7 +13,7 @@ import torch
 from laurel.agents.actor import Advisor, View
 from laurel.agents.algorithms import algorithm_of, initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy
-from laurel.agents.language_model.chain import MovesChain, chain_settings
+from laurel.agents.language_model.chain import MovesChain, Reader, chain_settings
 from laurel.agents.language_model.glam import GLAM, LikelihoodPolicy
 from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.envs import adapter_for
@@ -56,7 +56,7 @@ def test_a_policy_is_the_normalised_likelihood_of_each_name(adapter: EnvAdapter,
     logs, values = (found.detach().numpy() for found in policy.distributions(torch.from_numpy(numbers)))
     assert isinstance(policy.asks, MovesChain)
     for state, found in zip(texts, logs, strict=False):
-        prompt = policy.asks.asked(policy.local, adapter, state)[1]
+        prompt = policy.asks.asked(Reader(policy.local, adapter), state)[1]
         sums = log_probs(policy.local, [prompt] * 3, [tokens_of(policy.local, name) for name in names])
         np.testing.assert_allclose(found, sums - np.log(np.exp(sums).sum()), atol=1e-4)
     assert len(set(np.round(values, 6).tolist())) == 3

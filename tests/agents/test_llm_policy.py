@@ -177,7 +177,7 @@ def test_answers_in_words(answer: str, chosen: int | None) -> None:
 
 
 def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path: Path) -> None:
-    from laurel.stages.actor_accounts import asked as asked_of
+    from laurel.stages.accounts import asked as asked_of
 
     class Out:
         path, notes, run_notes = tmp_path, [], []

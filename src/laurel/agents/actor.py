@@ -74,7 +74,7 @@ def beginnings(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) 
 
 
 class Acted(NamedTuple):
-    """Actions for N environments, with what is known of them."""
+    """Actions for N environments, with their log-probabilities and values where an actor has them."""
 
     action: Array
     """(N,) integers, or (N, A) floats."""

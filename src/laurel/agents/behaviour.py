@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,10 @@ from laurel.agents.actors.random import UniformPolicy
 from laurel.data.recorder import EpisodeRecorder
 from laurel.data.trajectories import Rows
 from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.envs.vector import VectorEnv
 from laurel.errors import ParamsError
 from laurel.params import PolicyShare
 from laurel.seeding import generator
-
-if TYPE_CHECKING:
-    from laurel.envs.vector import VectorEnv
 
 PROGRESS_STEPS = 10_000
 """Environment steps between two reports of progress."""

@@ -21,7 +21,7 @@ from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import PRODUCERS
 from laurel.data.replacing import recover_killed
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError, ParamsError, first_line
 from laurel.params.kinds import ALGORITHMS
 
 CONFIG, MODEL = "config.json", "model.safetensors"
@@ -78,7 +78,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
     except FileNotFoundError:
         raise DataError(f"{path / MODEL}: no such file. Train this agent again.") from None
     except (SafetensorError, RuntimeError, KeyError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise DataError(f"{path / MODEL}: cannot be read as this policy ({reason}). Train this agent again.") from None
     if not is_as_written(path, config):
         raise DataError(f"{path / MODEL}: holds other weights than were saved. Train this agent again.")
@@ -86,11 +86,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
 
 
 def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
-    """Return the class of a network.
-
-    Raises:
-        DataError: neither Laurel nor an installed package has it.
-    """
+    """Return the class of a network; raise DataError where neither Laurel nor an installed package has it."""
     found = next((network for network in OURS if network.kind == kind), None)
     if kind in SLOW:
         found = pkgutil.resolve_name(SLOW[kind])

@@ -89,7 +89,7 @@ class Navigator:
         return self._step(path)
 
     def explore(self) -> int | None:
-        """Return the next action on the way to where something is still unseen; None where all is known."""
+        """Return the next action on the way to where something is still unseen; None where everything was seen."""
         unseen = self._path(lambda place: any(neighbour not in self.cells for neighbour in _around(place)))
         if unseen is not None and len(unseen) == 1:
             return self._turn_to(next(neighbour for neighbour in _around(self.place) if neighbour not in self.cells))

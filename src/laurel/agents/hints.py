@@ -11,16 +11,14 @@ did. What is saved and evaluated is the network without hints.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from laurel.agents.actor import Advisor, View
 from laurel.agents.actors import Checked, make_actor
 from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.errors import ParamsError
-
-if TYPE_CHECKING:
-    from laurel.params.algorithms import HintsParams
-    from laurel.params.annotation import AnnotateParams
+from laurel.params.algorithms import HintsParams
+from laurel.params.annotation import AnnotateParams
 
 KEY = "agent.ppo.hints"
 

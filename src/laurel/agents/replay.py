@@ -125,7 +125,7 @@ class Replay:
         return (self.head - self.filled + np.arange(self.filled)) % self.rows
 
     def _uniform(self, size: int, rng: np.random.Generator) -> IntArray:
-        """Draw places of steps, each as likely: draw again what was a reset."""
+        """Draw places of steps uniformly; a place that holds a reset is drawn again."""
         place = np.empty(size, dtype=np.int64)
         missing = np.arange(size)
         while len(missing):
@@ -138,7 +138,7 @@ class Replay:
     def _look_ahead(
         self, row: IntArray, env: IntArray, steps: int, gamma: float
     ) -> tuple[FloatArray, Array, FloatArray]:
-        """Return the discounted sum of each step's next rewards, what was observed then, and that one's discount."""
+        """Return the discounted sum of each step's next rewards, the observation after them, and its discount."""
         known = (self.head - row) % self.rows  # steps from this one to the newest
         total = np.zeros(len(row), dtype=np.float32)
         discount = np.ones(len(row), dtype=np.float32)

@@ -41,7 +41,7 @@ class Group(Protocol):
 
 
 class Update:
-    """The steps of gradient descent of one update, and the means of what they meet."""
+    """The steps of gradient descent of one update, and the means of their metrics."""
 
     def __init__(self, group: Group, policies: slice, size: int) -> None:
         self.group, self.policies = group, policies

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.episodes import WINDOW, Episodes
@@ -91,7 +92,6 @@ TASKS = (
 
 def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
     """Train the deep agents on their tasks; write `deep.png` and `deep.json` and return a table of each."""
-    import torch
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)  # sums keep their order

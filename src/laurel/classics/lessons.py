@@ -177,7 +177,7 @@ def estimated(values: Floats, form: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as it is written everywhere here."""
+    """Write a figure as all figures of the classics are written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with settings():
         figure.savefig(path, dpi=150, facecolor="white")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from laurel.cli.command import Commands, add_command, add_params
-from laurel.console import say
+from laurel.console import aligned, printable, say
 from laurel.errors import ParamsError
 
 STATUSES = ("readable", "abstain", "unreadable", "damaged")
@@ -37,7 +37,6 @@ def add(actions: Commands) -> None:
 
 
 def _forget(options: argparse.Namespace) -> str:
-    from laurel.console import aligned, printable
     from laurel.feedback.forget import Status, Wanted, forget
     from laurel.llm.prices import in_words
     from laurel.params import load_params

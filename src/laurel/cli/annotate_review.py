@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli.command import Commands, add_command, add_input, add_params, whole
-from laurel.console import say
+from laurel.console import printable, say
 from laurel.errors import AnnotationError
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def add(actions: Commands) -> None:
 
 
 def _review(options: argparse.Namespace) -> str:
-    from laurel.console import printable
     from laurel.data.captions import read_segments
     from laurel.data.gold import GoldFile
     from laurel.data.lineage import read_inputs

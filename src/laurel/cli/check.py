@@ -6,6 +6,7 @@ import argparse
 
 from laurel.cli.command import Commands, add_command, add_input, add_params
 from laurel.console import say, tell
+from laurel.stages.pipeline import STAGES
 
 USED = ("trajectories", "captions", "reward")
 """What says more of a run where it is there: what the annotator will cost, and what rewards can pay."""
@@ -25,7 +26,6 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
     from laurel.stages.own_files import unknown_to_dvc
-    from laurel.stages.pipeline import STAGES
     from laurel.stages.preflight import check_run, described
 
     params = load_params(options.params)

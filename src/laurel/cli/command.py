@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -66,9 +68,6 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
 
 def log_warnings() -> None:
     """Log warnings to standard error, a line each, and each once: several parts of a command look at the same thing."""
-    import logging
-    import sys
-
     told: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:

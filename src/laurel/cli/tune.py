@@ -8,6 +8,7 @@ from pathlib import Path
 from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings, whole
 from laurel.cli.search import STORAGE, add_search, search_of
 from laurel.console import say
+from laurel.extras import need
 
 OUTPUT = Path("data/tune")
 INPUTS = ("captions", "preferences", "reward")
@@ -35,7 +36,6 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> str:
-    from laurel.extras import need
     from laurel.params import load_params
     from laurel.stages import tune
     from laurel.tracking.server import configure

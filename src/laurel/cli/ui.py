@@ -54,11 +54,7 @@ def _ui(options: argparse.Namespace) -> int:
 
 
 def _check_port(port: int) -> None:
-    """Refuse a port on which nothing can be started.
-
-    Raises:
-        LaurelError: another program uses it, or it may not be used.
-    """
+    """Raise LaurelError where another program uses the port, or where the port may not be used."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server has it: a port just left is free
         try:

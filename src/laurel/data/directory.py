@@ -29,7 +29,7 @@ from laurel.errors import DataError
 from laurel.machine import machine
 
 SPENT = ".seconds.json"
-"""Seconds that stopped runs worked on what is there; written when the next one begins, and gone in the end."""
+"""Seconds that stopped runs worked on the output; written when the next run begins, removed at the end."""
 
 
 @dataclass
@@ -154,11 +154,7 @@ def _digest_input(path: Path) -> str:
 
 
 def _followed(output: Path) -> Path:
-    """Return where an output lies that may be a symbolic link, to a place that need not exist yet.
-
-    Raises:
-        DataError: the link leads to itself.
-    """
+    """Return the place that an output, which may be a symbolic link, leads to; raise DataError for a link to itself."""
     if not output.is_symlink():
         return output
     try:
@@ -175,7 +171,7 @@ def _remove_half_written(partial: Path) -> None:
 
 
 def _check_replaceable(output: Path) -> None:
-    """Refuse to replace what no stage wrote: publishing deletes what was there."""
+    """Refuse to replace files that no stage wrote: publishing deletes the previous content."""
     if output.is_dir():
         if (output / MANIFEST).is_file() or all(file.name == LIVE_PAGE for file in output.iterdir()):
             return
@@ -191,7 +187,7 @@ def _remove_partial(output: Path, keep: Path | None) -> None:
 
 
 def _seconds_of_stopped_runs(partial: Path) -> float:
-    """Return how long stopped runs worked on what is there, and note that another begins.
+    """Return how long stopped runs worked on the output, and note that another begins.
 
     A run that was killed could not say when. It counts until it last wrote something; what it did after that is lost.
     """

@@ -57,7 +57,7 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
 
 
 def _differences(then: Any, now: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield dotted key, old and new value of what differs between two nested mappings."""
+    """Yield dotted key, old and new value of each entry in which two nested mappings differ."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys((*then, *now)):
             below = f"{key}.{name}" if key else str(name)

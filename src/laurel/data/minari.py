@@ -14,15 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 
 from laurel.data.manifest import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
+from laurel.envs import adapter_for, make_reference
 from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.errors import DataError, LaurelError
 
 if TYPE_CHECKING:
-    import gymnasium as gym
     from minari.data_collector import EpisodeBuffer
 
 ROOT = "MINARI_DATASETS_PATH"
@@ -64,7 +65,6 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     if place.exists():
         raise DataError(f"{place}: exists already. Choose another name or version, or delete it.")
 
-    from laurel.envs import adapter_for, make_reference
     from laurel.params import EnvParams
     from laurel.progress import progress
 
@@ -160,7 +160,7 @@ def _batch(observations: list[Any]) -> Any:
 
 @contextmanager
 def _datasets_in(output: Path) -> Iterator[None]:
-    """Point Minari, which knows one place for data sets, to a directory."""
+    """Make a directory the one place in which Minari keeps data sets."""
     before = os.environ.get(ROOT)
     os.environ[ROOT] = str(output)
     try:

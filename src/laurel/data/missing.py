@@ -97,7 +97,7 @@ def unread_keys(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def write_missing(path: Path, missing: Sequence[Missing]) -> None:
-    """Write what is missing into a directory; nothing where nothing is."""
+    """Write the counts of missing answers into a directory; no file where none is missing."""
     if missing:
         write_json(path / MISSING, [asdict(one) for one in missing])
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from laurel.data.parquet import opened, write_table
 from laurel.data.preference_rows import PreferenceRows, Row, RowError, extras_of, with_extras
-from laurel.data.replacing import replace_directory
+from laurel.data.replacing import written_whole
 from laurel.envs.captioner import collapse
-from laurel.errors import DataError
+from laurel.errors import DataError, first_line
 
 WIDTH = 256
 """Bytes of a message in NetHack, which Motif's network is made for."""
@@ -90,16 +90,12 @@ def write_motif(rows: PreferenceRows, path: Path, name: str = "laurel") -> None:
         codes[number] = 3 if row.p_first is None else 2 if row.p_first == 0.5 else 0 if row.p_first > 0.5 else 1
     if path.exists() and not is_motif(path) and (not path.is_dir() or any(path.iterdir())):
         raise DataError(f"{path}: exists, and holds no arrays of Motif's that could be replaced.")
-    partial = path.with_name(f".{path.name}.partial")
-    try:
+    with written_whole(path) as partial:
         (partial / MESSAGES).parent.mkdir(parents=True, exist_ok=True)
         (partial / PREFERENCE).mkdir(exist_ok=True)
         np.save(partial / MESSAGES, messages)
         np.save(partial / PREFERENCE / f"{name}.npy", codes)
         write_table(partial / BESIDE, pa.Table.from_pylist([extras_of(row) for row in each]))
-        replace_directory(partial, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}).") from None
 
 
 def _root(path: Path) -> Path:
@@ -119,7 +115,7 @@ def _array(file: Path) -> np.ndarray:
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise DataError(f"{file}: is not an array that can be read ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"{file}: is not an array that can be read ({first_line(error)}).") from None
 
 
 def _text(side: np.ndarray, where: str) -> str:

@@ -30,7 +30,7 @@ def read_any(path: Path) -> PreferenceRows:
     """Read preferences of any format: a file or directory of rows, Motif's arrays, or Laurel's own after an import.
 
     Raises:
-        DataError: it is none of these, or damaged.
+        DataError: the format is unknown, or a file is damaged.
     """
     if is_motif(path):
         return read_motif(path)

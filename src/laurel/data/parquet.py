@@ -14,7 +14,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from laurel.errors import DataError
+from laurel.errors import DataError, first_line
 
 
 class ParquetWriter:
@@ -131,7 +131,7 @@ def readable(path: Path, stage: str) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Run laurel {stage} again.") from None
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise DataError(f"{path}: not a complete Parquet file ({reason}). Run laurel {stage} again.") from None
 
 

@@ -6,7 +6,7 @@
 
 None of these has a place for a probability, a tie, votes or who judged. `trl` and `choice` take further columns, so
 Laurel's own go along as EXTRAS; ties and pairs without a label have no side and are refused.
-Knows single rows; `laurel.data.row_files` knows files.
+Files of rows are read and written by `laurel.data.row_files`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from laurel.params.file import shown
 CHOICES = {0: 1.0, 1: 0.0, "0": 1.0, "1": 0.0, "candidate_0": 1.0, "candidate_1": 0.0, "tie": 0.5}
 """What column choice may hold -> probability that candidate_0 is the better."""
 EXTRAS = ("p_first", "status", "votes", "swap_consistent", "annotator", "sampler", "seed", "chosen_first")
-"""What Laurel knows besides, in columns named laurel_..."""
+"""Further columns of Laurel's, each with the prefix laurel_."""
 IMPORTED = "imported"
 """Sampler of pairs that were drawn elsewhere."""
 
@@ -88,7 +88,7 @@ class PreferenceRows:
             left_out: columns that were not read.
 
         Raises:
-            DataError: they were judged by several, or drawn in several ways.
+            DataError: several annotators judged the rows, or they were drawn in several ways.
         """
         who = {(row.annotator or source, row.sampler, row.seed) for row in rows} or {(source, IMPORTED, 0)}
         if len(who) > 1:
@@ -109,7 +109,7 @@ class PreferenceRows:
         return replace(self, labels=replace(own, **columns))
 
     def rows(self) -> list[Row]:
-        """Return them one by one."""
+        """Return the rows one by one."""
         labels = self.labels
         chances = [None if np.isnan(one) else float(one) for one in labels.p_first]
         swaps = [None if one < 0 else bool(one) for one in labels.swap_consistent]
@@ -132,12 +132,12 @@ class PreferenceRows:
         return replace(self, prompts=prompts, first=first, second=second, labels=labels)
 
     def prompted(self, prompt: str) -> PreferenceRows:
-        """Return them with a prompt where there is none."""
+        """Return the rows, with this prompt where a row has none."""
         return replace(self, prompts=[one or prompt for one in self.prompts])
 
 
 def extras_of(row: Row) -> dict[str, Any]:
-    """Return what Laurel knows of a row besides the texts, by column."""
+    """Return the further columns of a row (EXTRAS)."""
     known = {name: getattr(row, name) for name in EXTRAS[:-1]}
     return {f"laurel_{name}": value for name, value in known.items()}
 
@@ -146,7 +146,7 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
     """Return a row with what `extras_of` wrote of it, where it is there.
 
     Raises:
-        RowError: it is of another type, not allowed, or contradicts what the row says.
+        RowError: a value has another type, is not allowed, or contradicts the row.
     """
     if columns.get("laurel_status") in (None, ""):
         left = next((name for name in EXTRAS if columns.get(f"laurel_{name}") not in (None, "")), None)
@@ -295,7 +295,7 @@ def layout_of(columns: Sequence[str], source: str) -> Layout:
     """Return the layout that has these columns.
 
     Raises:
-        DataError: none has.
+        DataError: no layout has these columns.
     """
     for layout in LAYOUTS.values():
         if {*layout.columns} <= {*columns}:

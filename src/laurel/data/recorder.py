@@ -77,7 +77,7 @@ class EpisodeRecorder:
         valid: BoolArray,
         info: Mapping[str, Array] | None = None,
     ) -> None:
-        """Add a step of every environment: what was done, and what `VectorEnv.step` answered."""
+        """Add a step of every environment: the actions, and what `VectorEnv.step` returned."""
         if self._filled == self._steps:
             self._hand_over()
         block, t = self._block, self._filled
@@ -95,7 +95,7 @@ class EpisodeRecorder:
         self._filled += 1
 
     def finish(self, undo: BoolArray) -> int:
-        """Hand on what is left; an episode still running ends with neither flag on its last step.
+        """Write the rest; an episode that is still running ends with neither flag on its last step.
 
         Args:
             undo: (N,) environments whose last step is left out.

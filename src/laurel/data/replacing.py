@@ -5,17 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from laurel.errors import DataError
 
 LOCK_SECONDS = 10.0
 """How long a reader waits for a writer between its two renames, which follow each other at once."""
 
 
 def replace_directory(finished: Path, place: Path) -> None:
-    """Move a finished directory into place; what was there goes only when its successor is complete and on disk."""
+    """Move a finished directory into place; its predecessor is removed only once it is complete and on disk."""
     for path in (finished, *finished.rglob("*")):
         if path.is_file():
             with path.open("rb") as stream:
@@ -29,6 +32,32 @@ def replace_directory(finished: Path, place: Path) -> None:
     finished.rename(place)
     sync_directory(place.parent)
     _remove(previous)
+
+
+@contextmanager
+def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iterator[Path]:
+    """Yield where to write a file or directory, which takes its place when the block succeeds, and leaves nothing else.
+
+    Args:
+        advice: what to do where it cannot be written, for the error.
+        parents: make directories above it that are missing.
+
+    Raises:
+        DataError: the place cannot be written.
+    """
+    folder = path.with_name(f".{path.name}.partial")
+    partial = folder / path.name  # its name has the suffix by which some writers choose the format
+    try:
+        folder.mkdir(parents=parents, exist_ok=True)
+        yield partial
+        if partial.is_dir():
+            replace_directory(partial, path)
+        else:
+            partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}).{advice}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from laurel.data.preference_rows import (
     layout_of,
     with_extras,
 )
-from laurel.data.replacing import replace_directory
-from laurel.errors import DataError, MissingPackageError
+from laurel.data.replacing import written_whole
+from laurel.errors import DataError, MissingPackageError, first_line
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 LONGEST_LINE = 50_000_000
@@ -155,7 +155,7 @@ def _datasets_rows(path: Path) -> _Numbered:
     try:
         found = load_from_disk(str(path))
     except (OSError, ValueError, pa.ArrowInvalid) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise DataError(f"{path}: is not a directory that `datasets` wrote with save_to_disk ({reason}).") from None
     if not isinstance(found, Dataset):
         raise DataError(f"{path}: holds several splits. Name one of them: {', '.join(f'{path}/{s}' for s in found)}.")
@@ -163,11 +163,7 @@ def _datasets_rows(path: Path) -> _Numbered:
 
 
 def require_datasets() -> None:
-    """Refuse to go on without Hugging Face `datasets`.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """Raise MissingPackageError where Hugging Face `datasets` is not installed."""
     if importlib.util.find_spec("datasets") is None:
         raise MissingPackageError("Directories of Hugging Face datasets need: pip install 'laurel-rl[trl]'.")
 
@@ -198,18 +194,14 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
         except RowError as error:
             raise DataError(f"pair {number}, column {error.column}: {error.says}.") from None
         written.append({**laid_out, **(extras_of(row) if layout.takes_extras else {})})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        if path.suffix not in SUFFIXES:
-            _write_datasets(written, partial, path)
-            return
+    if path.suffix not in SUFFIXES:
+        require_datasets()
+        if path.exists() and not (path / "dataset_info.json").exists() and any(path.iterdir()):
+            raise DataError(f"{path}: holds something other than a data set. Name another directory.")
+    with written_whole(path) as partial:
         _write(written, partial, path.suffix)
         if not layout.takes_extras:
             write_table(_sidecar(path), pa.Table.from_pylist([extras_of(row) for row in each]))
-        partial.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}).") from None
 
 
 def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:
@@ -222,20 +214,14 @@ def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:
                 writer = csv.DictWriter(file, list(rows[0]) if rows else [])
                 writer.writeheader()
                 writer.writerows(rows)
-        case _:
+        case ".parquet":
             write_table(path, pa.Table.from_pylist(rows))
+        case _:
+            from datasets import Dataset
+            from datasets.utils.logging import disable_progress_bar
 
-
-def _write_datasets(rows: Iterable[Mapping[str, Any]], partial: Path, path: Path) -> None:
-    require_datasets()
-    from datasets import Dataset
-    from datasets.utils.logging import disable_progress_bar
-
-    if path.exists() and not (path / "dataset_info.json").exists() and any(path.iterdir()):
-        raise DataError(f"{path}: is not empty, and no data set that could be replaced. Name another directory.")
-    disable_progress_bar()
-    Dataset.from_list(list(rows)).save_to_disk(str(partial))
-    replace_directory(partial, path)
+            disable_progress_bar()
+            Dataset.from_list(rows).save_to_disk(str(path))
 
 
 def _sidecar(path: Path) -> Path:

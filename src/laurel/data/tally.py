@@ -1,4 +1,4 @@
-"""Counts of captions and segments over shards of steps; memory grows with what is distinct alone."""
+"""Counts of captions and segments over shards of steps; memory grows with the number of distinct ones alone."""
 
 from __future__ import annotations
 

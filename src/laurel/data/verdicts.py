@@ -36,7 +36,7 @@ class Verdicts:
     p_first: npt.NDArray[np.float64]
     """(N,) NaN where there is no label."""
     by: npt.NDArray[np.integer[Any]]
-    """(N,) who answered, a place in `names`."""
+    """(N,) index of the annotator in `names`."""
     names: tuple[str, ...] = ("",)
 
     def __len__(self) -> int:

@@ -32,6 +32,7 @@ __all__ = [
     "adapter_for",
     "adapter_of",
     "make_reference",
+    "modules_of",
     "reference_id",
     "step_limit",
 ]
@@ -122,7 +123,9 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
             )
         options.setdefault(argument, limit)
     try:
-        return guarded(gym.make(env_id, **options), env_id)
+        made = gym.make(env_id, **options)
+        _adapter_class(_bare(env.id)).prepare(made)
+        return guarded(made, env_id)
     except gym.error.DependencyNotInstalled as error:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
     except ImportError as error:
@@ -188,10 +191,24 @@ def _import_module_of(env_id: str) -> None:
             raise EnvError(
                 f"env.id: the module {module} cannot be imported: {in_a_line(error)}. --debug shows where."
             ) from error
-    elif bare.startswith(("MiniGrid-", "BabyAI-")):
-        importlib.import_module("minigrid")
-    elif bare.startswith("laurel/"):
-        importlib.import_module("laurel.envs.builtin")
+    elif known := _known_module(bare):
+        importlib.import_module(known)
+
+
+def _known_module(bare: str) -> str | None:
+    """Return the module of a known package that registers an id that names none; Gymnasium's own need none."""
+    if bare.startswith(("MiniGrid-", "BabyAI-")):
+        return "minigrid"
+    return "laurel.envs.builtin" if bare.startswith("laurel/") else None
+
+
+def modules_of(env: EnvParams) -> list[str]:
+    """Name the modules that are imported to make an environment, for worker processes to find them imported.
+
+    A module of the user's is not among them: what it does when it is imported, each process must do for itself.
+    """
+    known = _known_module(env.id)
+    return [*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)), *([known] if known else [])]
 
 
 def _adapter_class(env_id: str) -> type[EnvAdapter]:

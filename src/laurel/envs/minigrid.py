@@ -16,6 +16,7 @@ import numpy as np
 
 from laurel.envs.base import PROGRESSION, Array, BoolArray, EnvAdapter, Feature, FloatArray, IntArray, Transitions
 from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
+from laurel.envs.minigrid_views import Views
 from laurel.errors import EnvError
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,11 @@ class MiniGridAdapter(EnvAdapter):
             logger.warning(
                 "%s: its mission may vary, but neither captions nor observations hold the mission's text.", env_id
             )
+
+    @staticmethod
+    def prepare(env: gym.Env[Any, Any]) -> None:
+        if type(env.unwrapped).__module__.startswith("minigrid."):  # of others it is not known what changes what
+            Views(env.unwrapped)  # type: ignore[arg-type]  # one of MiniGrid's
 
     # -- observations: image (147) and direction (1) as one row of bytes --------------------------
     @property

@@ -12,7 +12,7 @@ from laurel.params.arms import ArmInfo
 
 Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"]
 """Arms that look alike and stand together. ours: the main arm and methods paid the same rewards; contender: methods
-paid others; untrained: whatever acts without training and is no method."""
+paid others; untrained: actors that are not trained and are not methods."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 

@@ -95,7 +95,8 @@ def distances(
     """Return both matrices, and a sentence on each reward that could not be paid and was left out.
 
     The matrix of rankings has the environment's own reward, too. A reward that goes by what was before in an episode is
-    taken for transitions as at its beginning.
+    taken for transitions as at its beginning. Where an episode is one text, no potential can be added, and rewards are
+    compared as they are: other texts after a prompt than those that were written would take an encoder minutes.
 
     Raises:
         DataError: trajectories are missing or damaged.
@@ -109,7 +110,8 @@ def distances(
     left_out = []
     for name, reward in rewards.items():
         try:
-            found = canonical(_each_alone(reward, captioner), steps[places], steps[drawn], gamma)
+            pays = _each_alone(reward, captioner)
+            found = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
             totals[name] = _totals(_in_a_row(reward, captioner, steps), episode)
             shaped[name] = found
         except LaurelError as error:

@@ -1,4 +1,4 @@
-"""The over-optimisation curve: what a language model is paid, and what it is worth, over how far it has moved.
+"""The over-optimisation curve: pay and return of a language model over its divergence from the first model.
 
 Gao, Schulman and Hilton 2022, "Scaling Laws for Reward Model Overoptimization" (arXiv 2210.10760): pay goes on rising
 with the divergence from the first model where what was meant begins to fall.

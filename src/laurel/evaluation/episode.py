@@ -27,7 +27,7 @@ class Moment:
     view: Picture | str
     """What the environment renders, unscaled: a picture, or text."""
     action: str = ""
-    """Name of what was done; empty at first."""
+    """Name of the last action; empty before the first."""
     caption: str = ""
     """What happened in the step; empty at first and where the step has no caption."""
     reward: float = 0.0

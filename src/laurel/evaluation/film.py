@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from laurel.errors import DataError
+from laurel.data.replacing import written_whole
 from laurel.evaluation.animation import HOLD, INK, LINE, MARGIN, MUTED, PAPER, font, tone, tone_of, write_webp
 from laurel.evaluation.episode import Moment, signed
 from laurel.evaluation.rendering import SIDE, scaled
@@ -41,18 +41,13 @@ def write_film(moments: Iterable[tuple[Moment, Sequence[str]]], path: Path, fps:
         frame = draw(moment, title)
         frames.append(_few_colors(frame) if path.suffix.lower() == ".gif" else frame)
         durations.append(HOLD if moment.last else max(20, round(100 / fps) * 10))  # GIF counts hundredths
-    partial = path.with_name(f".{path.name}.partial{path.suffix}")
-    try:
+    with written_whole(path, " Choose another --output.", parents=False) as partial:
         if path.suffix.lower() == ".gif":
             frames[0].save(
                 partial, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=False
             )
         else:
             write_webp(frames, durations, partial)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}). Choose another --output.") from None
     return steps
 
 

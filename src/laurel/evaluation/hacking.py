@@ -87,7 +87,7 @@ class Hacked:
 
 
 def periods(curves: pd.DataFrame, low: float, high: float) -> tuple[str, list[Period]]:
-    """Return what is looked at, and the worst period of each agent of an arm that has one.
+    """Return the measure, and the worst period of each agent that has one.
 
     Args:
         curves: learning curves of one arm, as train-agents writes them, with its seeds.

@@ -1,4 +1,4 @@
-"""The page of learning curves while agents train: one file, which a browser loads anew by itself."""
+"""The page of learning curves while agents train: one file, which a browser reloads by itself."""
 
 from __future__ import annotations
 

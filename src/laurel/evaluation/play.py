@@ -13,9 +13,10 @@ import torch
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
 from laurel.data.json_file import write_json
+from laurel.envs import modules_of
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
-from laurel.params import EvaluateParams
+from laurel.params import EnvParams, EvaluateParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.pool import Job, run_jobs
@@ -80,7 +81,7 @@ def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, input
 
 
 def account_of(table: Path) -> Path:
-    """Return where it stands what acting took, beside the table of an agent's episodes."""
+    """Return the file, beside the table of an agent's episodes, that says what acting cost."""
     return table.with_suffix(".json")
 
 
@@ -115,6 +116,17 @@ def play_agent(
     frame.to_parquet(table, index=False)
 
 
+def preload(env: EnvParams) -> list[str]:
+    """Modules that every process that plays would import for itself, at twice the time that playing takes."""
+    used = (
+        "laurel.evaluation.play",
+        "laurel.agents.actors.checkpoint",
+        "laurel.agents.checkpoint",
+        "laurel.rewards.model",
+    )
+    return [*used, *modules_of(env)]
+
+
 def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int | None, tables: Path) -> pd.DataFrame:
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
     tables.mkdir(exist_ok=True)
@@ -132,7 +144,7 @@ def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int |
         if not table.exists()
     ]
     with progress(len(jobs) * episodes, "evaluate", "episodes") as advance:
-        run_jobs(jobs, workers, advance, ["laurel.evaluation.play"])
+        run_jobs(jobs, workers, advance, preload(evaluation.context.env))
     return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
 
 

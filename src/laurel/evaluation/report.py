@@ -86,7 +86,7 @@ class ReportContent:
     description: str = ""
     """The task in a sentence or two."""
     data: Mapping[str, str] = field(default_factory=dict)
-    """Name of what the report is made from -> its digest."""
+    """Name of an input -> its digest."""
     made: Sequence[str] = ()
     """By what version, from which commit and on what machine the report was made, in a few words each."""
     figures: Mapping[str, str] = field(default_factory=dict)

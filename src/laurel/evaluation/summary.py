@@ -139,6 +139,14 @@ def estimated(score: Mapping[str, Any] | None) -> str:
     return f"{number(score['mean'])} {interval(score['ci95'])}".rstrip() if score else NONE
 
 
+def brief(arm: Mapping[str, Any] | None) -> str:
+    """Write an arm's success, or its return where success has no meaning, and how many seeds solved the task."""
+    if arm is None:
+        return NONE
+    score = estimated(arm["success"] or arm["return"])
+    return f"{score}, {arm['solved']['seeds']} of {arm['solved']['of']}" if arm["solved"] else score
+
+
 def reached(arm: Mapping[str, Any]) -> str:
     """Say in words what an arm reached."""
     solved = arm["solved"]

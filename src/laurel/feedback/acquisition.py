@@ -24,7 +24,7 @@ Chosen = tuple[IntArray, IntArray]
 
 
 class _OnEmbeddings:
-    """Goes by a posterior over utilities that are linear in the captions' embeddings (N, E)."""
+    """A strategy with a posterior over utilities that are linear in the captions' embeddings (N, E)."""
 
     def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
         self._posterior = EmbeddingPosterior(embeddings)

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from laurel.feedback.annotator import Annotator, Pair
+from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
+from laurel.llm.budget import Budget
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Section
 from laurel.params.kinds import ANNOTATORS
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator import Annotator, Pair
-    from laurel.feedback.estimate import Estimate
     from laurel.feedback.questions.pair import PairQuestion
-    from laurel.llm.budget import Budget
 
 
 @dataclass(frozen=True, slots=True)

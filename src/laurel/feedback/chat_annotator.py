@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.account import Account
 from laurel.feedback.annotator import Answer, Pair
@@ -29,10 +30,7 @@ from laurel.llm.chat import ChatModel, ChatRequest, Identity, LazyChat, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, price_of, read_prices
 from laurel.llm.responses import ResponseStore, Usual
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams
 
 SAMPLE = 1000
 """Questions whose tokens are counted; the others are taken to be like them."""
@@ -300,7 +298,7 @@ class ChatAnnotator(AnnotatorKind):
 
 
 def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator | None:
-    """Return the chat model to ask what is no pair; None where embedding or scripted is to answer, by other means.
+    """Return the chat model for questions about single texts; None for embedding and scripted, which ask no model.
 
     Args:
         params: section annotate.

@@ -102,7 +102,7 @@ def chat_of(annotate: AnnotateParams | None, judge: str, key: str) -> ChatAnnota
         key: what asks for it, for messages.
 
     Raises:
-        ParamsError: there is no such judge, or it is no chat model.
+        ParamsError: no judge has that name, or it is not a chat model.
     """
     if annotate is None:
         raise ParamsError(f"{key}: it asks the chat model of annotate, so it can only act as an arm's actor.")

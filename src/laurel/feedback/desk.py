@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Answer, Pair, Usage, added
 from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import ChatAnnotator
@@ -19,12 +21,9 @@ from laurel.feedback.mailbox import Item, Shown, Verdict
 from laurel.feedback.online_quality import joined, packed, require_success_preferred
 from laurel.feedback.questions.helpful import HelpfulQuestion
 from laurel.feedback.yes_no import probability
+from laurel.llm.budget import Budget
 from laurel.params.annotation import ENSEMBLE, AnnotateParams
 from laurel.seeding import derive_seed, generator
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.llm.budget import Budget
 
 BLOCK = 64
 """Questions that are taken at once where a model does not say more: newer ones wait for them."""
@@ -45,10 +44,10 @@ class Desk(ABC):
         """Return what answering took so far."""
 
     def known_answers(self) -> dict[str, Any]:
-        """Ask what is beyond dispute, where there is such a question; return what is known of the judge by that.
+        """Ask questions whose answers are beyond dispute; return what they show of the judge, empty without any.
 
         Raises:
-            RefusedLabelsError: it answers wrongly (annotate.gates.min_success_preferred).
+            RefusedLabelsError: the judge answers wrongly (annotate.gates.min_success_preferred).
         """
         return {}
 
@@ -84,7 +83,7 @@ class PairDesk(Desk):
 class CaptionDesk(Desk):
     """Says of captions whether they help: a chat model by an answer, the sentence encoder by which goal is nearer.
 
-    Several annotators vote, each with its weight; who has no answer does not.
+    Several annotators vote, each with its weight; one without an answer has no vote.
     """
 
     def __init__(
@@ -192,8 +191,6 @@ class _Nearness(Desk):
     usage: Usage = {}  # noqa: RUF012 - asking costs nothing
 
     def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter) -> None:
-        from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-
         self._annotator = EmbeddingAnnotator.load(annotate.embedding, adapter)
         self.name = self._annotator.name
 
@@ -228,7 +225,7 @@ def make_desk(
     prompt: str | None = None,
     goal: str | None = None,
 ) -> Desk:
-    """Return who answers.
+    """Return the desk that answers questions of one kind.
 
     Args:
         shown: what a question shows.

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.feedback.annotator_kind import Advice
 from laurel.feedback.success import SUCCESS
-
-if TYPE_CHECKING:
-    from laurel.feedback.annotator_kind import Advice
-    from laurel.params.annotation import GateParams
+from laurel.params.annotation import GateParams
 
 REVIEW = "`laurel annotate review --sample uniform`"
 MOST_BIAS = 0.2
 _WARNED = {"min_parse_rate": 0.95, "max_position_bias": MOST_BIAS, "max_abstain_rate": 0.1}
-"""Limits that are warned of, whatever the gates are."""
+"""Limits beyond which there is a warning, whether or not a gate is set."""
 
 
 def _at_least(value: float) -> tuple[float, float]:
@@ -143,7 +141,7 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
 
 
 def _was_set(gates: GateParams, name: str) -> bool:
-    """Whether a gate is other than by default: that a default does not apply to an annotator is nothing to tell."""
+    """Whether a gate differs from its default: a default that does not apply to an annotator needs no note."""
     return bool(getattr(gates, name) != type(gates).model_fields[name].default)
 
 

@@ -7,21 +7,19 @@ the same in words, and the simulated teacher one whose goal is the same to the l
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from laurel.envs.base import BoolArray
+from laurel.envs.tasks import TasksAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.account import Account
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.questions.interesting import InterestingQuestion, Next
 from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
-
-if TYPE_CHECKING:
-    from laurel.envs.base import BoolArray
-    from laurel.envs.tasks import TasksAdapter
-    from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams
 
 KEY = "agent.curriculum.interest"
 SIMILAR = 0.9
@@ -37,7 +35,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
         judge: `main`, the annotator of the section, or one of `annotate.judges`.
 
     Raises:
-        ParamsError: there is no such judge.
+        ParamsError: no judge has that name.
         AnnotationError: it cannot be made or asked, judges pairs alone, or too few of its answers can be read.
     """
     asked = asked_of(annotate, judge)
@@ -65,7 +63,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
 
 def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
-    """Refuse what `boring` would refuse before it asks, whatever this machine has; errors as there."""
+    """Refuse what `boring` would refuse before it asks, whatever is installed here; errors as there."""
     kind = chat_model(asked_of(annotate, judge), KEY, "says nothing of tasks")
     if kind is not None:
         question = _question(kind, adapter)
@@ -87,7 +85,7 @@ def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:
     """Return the section of a judge.
 
     Raises:
-        ParamsError: there is none of that name.
+        ParamsError: no judge has that name.
     """
     if judge not in annotate.everyone:
         raise ParamsError(f"{KEY} is {judge}, but must be one of {', '.join(annotate.everyone)}.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Pair
 from laurel.feedback.annotators.scripted import OracleUtility
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from laurel.data.captions import Segments
     from laurel.data.gold import GoldFile
     from laurel.data.preferences import Pairs, Preferences
-    from laurel.envs.base import EnvAdapter
 
 TRIES = 50
 """Draws for each pair that is wanted; after that the environment has no more of them, or shows no difference."""
@@ -140,7 +140,7 @@ def by_judge(
     """Draw pairs that another judge gave a side, with its soft labels.
 
     Raises:
-        AnnotationError: it gave none a side.
+        AnnotationError: the other judge preferred neither text in any of the pairs.
     """
     known = [
         KnownPair(Pair(texts[first], texts[second]), float(p))

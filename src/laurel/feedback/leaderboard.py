@@ -152,7 +152,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> str:
-    """Return a table, the first row of which is its head, in Markdown that is readable as it is."""
+    """Return a table, whose first row is its head, as Markdown with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     rows = [table[0], ["-" * width for width in widths], *table[1:]]
     return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows)

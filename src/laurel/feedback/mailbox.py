@@ -164,4 +164,4 @@ class Mailbox:
 
 
 READY, CLOSED, SPENT, USAGE = "ready", "closed", "spent", "usage"
-"""Facts: the names of those who judge, once all can; why no more answers come; what of the budget is spent; usage."""
+"""Facts: the judges' names, once all can answer; why answers stopped; the spending; the usage."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from laurel.data.preferences import Pairs, Preferences
 from laurel.data.verdicts import VERDICTS, Verdicts
+from laurel.envs.base import EnvAdapter
 from laurel.errors import RefusedLabelsError
 from laurel.feedback.annotator import Annotator, Answer, Judgement
 from laurel.feedback.annotator_kind import kind_of
@@ -21,11 +22,8 @@ from laurel.feedback.gates import Checked, check_gates, check_success
 from laurel.feedback.quality import measure
 from laurel.feedback.references import oracle_sides
 from laurel.feedback.success import SUCCESS, aims_elsewhere, ask_success, success_questions
+from laurel.params.annotation import AnnotateParams
 from laurel.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.params.annotation import AnnotateParams
 
 FIRST_LOOK = 64
 """Answers that count before the gates are looked at for the first time."""

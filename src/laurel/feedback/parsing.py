@@ -47,7 +47,7 @@ _REFUSAL = re.compile(
     r"|(?:there is |there.?s )?(?:not enough|insufficient) (?:information|context)\b|i abstain\b)"
 )
 _LONGEST_REFUSAL = 1000
-"""Characters; who writes more has not refused."""
+"""Characters; a longer answer does not count as a refusal."""
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -231,9 +231,9 @@ def last_value(text: str, key: str) -> Any:
 
 
 def object_in(text: str) -> dict[str, Any]:
-    """Return the JSON object that an answer holds, from its first brace to its last; empty where that is none.
+    """Return the JSON object that an answer holds, from its first brace to its last; empty without one.
 
-    One that escapes half of a surrogate pair, which is not text, is none.
+    An object that escapes half of a surrogate pair, which is not text, does not count.
 
     >>> object_in('Sure! {"goals": []} Good luck.')
     {'goals': []}

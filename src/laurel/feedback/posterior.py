@@ -50,7 +50,7 @@ class Labels:
         return Labels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 
     def with_more(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> Labels:
-        """Return these and those; where there is no label (None or NaN), the pair is left out."""
+        """Return these labels and new ones; pairs without a label (None or NaN) are left out."""
         p = np.asarray(p_first, dtype=np.float64)
         labelled = ~np.isnan(p)
         return Labels(
@@ -192,7 +192,7 @@ class EmbeddingPosterior:
 
 
 class CaptionPosterior:
-    """A utility of its own for each of N captions; their errors count as independent, which makes it scale."""
+    """An independent utility for each of N captions; treating their errors as independent makes it scale."""
 
     def __init__(self, size: int) -> None:
         self._choice = 2, 1

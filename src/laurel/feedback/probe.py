@@ -74,7 +74,7 @@ class Answered:
     expected: Side
     given: tuple[str, str]
     """In the question's order, and with its texts exchanged: first, second or tie, of the question as it is; or the
-    status of what is no label."""
+    status of a judgement without a label."""
     answer: Side | None
     """Of both together, as in a label; None without an answer."""
 
@@ -155,6 +155,6 @@ def load_probe(env_id: str) -> Probe:
 
 
 def probed_ids() -> tuple[str, ...]:
-    """Return the patterns of the ids that there are questions for."""
+    """Return the patterns of the environment ids that have questions."""
     contents = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in FOLDER.glob("*.yaml")]
     return tuple(sorted(pattern for content in contents for pattern in content["ids"]))

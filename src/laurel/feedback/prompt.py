@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Template
 
@@ -38,8 +38,19 @@ MOST_BYTES = 100_000
 SILENCE = "(no answer)"
 """Stands for an empty answer in a conversation: many servers refuse a turn without text."""
 
+HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+"""With all that a prompt must quote, and longer than it may be: for the sample of a question."""
+TEXT = {"type": "string"}
+"""JSON schema of a text."""
+
 _CONTROL = re.compile(r"<(?=[|/<]?[A-Za-z_|\uff5c])|\[(?=/?[A-Z_]{3,}\])")
 """The first character of marks such as <|im_end|>, </s>, <start_of_turn>, <<SYS>> and [INST]."""
+
+
+def answer_schema(**keys: Mapping[str, Any]) -> str:
+    """Return the JSON schema, as text, of an object with these keys, each with its own schema, and no others."""
+    required = list(keys)
+    return json.dumps({"type": "object", "properties": keys, "required": required, "additionalProperties": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +145,8 @@ class Prompt:
             goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:
-            PromptError: the prompt states no goal, or there is none of that name; or it speaks of actions, which the
-                adapter's captions do not name, or shows an example, of which the adapter has none.
+            PromptError: the prompt states no goal, or no goal has that name; or the prompt speaks of actions, which the
+                adapter's captions do not name, or shows an example, and the adapter has none.
         """
         if goal is not None and not self.takes_goal:
             raise PromptError(f"prompt {self.name}: it states no goal, so none can be chosen. Leave the goal out.")
@@ -178,7 +189,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
     """Load a packaged prompt by name, or a prompt of one's own: a path that ends in .jinja.
 
     Raises:
-        PromptError: there is none of that name, the file is missing, or it is not a prompt of this form.
+        PromptError: no prompt has that name, the file is missing, or it is not a prompt of this form.
     """
     own = Path(name)
     packaged = form.packaged
@@ -199,7 +210,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
     except OSError as error:
         raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
     if "\0" in text:
-        raise PromptError(f"{own}: it holds a NUL, which is no text.")
+        raise PromptError(f"{own}: it holds a NUL character, which a prompt may not.")
     return parse_prompt(own.stem, str(own), text, form)
 
 

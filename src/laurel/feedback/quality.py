@@ -26,7 +26,7 @@ NO_MEMBERS: Mapping[str, Preferences] = MappingProxyType({})
 
 Floats = npt.NDArray[np.float64]
 References = Mapping[str, npt.NDArray[np.float64]]
-"""Who knows better -> (P,) 1 where the first is better, 0 where the second is, 1/2 where neither, NaN unknown."""
+"""Reference -> (P,) 1 where the first is better, 0 where the second is, 1/2 where neither, NaN where unknown."""
 
 
 def measure(

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from laurel.feedback.prompt import Form, Prompt, load_prompt
+from laurel.feedback.prompt import HARD_TEXT, Form, Prompt, load_prompt, quote
 from laurel.llm.chat import Message
 from laurel.plugins import Plugins
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
 
 Item = TypeVar("Item")
-"""What a question is about, e.g. a pair of texts."""
+"""What a question is about: a text, or several."""
 Value = TypeVar("Value")
 """What an answer says as a figure, e.g. a probability."""
 
@@ -47,7 +47,7 @@ class Question(ABC, Generic[Item, Value]):
     """
 
     form: ClassVar[Form]
-    sample: Item
+    sample: Any = HARD_TEXT
     """An item that shows all that is done to a text before it stands in a prompt; part of every key."""
     per_token: bool = False
     """Whether the likelihood of a choice that is scored is the mean over its tokens."""
@@ -60,13 +60,14 @@ class Question(ABC, Generic[Item, Value]):
         self.goal = goal
         self.choices = prompt.choices if scored else ()
 
-    @abstractmethod
     def texts(self, item: Item, variant: int) -> Mapping[str, str]:
-        """Return slot -> what stands there, quoted (`laurel.feedback.prompt.quote`)."""
+        """Return slot -> what stands there, quoted (`laurel.feedback.prompt.quote`): the texts of an item, in order."""
+        return {slot: quote(text) for slot, text in zip(self.form.slots, _texts(item), strict=True)}
 
-    @abstractmethod
     def content(self, item: Item, variant: int) -> str:
         """Return what tells this item and variant from all others, for the key under which its answer is kept."""
+        *others, last = _texts(item)
+        return "".join(f"{len(text)}:{text}" for text in others) + last
 
     @classmethod
     @abstractmethod
@@ -102,6 +103,10 @@ class Question(ABC, Generic[Item, Value]):
     def load_prompt(cls, name: str | Path) -> Prompt:
         """Load a prompt of this kind by name, or from a file; errors as in `prompt.load_prompt`."""
         return load_prompt(name, cls.form)
+
+
+def _texts(item: Any) -> tuple[str, ...]:
+    return (item,) if isinstance(item, str) else tuple(item)
 
 
 QUESTIONS: Plugins[type[Question[Any, Any]]] = Plugins(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,7 @@ from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import OracleUtility
-
-if TYPE_CHECKING:
-    from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 def references(
     pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, gold: GoldFile | None, captions: Collection[str] = ()
 ) -> dict[str, Floats]:
-    """Return what is known of pairs, by who knows it, as `laurel.feedback.quality` wants it.
+    """Return what each reference says of the pairs, as `laurel.feedback.quality` takes it.
 
     Args:
         pairs: P pairs of segments.

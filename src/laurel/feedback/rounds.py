@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.envs.base import IntArray
+from laurel.feedback.likelihood import Real
 from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.unasked import UnaskedPairs
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
     from laurel.feedback.acquisition import Strategy
-    from laurel.feedback.likelihood import Real
     from laurel.feedback.samplers import Sampler
     from laurel.feedback.stopping import StoppingRule
-    from laurel.feedback.unasked import UnaskedPairs
     from laurel.params.annotation import AnnotateParams
 
 Round = tuple[IntArray, IntArray]
@@ -113,7 +113,7 @@ class Rounds:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What to know about the pairs: how they were chosen, and after how many asking ended and why."""
+        """Notes on how pairs were chosen, and after how many asking ended and why."""
         notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
         if self._stopping is None or (self._judged < self.at_most and not self._converged):  # cut short from outside
             return notes
@@ -143,7 +143,6 @@ def make_rounds(
         return OneRound(counts, params, seed)
     from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler
     from laurel.feedback.stopping import StoppingRule
-    from laurel.feedback.unasked import UnaskedPairs
 
     unasked = UnaskedPairs(len(counts))
     stopping = None if params.stop.rule == "none" else StoppingRule(embed(), params.stop)

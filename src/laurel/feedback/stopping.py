@@ -40,7 +40,7 @@ class StoppingRule:
         """What the rule measured last, as text."""
 
     def after_round(self, labels: Labels, held_out: Labels) -> bool:
-        """Return whether more labels would buy nothing.
+        """Return whether more labels would not help.
 
         Args:
             labels: all so far that may be learned from.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Annotator, Pair, judge
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.rates import rate
-
-if TYPE_CHECKING:
-    from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams
 
 SUCCESS = "success_preferred"
 """Name of the figure."""

@@ -44,7 +44,7 @@ def read_template(source: str, text: str, slots: Iterable[str]) -> tuple[dict[st
     """Read a prompt's text: front matter, template, and which slots it uses.
 
     Raises:
-        PromptError: it is not a prompt.
+        PromptError: the text is not a prompt.
     """
     front = _FRONT_MATTER.match(text)
     if front is None:
@@ -94,11 +94,7 @@ def render(name: str, template: Template, block: str, slots: Mapping[str, str]) 
 
 
 def _limited(parts: Iterable[str]) -> Iterator[str]:
-    """Pass on the parts of a text.
-
-    Raises:
-        ValueError: it becomes longer than a prompt may be.
-    """
+    """Pass on the parts of a text; raise ValueError where it becomes longer than a prompt may be."""
     length = 0
     for part in parts:
         length += len(part)
@@ -108,14 +104,7 @@ def _limited(parts: Iterable[str]) -> Iterator[str]:
 
 
 def _check_nodes(source: str, tree: nodes.Template) -> None:
-    """Refuse what a prompt does not need, and what could make it long or slow.
-
-    Without loops, calls, variables and arithmetic that makes things grow, a text is computed in a time that grows with
-    the template and its captions alone.
-
-    Raises:
-        PromptError: it has something of that.
-    """
+    """Raise PromptError for what a prompt does not need and what could make it long or slow, such as loops."""
     for node in tree.find_all(nodes.Node):
         line = f"{source}: line {node.lineno}"
         if isinstance(node, nodes.Extends | nodes.Include | nodes.Import | nodes.FromImport):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from math import exp
 from typing import ClassVar
 
 from laurel.feedback.annotator import Answer
 from laurel.feedback.parsing import ABSTAIN, VerdictReader
-from laurel.feedback.prompt import LONGEST
+from laurel.feedback.prompt import TEXT, answer_schema
 from laurel.feedback.question import Item, Question, Reading
-
-HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
-"""With all that a prompt must quote, and longer than it may be: for the sample of a question."""
 
 _MEANINGS = {
     "yes": Reading("yes", 1.0),
@@ -21,11 +17,6 @@ _MEANINGS = {
     "unclear": Reading("unclear", 0.5),
     ABSTAIN: Reading[float](ABSTAIN, None),
 }
-
-
-def of_two(first: str, second: str) -> str:
-    """Return two texts as one, which no other two give."""
-    return f"{len(first)}:{first}{second}"
 
 
 class YesNoQuestion(Question[Item, float]):
@@ -39,7 +30,7 @@ class YesNoQuestion(Question[Item, float]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[float] | None:
-        """Return yes, no, unclear or abstain, and the probability of yes that stands for."""
+        """Return yes, no, unclear or abstain, and the probability of yes that it stands for."""
         verdict = cls.VERDICTS.read(text, cut=cut)
         return None if verdict is None else _MEANINGS[verdict]
 
@@ -65,10 +56,7 @@ def verdicts(key: str) -> VerdictReader:
 
 def schema(key: str) -> str:
     """Return the JSON schema of an answer: an analysis, and true, false or null as the value of a key."""
-    verdict = {"anyOf": [{"type": "boolean"}, {"type": "null"}]}
-    properties = {"analysis": {"type": "string"}, key: verdict}
-    required = ["analysis", key]
-    return json.dumps({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
+    return answer_schema(analysis=TEXT, **{key: {"anyOf": [{"type": "boolean"}, {"type": "null"}]}})
 
 
 def probability(answers: Sequence[Answer[float]]) -> float | None:

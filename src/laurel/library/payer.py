@@ -150,11 +150,7 @@ def _chain(env: Any, below: str) -> Iterator[Any]:
 
 
 def check_unpaid(env: Any, below: str, wrapper: type) -> None:
-    """Refuse an environment that pays a reward already; `below` is the attribute that leads inwards.
-
-    Raises:
-        EnvError: it does.
-    """
+    """Raise EnvError for an environment that pays a learned reward already; `below` leads to the layer inside."""
     if any(isinstance(layer, wrapper) for layer in _chain(env, below)):
         raise EnvError(
             f"The environment is in a {wrapper.__name__} already. Wrap it "

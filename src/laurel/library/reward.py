@@ -108,7 +108,7 @@ class LoadedReward:
 
 
 def shaping_of(shaping: Shaping) -> ShapingParams:
-    """Return the section; what is not given has its default.
+    """Return the section `shaping`; keys that are not given have their defaults.
 
     Raises:
         ParamsError: a key is unknown, or a value is not allowed.

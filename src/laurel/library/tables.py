@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.manifest import checked_manifest, read_manifest
@@ -14,9 +15,6 @@ from laurel.data.preferences import PREFERENCES_SCHEMA, read_labels
 from laurel.data.trajectories import trajectory_shards
 from laurel.errors import DataError, MissingPackageError
 from laurel.rewards.stored import StoredRewards
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Table(pd.DataFrame):
@@ -28,8 +26,6 @@ class Table(pd.DataFrame):
 
     def to_arrow(self) -> pa.Table:
         """Return it as an Arrow table."""
-        import pyarrow as pa
-
         return pa.Table.from_pandas(pd.DataFrame(self), preserve_index=False)
 
     def to_dataset(self) -> Any:

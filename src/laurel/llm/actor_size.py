@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from laurel.errors import LaurelError
+from laurel.errors import LaurelError, first_line
 from laurel.llm.smollm2 import path_of
 from laurel.params.language_actor import TINY, GLAMParams, LanguageActorParams
 
@@ -97,7 +97,7 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
     try:
         size = size_of(settings.model, settings.rank)
     except (LaurelError, OSError, ValueError) as error:
-        return f"{name}: how large {settings.model} is is not known here ({str(error).splitlines()[0]})"
+        return f"{name}: how large {settings.model} is is not known here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
     gpu = next(
         (f"a GPU such as {kind}" for least, kind in GPUS.items() if memory < 0.9 * least),

@@ -16,8 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from laurel.errors import DataError
-from laurel.llm.responses_file import read_only_address
-from laurel.llm.transactions import transaction
+from laurel.llm.responses_file import read_only_address, transaction
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""

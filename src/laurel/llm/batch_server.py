@@ -1,20 +1,22 @@
-"""A server's Batch API through the `openai` package: files and batches, with errors as one sentence."""
+"""A server's Batch API through the `openai` package: files, batches and what became of each request."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO
 
 import openai
 from openai.types import Batch
 
+from laurel.console import tell
 from laurel.llm import retries
 from laurel.llm.batch_ledger import Entry
-from laurel.llm.batch_wire import PATH
-from laurel.llm.chat import RefusedError
+from laurel.llm.batch_wire import PATH, Again, read_line
+from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply
+from laurel.llm.chat_wire import Dialect
 from laurel.llm.openai_chat import read_headers, read_key
 from laurel.params.judges import OPENAI, OpenAIParams
 
@@ -98,7 +100,7 @@ class BatchServer:
         """Return the id of a batch that may have been created; None where it was not.
 
         Raises:
-            RefusedError: the server does not say.
+            RefusedError: the server does not list its batches.
         """
         with self._explained("a list of batches"):
             for batch in self._client.batches.list(limit=100):  # the latest first
@@ -113,7 +115,7 @@ class BatchServer:
 
         Raises:
             UnreachableError: the server does not answer.
-            RefusedError: it does not say.
+            RefusedError: the server answers with an error.
         """
         with self._explained("a look at a batch"):
             try:
@@ -125,7 +127,7 @@ class BatchServer:
         """Download a file; return its lines, or None where the server no longer has it.
 
         Raises:
-            RefusedError: it cannot be had.
+            RefusedError: the file cannot be downloaded.
         """
         place = tempfile.TemporaryFile("w+b")  # noqa: SIM115  lives as long as its lines are read
         with self._explained("a file of answers"):
@@ -195,3 +197,46 @@ def _lines(place: IO[bytes]) -> Iterator[str]:
     with place:
         for line in place:
             yield line.decode("utf-8", "replace")
+
+
+Outcome = Reply | Failure | RefusedError | Again
+
+
+def read_batch(
+    server: BatchServer, batch: Batch, requests: Mapping[str, ChatRequest], written_in: Dialect, dialect: Dialect
+) -> Iterator[tuple[str, Outcome]]:
+    """Yield the outcome of each request, a RefusedError where every request would fail alike.
+
+    Args:
+        requests: by key; others that the batch holds are left out.
+        written_in: the dialect in which these requests were written.
+        dialect: learns which fields the server does not take.
+    """
+    missing = dict(requests)
+    for file in (batch.output_file_id, batch.error_file_id):
+        lines = server.lines(file) if file else iter(())
+        if lines is None:
+            tell(f"batch {batch.id} has no answers any more: {server.endpoint} deleted its file {file}")
+        for line in lines or ():
+            if read := read_line(line, missing, server.secrets):
+                key, outcome = read
+                request = missing.pop(key)
+                if isinstance(outcome, retries.Refusal):
+                    yield key, _judged(server, outcome, written_in.body(request), dialect)
+                else:
+                    yield key, outcome
+    for key in missing:
+        yield key, Again(f"batch {batch.id} was {batch.status} without an answer to it")
+
+
+def _judged(server: BatchServer, refusal: retries.Refusal, body: Mapping[str, object], dialect: Dialect) -> Outcome:
+    if refusal.status == 0:
+        return Again(refusal.message)
+    says = f"status {refusal.status}: {refusal.message}"
+    if (fatal := server.fatal(refusal)) is not None:
+        return fatal
+    if refusal.status in retries.AGAIN or refusal.status >= 500:
+        return Again(says)
+    if refusal.status in (400, 422) and dialect.adapt(body, refusal.error, refusal.message):
+        return Again(says, reworded=True)
+    return Failure(f"refused with {says}")

@@ -59,7 +59,7 @@ def read_line(
 
     Returns:
         Key and outcome; None where the line is about another request, or cannot be read. A refusal of status 0: the
-        request was never sent, as when the batch ran out of time. Again: the answer is no chat completion.
+        request was never sent, as when the batch ran out of time. Again: the answer is not a chat completion.
     """
     try:
         content = json.loads(line)

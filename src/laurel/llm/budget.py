@@ -90,7 +90,7 @@ class Budget:
 
 
 class BudgetedChat:
-    """Implements `laurel.llm.chat.ChatModel` on top of another one; what there is no budget for is withheld.
+    """Implements `laurel.llm.chat.ChatModel` on top of another one; requests beyond the budget are withheld.
 
     Args:
         price: of its tokens; None where that is unknown.
@@ -115,7 +115,7 @@ class BudgetedChat:
         self._longest = 0
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield (number of the request, answer), Withheld for each that there is no budget for.
+        """Yield (number of the request, answer), Withheld for each request beyond the budget.
 
         Raises:
             RefusedError: every further request would fail alike.

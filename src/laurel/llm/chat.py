@@ -56,7 +56,7 @@ class ChatRequest:
     schema: str | None = None
     """JSON schema of the answer, as text; for servers that can be held to one."""
     key: str = ""
-    """A digest of all that the answer depends on, where the asker has made one; no part of what is asked."""
+    """A digest of all that the answer depends on, where the asker has made one; it is not sent."""
     per_token: bool = False
     """If there are choices: their log-probabilities are means over their tokens, not sums."""
 

@@ -19,11 +19,11 @@ CHOICE_TOKENS = 4
 BYTES_PER_TOKEN = 4
 """About, in English."""
 _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
-"""Fields that no answer depends on if the server does not know them, or not these values."""
+"""Fields that a server may not know, or not with these values; answers do not depend on them."""
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
 
 
-NO_COMPLETION = Failure("the answer is no chat completion")
+NO_COMPLETION = Failure("the answer is not a chat completion")
 LEAST_MASS = 0.01
 """Probability that the choices must have together: with less, the model is about to write something else, and what it
 would choose cannot be distinguished from rounding."""

@@ -35,13 +35,13 @@ class Durable:
             self._thread.start()
 
     def flush(self) -> None:
-        """Sync what is not yet on disk, and wait for it; raises as `changed`."""
+        """Wait until everything is on disk; raises as `changed`."""
         if self._thread is not None:
             self._sync()
         self._raise()
 
     def close(self) -> None:
-        """Sync what is not yet on disk, and end; raises as `changed`."""
+        """Wait until everything is on disk, and end the thread; raises as `changed`."""
         if self._thread is not None:
             self._ended = True
             self._changed.set()

@@ -14,6 +14,7 @@ import numpy as np
 from laurel.data.digests import digest_directory
 from laurel.envs.base import FloatArray
 from laurel.errors import DataError
+from laurel.llm.encoder import load_encoder
 from laurel.workspace import cache_directory
 
 SHARE = 4096
@@ -46,7 +47,6 @@ def encode_cached(
     advance(len(texts) - len(missing))
     if not missing:
         return vectors
-    from laurel.llm.encoder import load_encoder
 
     encoder = load_encoder(model)
     missing.sort(key=lambda number: len(texts[number]))  # so that batches hold texts of like length

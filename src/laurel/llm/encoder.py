@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from laurel.envs.base import FloatArray
-from laurel.errors import AnnotationError
+from laurel.errors import AnnotationError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -120,11 +120,7 @@ class CharacterEncoder(SentenceEncoder):
 
 
 def check_directory(name: str) -> None:
-    """Refuse a sentence encoder that is named as a directory and is none.
-
-    Raises:
-        AnnotationError: it is not there.
-    """
+    """Raise AnnotationError for a sentence encoder that is named as a directory where there is none."""
     if name.startswith(("/", ".", "~")) and not Path(name).is_dir():
         raise _not_loaded(name, "there is no such directory")
 
@@ -152,7 +148,7 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
         model = model.eval().to(device or "cpu")
         pooling = _pooling(name, source)
     except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]  # a damaged file may raise any of these
+        reason = first_line(error)  # a damaged file may raise any of these
         raise _not_loaded(name, reason) from None
     if tokenizer.pad_token is None:
         raise _not_loaded(name, "it is not one that encodes sentences, for its tokenizer has no padding")
@@ -160,11 +156,7 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
 
 
 def _pooling(name: str, source: str) -> Pooling:
-    """Read how the tokens' vectors become one.
-
-    Raises:
-        AnnotationError: in a way that is none of `Pooling`.
-    """
+    """Read how the tokens' vectors become one; raise AnnotationError for a way that is not in `Pooling`."""
     from transformers.utils.hub import cached_file
 
     file = cached_file(source, POOLING, _raise_exceptions_for_missing_entries=False)

@@ -16,6 +16,7 @@ from laurel import __version__
 from laurel.data.manifest import checked_manifest
 from laurel.data.own_preferences import read_own
 from laurel.data.preferences import STAGE, read_answers
+from laurel.data.replacing import written_whole
 from laurel.errors import DataError
 from laurel.llm.responses import ResponseStore
 from laurel.llm.responses_export import Costs
@@ -88,13 +89,6 @@ def export_inspect(preferences: Path, captions: Path, responses: Path, output: P
     results = log.EvalResults(total_samples=len(asked), completed_samples=len(samples), scores=[score])
     stats = log.EvalStats(started_at=began, completed_at=ended)
     written = log.EvalLog(status="success", eval=spec, results=results, stats=stats, samples=samples)
-    partial = output.with_name(f".partial.{output.name}")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(output, " Choose another --output.") as partial:
         log.write_eval_log(written, partial)
-        partial.replace(output)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written ({error.strerror or error}). Choose another --output.") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return len(samples), len(asked) - len(samples)

@@ -14,8 +14,10 @@ from email.utils import parsedate_to_datetime
 
 from aiolimiter import AsyncLimiter
 
-FIRST_WINDOW = 8
+FIRST_WINDOW = 32
 """Requests at once before the first answer."""
+FEW = 8
+"""Answers that are too few to say what a usual one takes, or how many are refused."""
 OPENING = 3.0
 """More of them with every answer, until the server refuses one."""
 REOPENING = 16
@@ -72,7 +74,7 @@ class Rate:
         return cls((amount - burst if burst > 1 else amount) / 60, burst)
 
     async def take(self, amount: float) -> None:
-        """Wait until `amount` may go; what is more than a burst goes in several."""
+        """Wait until `amount` may go; more than a burst goes in several."""
         while amount > 0:
             await self._limiter.acquire(min(amount, self._burst))
             amount -= self._burst
@@ -123,7 +125,7 @@ class LearnedRate:
         if self._paced is None or abs(self._paced[0] / self._pace - 1) > self.STEP:
             burst = max(1.0, min(self._pace, self._limit) / 10)
             self._paced = (self._pace, Rate(self._pace, burst))
-            await self._paced[1].take(burst)  # a new limiter is no new allowance
+            await self._paced[1].take(burst)  # a new limiter must not allow a burst once more
         await self._paced[1].take(amount)
 
 
@@ -185,7 +187,7 @@ class Window:
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look) if self._sent else None
 
     def _slow_after(self) -> float:
-        if len(self._took) < FIRST_WINDOW:
+        if len(self._took) < FEW:
             return math.inf
         return max(SLOW * sorted(self._took)[int(0.9 * len(self._took))], SLOW_AT_LEAST)
 
@@ -218,13 +220,13 @@ class Window:
         """Note an answer, and how long it took."""
         if seconds is not None:
             self._took.append(seconds)
-        self.refused -= self.refused / max(self.size, FIRST_WINDOW)
+        self.refused -= self.refused / max(self.size, FEW)
         slowly = max(2.0 / self.size, 1 / REOPENING)
         self.size = min(self.size + (OPENING if self._opening else slowly), float(self.most))
 
     def shrink(self, sent: float) -> None:
         """Note a refusal of a request sent at `sent` (monotonic); of those sent before the last one, only the share."""
-        self.refused += (1 - self.refused) / max(self.size, FIRST_WINDOW)
+        self.refused += (1 - self.refused) / max(self.size, FEW)
         if sent >= self._shrunk:
             share = 1.0 if self._opening else self.refused
             self.size = max(self.size * (1 - share / 2), 1.0)

@@ -1,4 +1,4 @@
-"""A causal language model with its tokenizer in this process: how it is loaded, and what tells its weights apart.
+"""A causal language model with its tokenizer in this process: how it is loaded, and how its weights are identified.
 
 Loads with transformers, from a directory or the Hugging Face hub.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from laurel.data.manifest import MANIFEST, RUN
 from laurel.device import torch_device
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, first_line
 from laurel.llm import smollm2
 from laurel.llm.chat import Identity, RefusedError
 
@@ -53,8 +53,8 @@ class LocalModel:
     resumes: bool
     """Whether its cache can go on with several tokens at once, as a shared beginning asks for."""
     trees: bool
-    """Whether it takes a mask and positions of one's own, so that several continuations can stand in one row: no layer
-    counts places back to what it sees."""
+    """Whether it takes a given mask and positions, so that several continuations can share a row: no layer derives
+    positions from the order of the tokens."""
     picks_logits: bool
     """Whether it computes logits at chosen positions alone."""
 
@@ -62,7 +62,7 @@ class LocalModel:
         """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (B, W).
 
         Raises:
-            RefusedError: they are not numbers.
+            RefusedError: a logit is NaN.
         """
         import torch
 
@@ -81,7 +81,7 @@ class LocalModel:
 
     @contextmanager
     def plain_attention(self) -> Iterator[None]:
-        """Compute attention by products of matrices, which on a CPU are quicker for short rows than what is fused.
+        """Compute attention by products of matrices, which on a CPU are quicker for short rows than fused attention.
 
         They keep the weights of all pairs of tokens: long rows would take gigabytes.
         """
@@ -221,7 +221,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         TypeError,
         ImportError,
     ) as error:
-        raise _not_loaded(params.model, (str(error).strip() or type(error).__name__).splitlines()[0]) from None
+        raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
 
 
@@ -253,7 +253,7 @@ def _not_loaded(name: str, reason: str) -> RefusedError:
 
 
 def identity_here(params: HuggingFaceParams) -> Identity | None:
-    """Return who would answer, without loading or fetching anything; None where the weights are not on this machine."""
+    """Return the identity of the model without loading or fetching it; None where its weights are not here."""
     try:
         return Identity(params.model, _revision(params, local_files_only=True))
     except (OSError, RefusedError):

@@ -155,7 +155,7 @@ class Scorer:
 
 
 def tree_mask(rows: Sequence[Row], shared: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return what is added to the attention (B, 1, W, shared + W) of rows: 0 where a token is seen."""
+    """Return the attention mask (B, 1, W, shared + W) of rows that is added: 0 where a token is seen."""
     width = max(len(row.tokens) for row in rows)
     seen = np.zeros((len(rows), width, shared + width), dtype=np.bool_)
     seen[:, :, :shared] = True

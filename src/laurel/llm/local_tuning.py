@@ -13,9 +13,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from transformers import DynamicCache
 
 from laurel.errors import AnnotationError
 from laurel.llm.chat import ChatRequest, Failure
@@ -23,9 +25,6 @@ from laurel.llm.local_model import ADAPTER, LocalModel
 from laurel.llm.local_prompts import Prompt, PromptReader
 from laurel.llm.local_scoring import common_beginning
 from laurel.seeding import derive_seed, generator
-
-if TYPE_CHECKING:
-    import torch
 
 CHECKPOINT = ".checkpoint.safetensors"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -89,8 +88,6 @@ def tune(
     Raises:
         AnnotationError: peft is not installed, the model has none of PROJECTIONS, or a question does not fit into it.
     """
-    import torch
-
     groups, (first, second) = _rows(local, items)
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "lora"))
@@ -167,9 +164,6 @@ def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.
 
     Padding stands on the right, where no token before it can see it.
     """
-    import torch
-    from transformers import DynamicCache
-
     backbone, device = local.model.base_model, local.device
     cache = DynamicCache(config=local.model.config)
     if shared:
@@ -229,7 +223,7 @@ def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch
     with safe_open(file, "pt") as stored:
         for name, weight in weights.items():
             weight.data.copy_(stored.get_tensor(name))
-        for key in stored.keys():  # noqa: SIM118 - it is no dictionary
+        for key in stored.keys():  # noqa: SIM118 - it is not a dictionary
             kind, colon, name = key.partition(":")
             if colon:
                 optimizer.state[weights[name]][kind] = stored.get_tensor(key)
@@ -238,7 +232,6 @@ def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch
 
 def _in_half(file: Path) -> None:
     """Write an adapter's weights in bfloat16, which halves it."""
-    import torch
     from safetensors.torch import load_file, save_file
 
     save_file({name: weight.to(torch.bfloat16) for name, weight in load_file(file).items()}, file, {"format": "pt"})

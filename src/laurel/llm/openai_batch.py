@@ -18,8 +18,7 @@ from openai.types import Batch
 
 from laurel.console import tell
 from laurel.llm.batch_ledger import BatchLedger
-from laurel.llm.batch_reader import read_batch
-from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError
+from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError, read_batch
 from laurel.llm.batch_wire import MOST_LINES, Again, in_files, request_line
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
 from laurel.llm.chat_wire import Dialect
@@ -199,7 +198,7 @@ class _Run:
             tell(f"{len(keys):,} questions are in batch {batch}, which was sent before")
 
     def _send_one(self, keys: list[str], content: bytes) -> None:
-        """Send a batch off; what is known of it is on disk at every moment."""
+        """Send a batch; at every step its state is on disk first."""
         token = uuid.uuid4().hex
         self._ledger.enter(token, self._identity.endpoint, self._identity.model, keys)
         with tempfile.TemporaryFile() as stream:
@@ -239,7 +238,7 @@ class _Run:
         del self._sent[token]
 
     def _hand_over(self, sent: _Sent, batch: Batch) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield what a batch that ended says; what is worth another one is put into the queue."""
+        """Yield the outcomes of a batch that ended; requests worth another try go back into the queue."""
         stop: RefusedError | None = None
         again: dict[str, Again] = {}
         handled: list[str] = []
@@ -273,11 +272,7 @@ class _Run:
                 yield from self._each(key, Failure(f"after {ATTEMPTS} batches: {outcome.reason}"))
 
     def _refused(self, token: str, sent: _Sent, batch: Batch) -> None:
-        """Deal with a batch that the server did not begin: it is too much at a time, or wrong.
-
-        Raises:
-            RefusedError: it is wrong.
-        """
+        """Send a batch that was too large in smaller ones; raise RefusedError for one that the server calls invalid."""
         problems = (batch.errors.data if batch.errors else None) or []
         self._ledger.forget(self._ledger.keys(token))
         del self._sent[token]
@@ -295,11 +290,7 @@ class _Run:
         raise self._server.refused(batch)
 
     def _gone(self, token: str, sent: _Sent) -> None:
-        """Deal with a batch that the server does not know.
-
-        Raises:
-            RefusedError: it should.
-        """
+        """Ask again what was in a batch too old for the server to know; raise RefusedError for a younger one."""
         days = (time.time() - sent.made_at) / 86400
         if days < KEPT_DAYS:
             raise self._server.unknown(sent.batch, days)

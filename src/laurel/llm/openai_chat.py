@@ -70,8 +70,8 @@ def read_key(params: OpenAIParams) -> str:
     """Return the key from the environment; empty where none is set and none needed.
 
     Raises:
-        RefusedError: there is none, but the server needs one; what is set is none; or the user has not allowed that it
-            is sent to this server.
+        RefusedError: the server needs a key and none is set; what is set is not a valid key; or the user has not
+            allowed sending it to this server.
     """
     name, endpoint = params.api_key_env, params.base_url or OPENAI
     url = urlsplit(endpoint)
@@ -110,7 +110,7 @@ def read_headers(params: OpenAIParams) -> dict[str, str]:
 
 
 class _Run:
-    """One run over many requests: the connection, and what was learned of the server."""
+    """One run over many requests: the connection, and what the server has shown of its limits and dialect."""
 
     def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float, breaker: Breaker) -> None:
         self._params = params

@@ -10,9 +10,14 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
 from laurel.errors import ParamsError
 from laurel.llm.chat import Identity, Reply
 from laurel.params.fields import NonNegative, Section
+from laurel.params.file import MOST_BYTES, parse_yaml
+from laurel.textfile import UnfitFileError, read_text
 
 PACKAGED = Path(__file__).with_name("prices.yaml")
 MILLION = 1_000_000
@@ -73,7 +78,7 @@ class Prices:
         own: a table to look into first.
 
     Raises:
-        ParamsError: a table cannot be read, or is none.
+        ParamsError: a table cannot be read, or is malformed.
     """
 
     def __init__(self, own: Path | None = None) -> None:
@@ -108,7 +113,7 @@ def price_of(identity: Identity, own: Path | None = None) -> Price | None:
         own: a table to look into first.
 
     Raises:
-        ParamsError: a table cannot be read, or is none.
+        ParamsError: a table cannot be read, or is malformed.
     """
     if not identity.endpoint:
         return FREE
@@ -119,14 +124,8 @@ def read_prices(file: Path) -> Sequence[Price]:
     """Read a table of prices.
 
     Raises:
-        ParamsError: the file is missing, or no such table.
+        ParamsError: the file is missing or malformed.
     """
-    import yaml
-    from pydantic import TypeAdapter, ValidationError
-
-    from laurel.params.file import MOST_BYTES, parse_yaml
-    from laurel.textfile import UnfitFileError, read_text
-
     try:
         content = parse_yaml(read_text(file, MOST_BYTES))
         return TypeAdapter(list[Price]).validate_python(content)
@@ -149,7 +148,7 @@ def read_prices(file: Path) -> Sequence[Price]:
 
 
 def add_costs(*costs: float | None) -> float | None:
-    """Add up dollars; what has an unknown part is unknown.
+    """Add up dollars; a sum with an unknown part is unknown.
 
     >>> add_costs(1.0, None) is None
     True

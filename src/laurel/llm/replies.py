@@ -102,7 +102,7 @@ def seconds(value: Any) -> float:
 
 
 def answer_of(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
-    """Return what a message says, without its reasoning, and its finish reason; None where it is no message.
+    """Return what a message says, without its reasoning, and its finish reason; None where it is not a message.
 
     The content may be text, null or a list of parts. A refusal stands for a missing content.
 
@@ -133,7 +133,7 @@ def answer_of(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
 
 
 def _part(part: Any) -> str | None:
-    """Return the text of a part of a content, empty for reasoning; None where it is no part."""
+    """Return the text of a part of a content, empty for reasoning; None where it is not one."""
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):

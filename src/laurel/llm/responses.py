@@ -25,8 +25,7 @@ from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
 from laurel.llm.durable import Durable
 from laurel.llm.owners import has_died, this_owner
-from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address
-from laurel.llm.transactions import transaction
+from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address, transaction
 
 LEASE_SECONDS = 600.0
 """How long a process on another machine that died keeps others from asking what it was asking. One that runs renews
@@ -46,7 +45,7 @@ class Exchange:
     request: ChatRequest
     reply: Reply
     prompt: str = ""
-    """Name of the prompt that the question was put in, i.e. what it was for."""
+    """Name of the prompt that the question was put in."""
     prompt_digest: str = ""
     cost_usd: float | None = None
     """By the price that held when it was asked; None where that is unknown."""
@@ -77,7 +76,7 @@ class ResponseStore:
         read_only: open a file that must be there, and write nothing, neither into it nor beside it.
 
     Raises:
-        DataError: the file is no such database, is of another version, or cannot be written.
+        DataError: the file is not such a database, is of another version, or cannot be written.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -149,7 +148,7 @@ class ResponseStore:
             return mine
 
     def _insert_claims(self, keys: Sequence[str], now: float) -> set[str]:
-        """Claim what is free; return what is this process's then."""
+        """Claim keys that are free; return all that this process holds then."""
         rows = [(key, self._owner, now + LEASE_SECONDS) for key in keys]
         self._connection.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
         return {key for key in keys if self._claimant(key) == self._owner}

@@ -6,7 +6,6 @@ Rows are ordered by key, so that equal stores give equal bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from laurel.data.parquet import ParquetWriter
+from laurel.data.replacing import written_whole
 from laurel.errors import DataError
 from laurel.llm.chat import Identity, Reply
 from laurel.llm.prices import Price, Prices
@@ -46,7 +46,7 @@ _ROWS = 8192
 
 
 class Costs:
-    """What answers cost: what was kept with them when they were asked.
+    """What answers cost, as it was kept with them when they were asked.
 
     Where nothing was, because the store is older than that or no price was known, it is the price that held on the day
     of asking by a table of the user's own, if it has the model, and by the packaged one.
@@ -82,26 +82,21 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
 
     Raises:
         DataError: there is no such store, or the file cannot be written.
-        ParamsError: the table of prices cannot be read, or is none.
+        ParamsError: the table of prices cannot be read, or is malformed.
     """
     if not responses.is_file():
         raise DataError(f"{responses}: no such store of answers. See annotate.language_model.responses in params.yaml.")
-    partial = output.with_name(f".{output.name}.partial")
-    costs = Costs(prices)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with ResponseStore(responses) as store, ParquetWriter(partial, RESPONSES_SCHEMA, group_rows=_ROWS) as writer:
-            rows, count = store.rows(), 0
-            while some := list(islice(rows, _ROWS)):
-                for row in some:
-                    row["cost_usd"] = costs.of(row)
-                    row["asked_at"] = datetime.fromtimestamp(row["asked_at"], UTC)
-                writer.write(pa.Table.from_pylist(some, RESPONSES_SCHEMA))
-                count += len(some)
-        partial.replace(output)
-    except OSError as error:
-        raise DataError(f"{output}: cannot be written ({error.strerror or error}). Choose another --output.") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink()
+    costs, count = Costs(prices), 0
+    with (
+        written_whole(output, " Choose another --output.") as partial,
+        ResponseStore(responses) as store,
+        ParquetWriter(partial, RESPONSES_SCHEMA, group_rows=_ROWS) as writer,
+    ):
+        rows = store.rows()
+        while some := list(islice(rows, _ROWS)):
+            for row in some:
+                row["cost_usd"] = costs.of(row)
+                row["asked_at"] = datetime.fromtimestamp(row["asked_at"], UTC)
+            writer.write(pa.Table.from_pylist(some, RESPONSES_SCHEMA))
+            count += len(some)
     return count

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from laurel.errors import DataError
-from laurel.llm.transactions import transaction
 
 VERSION = 3
 COST_COLUMN = {2: "NULL", 3: "cost_usd"}
-"""Version that can be read -> what stands for the cost of an answer in it."""
+"""Version that can be read -> the column of the cost of an answer in it."""
 
 _SCHEMA = """
 CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
@@ -31,6 +32,18 @@ CREATE TABLE responses (
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
 _TO_3 = "ALTER TABLE responses ADD COLUMN cost_usd REAL"
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run a block as one transaction: all of it or nothing, with one writer at a time."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:  # also Ctrl-C: an open transaction would keep all others out
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
 
 
 def make_ready(connection: sqlite3.Connection, path: Path) -> int:
@@ -58,7 +71,7 @@ def make_ready(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def check_readable(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a file that is read as it is.
+    """Return the version of a file that is read without migration.
 
     Raises:
         DataError: the version is unknown.

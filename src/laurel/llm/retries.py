@@ -10,11 +10,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http.client import responses
+from itertools import count
+from random import uniform
 from typing import Any, TypeVar
 
 import aiohttp
 import httpx2
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from laurel.llm.chat import Failure, RefusedError
 from laurel.permissions import why_key_is_withheld
@@ -64,42 +65,17 @@ async def persistently(
     Raises:
         TransientError: the last attempt's, with the number of attempts in its reason.
     """
-    try:
-        return await attempt()  # most succeed, and need none of what follows
-    except TransientError as error:
-        first: TransientError | None = error
-
-    async def again() -> Result:
-        nonlocal first
-        if first is not None:
-            error, first = first, None
-            raise error
-        return await attempt()
-
-    asked_for = 0.0
-    at_random = wait_random_exponential(multiplier=backoff, max=LONGEST_WAIT)
-
-    def enough(state: RetryCallState) -> bool:
-        return state.attempt_number >= attempts or state.idle_for - asked_for + seconds() >= deadline
-
-    def wait(state: RetryCallState) -> float:
-        nonlocal asked_for
-        error = state.outcome.exception() if state.outcome else None
-        asked = error.wait if isinstance(error, TransientError) else 0.0
-        asked_for += asked
-        return asked + at_random(state)
-
-    retrying = AsyncRetrying(
-        retry=retry_if_exception_type(TransientError),
-        stop=enough,
-        wait=wait,
-        sleep=sleep,
-        reraise=True,
-    )
-    try:
-        return await retrying(again)
-    except TransientError as error:
-        raise TransientError(f"after {retrying.statistics['attempt_number']} attempts: {error.reason}") from None
+    waited = 0.0
+    for number in count(1):
+        try:
+            return await attempt()
+        except TransientError as error:
+            if number >= attempts or waited + seconds() >= deadline:
+                raise TransientError(f"after {number} attempts: {error.reason}") from None
+            pause = uniform(0.0, min(backoff * 2 ** (number - 1), LONGEST_WAIT))  # noqa: S311  no secret hangs on it
+            waited += pause
+            await sleep(error.wait + pause)
+    raise AssertionError  # the loop returns or raises
 
 
 def one_line(text: Any, secrets: Iterable[str]) -> str:
@@ -221,7 +197,7 @@ class Breaker:
         """Note a request that was given up.
 
         Raises:
-            RefusedError: too many in a row.
+            RefusedError: too many requests in a row were given up.
         """
         self._in_a_row += 1
         if self._in_a_row >= self.EXHAUSTED:
@@ -234,7 +210,7 @@ class Breaker:
         """Note a request that the server will not take.
 
         Raises:
-            RefusedError: it took none so far, for the same reason.
+            RefusedError: the first requests were all refused for the same reason.
         """
         self._in_a_row = 0
         if self._answered or self._takes_them or len(self._refusals) == self.REFUSALS:

@@ -1,4 +1,4 @@
-"""A server of language models that runs for as long as it is asked: `vllm serve`, started at the first question.
+"""A server of language models that runs while questions are asked: `vllm serve`, started at the first question.
 
 A watcher stands between, which ends the server when this process has ended, however that was. Where all answers are in
 the store, no server is started; where one with this model listens already, it is asked instead.
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
@@ -128,8 +129,6 @@ def _gpus() -> int:
 
 def watch(command: Sequence[str]) -> int:
     """Run a command until it ends, or standard input does; return its exit code."""
-    import threading
-
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - as above
 
     def end() -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Loss = Literal["dpo", "kto", "simpo", "grpo", "rloo"]
 SHORT = 1024
-"""Characters of a row up to which attention is not computed by what is fused; longer rows would take much memory."""
+"""Characters of a row up to which attention is computed without fused kernels; longer rows would take much memory."""
 PAIRED: tuple[Loss, ...] = ("dpo", "kto", "simpo")
 """Losses that learn from pairs; the others learn from groups."""
 

@@ -105,12 +105,12 @@ class ArmParams(Section):
         return options if isinstance(options, dict) else {}
 
     def shaping_of(self, base: ShapingParams) -> ShapingParams:
-        """Return the section `shaping` with what the arm has of its own."""
+        """Return the section `shaping` with the arm's own settings."""
         own = {} if self.extrinsic is None else {"extrinsic": self.extrinsic}
         return _merged(base, {**self.shaping, **own}, "shaping")
 
     def agent_of(self, base: AgentParams) -> AgentParams:
-        """Return the section `agent` with what the arm has of its own."""
+        """Return the section `agent` with the arm's own settings."""
         return _merged(base, self.agent if self.trained and isinstance(self.agent, dict) else {}, "agent")
 
 

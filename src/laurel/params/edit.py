@@ -21,7 +21,7 @@ def edited(text: str, changes: Mapping[str, JsonValue], source: str = "params") 
         source: the file's name, for errors.
 
     Raises:
-        ParamsError: the text is no such mapping, or a name leads through what is not a section.
+        ParamsError: the text is not such a mapping, or a part of a name is not a section.
     """
     for name, value in changes.items():
         text = _changed(text, name.split("."), value, source)

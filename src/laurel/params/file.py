@@ -1,4 +1,4 @@
-"""A params file: reading its YAML, and saying in a sentence what is wrong with a key or value."""
+"""A params file: reads its YAML, and says in a sentence what is wrong with a key or value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from laurel.textfile import UnfitFileError, read_text
 MOST_BYTES = 200_000
 """Of a file; the repository's params.yaml has less than a tenth."""
 MOST_CHARACTERS = 4_000_000
-"""That a document may stand for, each alias counted as what it repeats."""
+"""Most characters of a document, each alias counted as what it repeats."""
 MOST_SENTENCES = 10
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")

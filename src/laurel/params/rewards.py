@@ -219,7 +219,7 @@ def _settings(name: str, given: Any) -> RewardParams:
     if isinstance(given, RewardParams):
         return given
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise refusal((str(name),), "is no name for a reward: use letters, digits, _ and -.", name)
+        raise refusal((str(name),), "is not a valid name for a reward: use letters, digits, _ and -.", name)
     content = {} if given is None else given
     if not isinstance(content, Mapping):
         raise refusal((name,), f"is {shown(given)}, but must be a mapping of settings.", given)

@@ -212,7 +212,7 @@ def _matters(name: str, params: Params, arm: str) -> bool:
 
 
 def agent_of(params: Params, arm: str) -> AgentParams:
-    """Return the section `agent` as it is for an arm."""
+    """Return the section `agent` with the settings of an arm."""
     return params.narrowed(arm).arms[0].agent_of(params.agent)
 
 

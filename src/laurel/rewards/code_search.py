@@ -20,6 +20,7 @@ from laurel.data.json_file import write_json
 from laurel.data.trajectories import read_episodes
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, LaurelError
+from laurel.feedback.account import Account
 from laurel.feedback.asker import UNASKED
 from laurel.feedback.question import Reading
 from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Written
@@ -29,7 +30,6 @@ from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import Evaluated, Floats, Sandbox, SandboxError
 
 if TYPE_CHECKING:
-    from laurel.feedback.account import Account
     from laurel.feedback.chat_annotator import ChatAnnotator
 
 MOST_STEPS = 20_000
@@ -118,7 +118,7 @@ class ChatWriter:
 # -- the loop -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Candidate:
-    """A function that was written, and what was found."""
+    """A function that was written, and how its trial went."""
 
     round: int
     source: str

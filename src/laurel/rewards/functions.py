@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.errors import DataError
+from laurel.llm.encoder import SentenceEncoder, load_encoder
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.normalizer import Normalizer
 
 if TYPE_CHECKING:
-    from laurel.llm.encoder import SentenceEncoder
     from laurel.rewards.model import RewardModel
 
 CONFIG, TABLE = "config.json", "captions.parquet"
@@ -96,8 +97,6 @@ class ScoredCaptions:
 
     def save(self, place: Path, **config: Any) -> None:
         """Write it into a directory, with what the method needs to score other captions."""
-        import pyarrow as pa
-
         columns = {"text": list(self.known), "reward": np.array(list(self.known.values()), dtype=np.float32)}
         write_table(place / TABLE, pa.table(columns, schema=_schema()))
         write_json(place / CONFIG, {**config, "normalizer": asdict(self.normalizer)})
@@ -120,8 +119,6 @@ class ScoredCaptions:
 
 
 def _schema() -> Any:
-    import pyarrow as pa
-
     return pa.schema([pa.field("text", pa.string(), nullable=False), pa.field("reward", pa.float32(), nullable=False)])
 
 
@@ -144,8 +141,6 @@ def _scorer(model: RewardModel) -> Scorer:
 
     @cache
     def encoder() -> SentenceEncoder:
-        from laurel.llm.encoder import load_encoder
-
         return load_encoder(model.encoder)
 
     return lambda texts: model.score(encoder().encode(texts).astype(np.float64))
@@ -180,7 +175,7 @@ class WeightedSum:
 
 
 def parts_of(reward: Reward | None) -> Iterator[Reward]:
-    """Yield what a reward is the sum of; a reward that is no sum itself, and of none nothing."""
+    """Yield the rewards that a sum adds up, the reward itself where it is not a sum, and nothing for None."""
     if isinstance(reward, WeightedSum):
         for part, _ in reward.parts:
             yield from parts_of(part)

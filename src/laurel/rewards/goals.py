@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -16,15 +16,15 @@ from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.question import Question
 from laurel.feedback.questions.goals import GoalsQuestion
 from laurel.feedback.questions.sensible import Possible, SensibleQuestion
 from laurel.feedback.yes_no import probability
+from laurel.llm.encoder import load_encoder
 from laurel.rewards.base import UNPAID, Steps
-
-if TYPE_CHECKING:
-    from laurel.rewards.method import RewardContext
+from laurel.rewards.method import RewardContext
 
 FILE = "goals.json"
 Suggestions = Mapping[str, Sequence[str]]
@@ -91,7 +91,6 @@ def suggested(
     if params.annotate.annotator == "scripted":
         picked = [text for text in captions if (adapter.oracle(text) or 0) > 0]
         return "scripted (simulated)", True, {"": picked}
-    from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 
     utility = EmbeddingAnnotator.load(params.annotate.embedding, adapter).utility(list(captions))
     picked = [text for text, value in zip(captions, utility.tolist(), strict=True) if value > 0]
@@ -228,8 +227,6 @@ class GoalReward:
 
 def cosines(texts: Sequence[str], goals: Sequence[str], encoder: str) -> FloatArray:
     """Return the cosine similarity (V, G) of texts with goals."""
-    from laurel.llm.encoder import load_encoder
-
     rows = load_encoder(encoder).encode([*texts, *goals]).astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return (rows[: len(texts)] @ rows[len(texts) :].T).astype(np.float32)

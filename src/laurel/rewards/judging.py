@@ -22,8 +22,10 @@ from laurel.data.preferences import FAILURES
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.annotator import Usage, added
 from laurel.feedback.mailbox import CLOSED, READY, SPENT, USAGE, Mailbox, Office
+from laurel.llm.budget import Budget, BudgetError, Spending
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
+from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
     from laurel.feedback.desk import Desk
@@ -62,7 +64,7 @@ class Judging:
         self.restarts = 0
         """How often the process was started again."""
         self.notes: list[str] = []
-        """What a reader of the report must know of the judge, after the block."""
+        """What a reader of the report must know of the judge; complete after the block."""
         self.usage: Usage = {}
 
     def __enter__(self) -> Judging:
@@ -160,7 +162,7 @@ class Judging:
 def serve(
     run_seed: int, context: RewardContext, offices: Sequence[Office], path: Path, advance: Callable[[int], None]
 ) -> None:
-    """Answer questions, for ever; runs in a process of its own.
+    """Answer questions until the process is stopped; runs in a process of its own.
 
     Raises:
         BudgetError: the budget is spent.
@@ -171,8 +173,6 @@ def serve(
 
     from laurel.feedback.desk import make_desk
     from laurel.feedback.unreadable import UnreadableError
-    from laurel.llm.budget import Budget, BudgetError, Spending
-    from laurel.seeding import derive_seed
 
     threading.Thread(target=_beat, args=(advance,), name="heartbeat", daemon=True).start()
     torch.set_num_threads(1)  # the same sums in the same order, and agents train beside it
@@ -218,8 +218,6 @@ def serve(
 
 def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int, spent: Callable[[], None]) -> int:
     """Answer the newest questions, and note before each desk's answers what they took; return how many there were."""
-    from laurel.llm.budget import BudgetError
-
     found = mailbox.open(most)
     for name, desk in desks.items():
         mine = [question for question in found if question.desk == name]

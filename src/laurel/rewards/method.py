@@ -12,19 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
 
 from laurel.data.preferences import labels_of, set_of
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.feedback.account import Account
+from laurel.feedback.mailbox import Office
+from laurel.params import CaptionParams, EnvParams, Params
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import Role
 from laurel.params.rewards import RewardParams, TrialParams, method_of
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter, FloatArray, IntArray
-    from laurel.feedback.account import Account
-    from laurel.feedback.mailbox import Office
-    from laurel.params import CaptionParams, EnvParams, Params
-    from laurel.rewards.base import LearningReward, Reward
+from laurel.rewards.base import LearningReward, Reward
+from laurel.rewards.functions import ScoredCaptions
 
 Own = TypeVar("Own", bound=RewardParams)
 Source = Literal["trajectories", "captions", "preferences"]
@@ -106,8 +108,6 @@ class RewardContext:
     @cached_property
     def account(self) -> Account:
         """What asking for these rewards may cost and took; one for all that are made with this context."""
-        from laurel.feedback.account import Account
-
         return Account(self.annotate.budget)
 
     @classmethod
@@ -127,8 +127,6 @@ class RewardContext:
     @property
     def adapter(self) -> EnvAdapter:
         """The environment's adapter, made anew; it has the captions' actions where the params say so."""
-        from laurel.envs import adapter_for
-
         return adapter_for(self.env, with_action=self.caption.with_action)
 
 
@@ -148,10 +146,6 @@ class PayTable:
     @classmethod
     def of_captions(cls, place: Path, quantile: float) -> PayTable:
         """Return the table of `ScoredCaptions` that were saved with counts; their uncertainty is not known."""
-        import numpy as np
-
-        from laurel.rewards.functions import ScoredCaptions
-
         scored, config = ScoredCaptions.load(place)
         rewards = np.array(list(scored.known.values()), dtype=np.float32)
         counts, threshold = np.array(config["counts"], dtype=np.int64), scored.normalizer.threshold(quantile)
@@ -159,7 +153,7 @@ class PayTable:
 
 
 class Method(ABC, Generic[Own]):
-    """How a reward comes to be. What a method has no need of, it leaves as it is here.
+    """How a reward is made. A method overrides only what it needs.
 
     Args:
         settings: an instance of `Settings`.
@@ -241,11 +235,11 @@ class Method(ABC, Generic[Own]):
         """
 
     def program(self, place: Path) -> Program | None:
-        """Return the code that the artefact is, for the report; None where it is none."""
+        """Return the code of an artefact that is a program, for the report; None for any other."""
         return None
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
-        """Return what the artefact pays for what; None where that is no table."""
+        """Return what the artefact pays for each caption; None where pay does not depend on a caption alone."""
         return None
 
 
@@ -272,7 +266,7 @@ class LearningMethod(Method[Own]):
             judge: the mailbox of the judge beside the agents; None without one.
 
         Raises:
-            DataError: it takes a judge.
+            DataError: the reward needs a judge, and there is no mailbox.
         """
 
     def office(self, params: RewardContext, seed: int) -> Office | None:

@@ -32,6 +32,8 @@ MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
     "vocabulary.parquet",
 )
 STAGE = "train-reward"
+AT_ONCE = 2**15
+"""Rows at most that are scored at once: bounds memory, whatever the number of captions."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class RewardModel:
 def raw_rewards(ensemble: Ensemble, features: Floats) -> Floats:
     """Return every member's reward (K, N) of features (N, F), before normalisation, in the features' precision."""
     with torch.inference_mode():
-        return ensemble(torch.from_numpy(features)).numpy()
+        rows = torch.from_numpy(features)
+        parts = [rows[start : start + AT_ONCE] for start in range(0, max(len(rows), 1), AT_ONCE)]
+        return torch.cat([ensemble(some) for some in parts], dim=1).numpy()
 
 
 def _vocabulary_schema() -> Any:

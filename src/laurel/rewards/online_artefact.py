@@ -23,6 +23,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import DataError
+from laurel.llm.encoder import load_encoder
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.functions import CaptionReward, learned
 from laurel.rewards.method import PayTable
@@ -80,7 +81,6 @@ class YesNoTable:
     def _score(self, texts: list[str]) -> FloatArray:
         if self.weights is None:
             return np.full(len(texts), UNPAID)
-        from laurel.llm.encoder import load_encoder
 
         return classified(load_encoder(self.encoder).encode(texts), self.weights)
 
@@ -128,7 +128,7 @@ def save(
 
 
 def read_made(place: Path) -> Made:
-    """Read what was learned.
+    """Read the reward that was learned.
 
     Raises:
         DataError: it is damaged, or nothing is learned there.

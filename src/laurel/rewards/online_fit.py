@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from laurel.envs.base import FloatArray, IntArray
+from laurel.llm.encoder import SentenceEncoder, load_encoder
 from laurel.params.rewards import OnlineParams, PreferenceParams
 from laurel.rewards.base import UNPAID
 from laurel.rewards.bradley_terry import Comparisons, fit
@@ -18,9 +19,6 @@ from laurel.rewards.model import RewardModel, raw_rewards
 from laurel.rewards.normalizer import Normalizer, on_grid
 from laurel.rewards.online_artefact import Made, YesNoTable, classified
 from laurel.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from laurel.llm.encoder import SentenceEncoder
 
 RIDGE = 1e-3
 Answers = npt.NDArray[np.float64]
@@ -119,6 +117,4 @@ class CaptionLearner:
 @cache
 def _encoder(name: str) -> SentenceEncoder:
     """Load a sentence encoder, once for all agents of a process."""
-    from laurel.llm.encoder import load_encoder
-
     return load_encoder(name)

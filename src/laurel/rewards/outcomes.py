@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from laurel.data.captions import read_captions, read_vocabulary
 from laurel.data.parquet import read_table, write_table
@@ -17,18 +18,18 @@ from laurel.data.trajectories import read_trajectories
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.envs.captioner import collapse
 from laurel.errors import DataError
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.rates import rate
 from laurel.feedback.yes_no import probability
+from laurel.llm.encoder import load_encoder
+from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.logistic import logistic
+from laurel.rewards.method import RewardContext
 from laurel.seeding import generator
-
-if TYPE_CHECKING:
-    from laurel.params.rewards import OutcomeParams
-    from laurel.rewards.method import RewardContext
 
 TABLE = "outcomes.parquet"
 
@@ -90,8 +91,6 @@ class OutcomeTable:
 
     def save(self, place: Path) -> None:
         """Write it into a directory."""
-        import pyarrow as pa
-
         columns = {"text": list(self.answers), "p": list(self.answers.values()), "count": list(self.counts)}
         write_table(place / TABLE, pa.table(columns, schema=_schema()))
 
@@ -108,8 +107,6 @@ class OutcomeTable:
 
 
 def _schema() -> Any:
-    import pyarrow as pa
-
     fields = (("text", pa.string()), ("p", pa.float64()), ("count", pa.int64()))
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
 
@@ -219,8 +216,6 @@ class EmbeddingJudge(OutcomeJudge):
         self.name = f"embedding ({self._params.model})"
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
-        from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-
         return [float(value > 0) for value in EmbeddingAnnotator.load(self._params, self._adapter).utility(list(texts))]
 
 
@@ -235,8 +230,6 @@ class SupervisedJudge(OutcomeJudge):
         return None if self._settings.labels else "its judge is supervised, which needs labels of 1 or more."
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
-        from laurel.llm.encoder import load_encoder
-
         if len({*labelled.values()}) < 2:  # one answer is all that it has seen
             return [float(all(labelled.values()))] * len(texts)
         encoder = load_encoder(self._model)
@@ -270,7 +263,7 @@ class TrueJudge(OutcomeJudge):
 
 
 def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
-    """Return who answers.
+    """Return the judge that the settings name.
 
     Raises:
         AnnotationError: the annotator judges pairs alone.

@@ -22,11 +22,11 @@ class Pay:
     """What T steps of N environments are paid, before the weights of the parameters; all (T, N)."""
 
     captions: IntArray
-    """Ids; NOTHING (-1) where there is nothing to say, or where a row is no step."""
+    """Ids; NOTHING (-1) where a step has no caption, or where a row is not a step."""
     raw: FloatArray
     """UNPAID where the reward has nothing to say."""
     shaped: FloatArray
-    """0 where a row is no step."""
+    """0 where a row is not a step."""
     scored: BoolArray
     """Where a step has a raw reward."""
 
@@ -83,5 +83,5 @@ class Paymaster:
 
 
 def shaper(shaping: ShapingParams, n_envs: int) -> Bonus | Potential:
-    """Return what turns raw rewards of N environments' steps into what is paid for them."""
+    """Return the shaper that turns raw rewards of N environments' steps into pay."""
     return Potential(shaping.discount, n_envs) if shaping.form == "potential" else Bonus(shaping.beta, n_envs)

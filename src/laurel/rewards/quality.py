@@ -93,21 +93,23 @@ def _bag_of_words(
     from scipy.sparse import csr_array
     from scipy.sparse.linalg import lsqr
 
+    judged, row = np.unique(np.concatenate([first, second]), return_inverse=True)  # of a million texts, perhaps few
+    first, second = np.split(row, 2)
     words: dict[str, int] = {}
-    counted = [[words.setdefault(word, len(words)) for word in re.findall(r"\w+", text.lower())] for text in texts]
-    places = np.repeat(np.arange(len(texts)), [len(one) for one in counted]), [word for one in counted for word in one]
-    bag = csr_array((np.ones(len(places[1])), places), shape=(len(texts), max(len(words), 1)))  # repeats add up
+    counted = [[words.setdefault(word, len(words)) for word in re.findall(r"\w+", texts[i].lower())] for i in judged]
+    places = np.repeat(np.arange(len(judged)), [len(one) for one in counted]), [word for one in counted for word in one]
+    bag = csr_array((np.ones(len(places[1])), places), shape=(len(judged), max(len(words), 1)))  # repeats add up
     guess = np.zeros(len(held_out.pair))
     for member in np.unique(held_out.member):
-        judged = held_out.member == member
-        train = np.setdiff1d(np.arange(len(label)), held_out.pair[judged])
+        own = held_out.member == member
+        train = np.setdiff1d(np.arange(len(label)), held_out.pair[own])
         x = bag[first[train]] - bag[second[train]]
         if bag.shape[1] > MOST_WORDS:
             weights = lsqr(x, label[train] - 0.5, damp=RIDGE**0.5)[0]
         else:
             weights = np.linalg.solve((x.T @ x).toarray() + RIDGE * np.eye(bag.shape[1]), x.T @ (label[train] - 0.5))
-        rows = held_out.pair[judged]
-        guess[judged] = (bag[first[rows]] - bag[second[rows]]) @ weights
+        rows = held_out.pair[own]
+        guess[own] = (bag[first[rows]] - bag[second[rows]]) @ weights
     return guess
 
 

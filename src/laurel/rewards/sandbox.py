@@ -221,7 +221,7 @@ def _read(found: Sequence[Any]) -> Evaluated:
 
 
 def _problem(value: Any) -> str:
-    """Return why a value is no reward, or an empty string."""
+    """Return why a value cannot be a reward, or an empty string."""
     if type(value) not in (int, float):
         return f"it returned {_KINDS.get(type(value), 'something else than a number')}"
     if isinstance(value, float) and not math.isfinite(value):

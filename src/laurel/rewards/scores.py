@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from laurel.data.captions import Segments
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+from laurel.feedback.annotators.scripted import Faults, OracleUtility
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.questions.score import HIGHEST, ScoreQuestion
 from laurel.feedback.rates import Rate
+from laurel.rewards.method import RewardContext
 from laurel.rewards.text_pairs import paired_rate
 from laurel.seeding import generator
-
-if TYPE_CHECKING:
-    from laurel.rewards.method import RewardContext
 
 ROUNDS = 4
 """Groups that each text stands in where params.n_groups does not say how many there are."""
@@ -138,7 +137,6 @@ def asked(
         return Scored(kind.identity()[0].model, False, scores, calls)
     if params.annotate.annotator == "scripted":
         return _simulated(texts, groups, params, adapter, seed, captions)
-    from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 
     utility = EmbeddingAnnotator.load(params.annotate.embedding, adapter).utility(list(texts))
     model = params.annotate.embedding.model
@@ -153,8 +151,6 @@ def _simulated(
     seed: int,
     captions: Sequence[str],
 ) -> Scored:
-    from laurel.feedback.annotators.scripted import Faults, OracleUtility
-
     worth = OracleUtility(adapter, captions)
     errors = Faults.of(params.annotate.scripted).error_rate
     progress = np.array([worth(text) for text in texts])

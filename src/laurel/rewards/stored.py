@@ -129,7 +129,7 @@ class StoredRewards:
 
 @dataclass(frozen=True)
 class Described:
-    """A stored reward with what it takes to pay by it anywhere."""
+    """A stored reward, with all that is needed to pay by it anywhere."""
 
     place: Path
     """The artefact."""

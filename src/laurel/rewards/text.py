@@ -14,6 +14,7 @@ a causal language model with a scalar head, through TRL (`laurel.rewards.text_tu
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -28,9 +29,11 @@ from laurel.data.manifest import MANIFEST, checked_manifest
 from laurel.data.preference_rows import PreferenceRows
 from laurel.envs.base import FloatArray
 from laurel.errors import DataError
+from laurel.llm.encoder import load_encoder
 from laurel.rewards.logistic import logistic
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.text_pairs import FOLDS, TextPairs, quality
+from laurel.rewards.text_tuning import Tuned
 
 Train = Literal["head", "all"]
 CONFIG, HEAD, MODEL = "text.json", "head.safetensors", "model"
@@ -72,21 +75,15 @@ class TextReward:
 
     @cached_property
     def _encoder(self) -> Any:
-        from laurel.llm.encoder import load_encoder
-
         return load_encoder(self.model)
 
     @cached_property
     def _whole(self) -> Any:
-        from laurel.rewards.text_tuning import Tuned
-
         assert self.place is not None
         return Tuned.load(self.place, self.max_length)
 
     def save(self, place: Path) -> None:
         """Write it into a directory; a tuned model is there already, or is copied."""
-        import shutil
-
         from safetensors.numpy import save
 
         if self.weights is not None:

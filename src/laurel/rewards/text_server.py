@@ -65,7 +65,7 @@ class ScoreServer(ThreadingHTTPServer):
         """Answer the content of a request.
 
         Raises:
-            RefusedRequestError: it is not as the module says.
+            RefusedRequestError: the request has not the form that this module's docstring gives.
         """
         texts = _texts(content)
         with self.at_work:

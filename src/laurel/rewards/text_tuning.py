@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.envs.base import BoolArray, FloatArray
-from laurel.errors import AnnotationError, DataError, MissingPackageError
+from laurel.errors import AnnotationError, DataError, MissingPackageError, first_line
 
 if TYPE_CHECKING:
     from laurel.rewards.text_pairs import TextPairs
@@ -72,7 +72,7 @@ class Tuned:
                 place, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, **more
             )
         except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".: ")
+            reason = first_line(error)
             raise AnnotationError(
                 f'Model "{name}" cannot be loaded with a scalar head: {reason}. Give a directory with a transformers '
                 "model, or a name on the Hugging Face hub."
@@ -112,11 +112,7 @@ class Tuned:
 
 
 def require_trl() -> None:
-    """Refuse to go on without TRL.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """Raise MissingPackageError where TRL is not installed."""
     if importlib.util.find_spec("trl") is None:
         raise MissingPackageError("Tuning a whole model (train: all) needs TRL: pip install 'laurel-rl[trl]'.")
 

@@ -82,7 +82,7 @@ def train_reward_model(
         if segment_length != 1:
             raise ParamsError('A reward with input "observation" judges single steps: set caption.segment_length to 1.')
         embeddings = np.zeros((len(vocabulary), 0), dtype=np.float32)
-        items = _observed_items(run_seed, settings, adapter, trajectories, captions)
+        items = _observed_items(run_seed, settings, adapter, trajectories, captions, len(vocabulary))
         compared = _on_observations(comparisons, items, generator(seed, "draws"))
     if len(compared) == 0:
         raise DataError(
@@ -134,28 +134,31 @@ def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: Prefe
 
 
 def _observed_items(
-    run_seed: int, settings: PreferenceParams, adapter: EnvAdapter, trajectories: Path, captions: Path
+    run_seed: int, settings: PreferenceParams, adapter: EnvAdapter, trajectories: Path, captions: Path, size: int
 ) -> _Items:
-    """Keep up to `observations_per_caption` example transitions of each caption, drawn uniformly."""
+    """Keep up to `observations_per_caption` example transitions of each of `size` captions, drawn uniformly."""
     limit = settings.observations_per_caption
     rng = generator(run_seed, "train-reward", "observations")
-    kept: dict[int, list[FloatArray]] = {}
-    seen: dict[int, int] = {}
+    seen = np.zeros(size, dtype=np.int64)
+    places, features = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 0), dtype=np.float32)]
     for (transitions, _), ids in zip(read_trajectories(trajectories), read_captions(captions), strict=True):
-        for caption in np.unique(ids[ids >= 0]).tolist():
-            rows = np.flatnonzero(ids == caption)
-            examples = kept.setdefault(caption, [])
-            for row in rows[: 4 * limit]:  # the first of each shard are as good as any, and enough
-                seen[caption] = seen.get(caption, 0) + 1
-                place = len(examples) if len(examples) < limit else int(rng.integers(seen[caption]))
-                if place < limit:
-                    features = transition_features(adapter, transitions[row : row + 1])[0]
-                    examples[place : place + 1] = [features]
-    order = sorted(kept)
-    if not order:
-        return _Items(np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int64))
-    features = np.stack([row for caption in order for row in kept[caption]])
-    return _Items(features, np.repeat(order, [len(kept[caption]) for caption in order]).astype(np.int64))
+        rows = np.argsort(ids, kind="stable")[np.count_nonzero(ids < 0) :]  # by caption, in order
+        caption = ids[rows]
+        nth = np.arange(len(rows)) - np.searchsorted(caption, caption)
+        few = nth < 4 * limit  # the first of each shard are as good as any, and enough
+        rows, caption, nth = rows[few], caption[few], nth[few] + seen[caption[few]]
+        place = nth.copy()
+        late = np.flatnonzero(nth >= limit)
+        place[late] = [rng.integers(n + 1) for n in nth[late].tolist()]
+        seen += np.bincount(caption, minlength=size)
+        kept = place < limit
+        places.append(caption[kept] * limit + place[kept])
+        features.append(transition_features(adapter, transitions[rows[kept]]))
+    every = np.concatenate(places)[::-1]
+    taken, last = np.unique(every, return_index=True)  # whoever came last has the place
+    if not len(taken):
+        return _Items(features[0], taken)
+    return _Items(np.concatenate(features[1:])[len(every) - 1 - last], taken // limit)
 
 
 def _on_observations(comparisons: Comparisons, items: _Items, rng: np.random.Generator) -> Comparisons:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from laurel.data.background import read_ahead
+from laurel.errors import DataError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
-
-if TYPE_CHECKING:
-    from laurel.tracking.run import Run
+from laurel.tracking.run import Run
 
 
 def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajectories: Path, output: Path) -> None:
@@ -24,7 +24,6 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
     """
     import numpy as np
 
-    from laurel.data.background import read_ahead
     from laurel.data.captions import Segments, write_captions, write_segments, write_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.manifest import checked_manifest
@@ -32,7 +31,6 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
     from laurel.data.trajectories import read_metadata, read_trajectories
     from laurel.envs import adapter_for
     from laurel.envs.captioner import Captioner
-    from laurel.errors import DataError
     from laurel.progress import progress
     from laurel.tracking.tracker import Tracker
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel import __version__
+from laurel.data.background import InBackground
 from laurel.errors import ParamsError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
+from laurel.pool import usable_cpus
+from laurel.tracking.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from laurel.agents.behaviour import Behaviour
     from laurel.envs.base import EnvAdapter
-    from laurel.tracking.run import Run
 
 
 STAGE, PART = "collect", "collect-part"
@@ -40,8 +44,6 @@ def run(
         ParamsError: there are more policies than environments, or more parts than steps.
         DataError: a policy's checkpoint cannot be used, or the output cannot be written.
     """
-    import shutil
-
     from laurel.data.directory import output_directory
     from laurel.data.trajectories import join_trajectories
     from laurel.progress import progress
@@ -108,13 +110,9 @@ class _Collector:
 
     def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
         """Write shards into a directory; return what is in them."""
-        from contextlib import closing
-
         from laurel.agents.behaviour import collect_steps
-        from laurel.data.background import InBackground
         from laurel.data.trajectories import TrajectoryWriter, trajectory_schema
         from laurel.envs.vector import make_vector
-        from laurel.pool import usable_cpus
 
         path.mkdir(exist_ok=True)
         n_envs, adapter = self.params.n_envs, self.adapter
@@ -139,8 +137,6 @@ class _Collector:
 
     def _metadata(self, backend: str) -> dict[str, Any]:
         """Write into every shard what a reader needs to understand it without this run's files."""
-        from laurel import __version__
-
         adapter, behaviour = self.adapter, self.behaviour
         policies = [
             {**policy.model_dump(mode="json"), "digest": digest, "n_envs": int((behaviour.assignment == index).sum())}

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.directory import Output, output_directory
@@ -22,6 +23,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError, LaurelError
 from laurel.feedback.annotator import Judgement, judge
+from laurel.feedback.annotators import make_annotator
 from laurel.feedback.estimate_grid import forecast, in_table
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.known_answers import Subject, by_gold, by_progress_of_segments
@@ -64,7 +66,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         entries = []
         budget = Budget(
             params.annotate.budget.model_copy(update={"on_limit": "stop"})
-        )  # a judge of some pairs alone compares with none
+        )  # a judge that judged only some of the pairs cannot be compared
         with progress(len(cells) * len(subject.pairs), "compare", "judgements") as advance:
             for cell in cells:
                 entries.append(_judged(cell, params, texts, subject, budget))
@@ -131,8 +133,6 @@ def about(subject: Subject, source: str) -> str:
 
 def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subject, budget: Budget) -> Entry:
     """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
-    from laurel.feedback.annotators import make_annotator
-
     started = monotonic()
     try:
         annotator = make_annotator(
@@ -150,7 +150,6 @@ def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subjec
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-
     notes = []
     if any(row["simulated"] for row in rows):
         notes.append("Judges marked as simulated are not language models.")
@@ -161,8 +160,6 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _write_tables(out: Output, rows: Sequence[Row], entries: Sequence[Entry], subject: Subject) -> None:
-    import pyarrow as pa
-
     keys = list(dict.fromkeys(key for row in rows for key in row))
     write_table(out.path / "leaderboard.parquet", pa.table({key: [row.get(key) for row in rows] for key in keys}))
     judged = list(_judgements(entries, subject))

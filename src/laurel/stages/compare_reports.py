@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from laurel.console import printable
 from laurel.data.json_file import read_json
@@ -17,9 +19,6 @@ from laurel.evaluation.statistics import areas, seed_scores
 from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, checked, estimated, p_value, probability
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALIKE = (("env.id", "environment"), ("env.kwargs", "arguments"), ("env.max_episode_steps", "limit of episodes"))
 """Parameters that two reports must share for their returns to mean the same -> what they are."""
@@ -46,8 +45,6 @@ class Report:
         Raises:
             DataError: it is missing, damaged or of another version.
         """
-        import pandas as pd
-
         project = given / STAGE["evaluate"].output
         path = project if project.is_dir() else given
         manifest = checked_manifest(path, "evaluate")

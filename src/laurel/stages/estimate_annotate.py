@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.lineage import read_inputs
 from laurel.envs import adapter_for
@@ -33,8 +35,6 @@ def run(params: Params, captions: Path) -> str:
         AnnotationError: the prompt does not go with the model.
         DataError: the captions or the store of answers cannot be read.
     """
-    import numpy as np
-
     asking = params.annotate
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
     segments = read_segments(captions)

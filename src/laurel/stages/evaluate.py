@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
+
+import gymnasium as gym
+import pandas as pd
 
 from laurel.data.captions import read_vocabulary
 from laurel.data.directory import output_directory
@@ -31,23 +37,16 @@ from laurel.progress import progress
 from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
-from laurel.stages.actor_accounts import asked
+from laurel.stages.accounts import annotated, asked, note_annotated
 from laurel.stages.films import before_and_after, portraits, small_world_figures
 from laurel.stages.label_sets import label_sets, measured
-from laurel.stages.online_accounts import annotated, note_annotated
-from laurel.stages.report_files import rendered, with_references, write_run_page
+from laurel.stages.report_files import Findings, rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import BEST, Tracker, flatten
 from laurel.training.curve import CURVE_SCHEMA, read_curve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import pandas as pd
-
 
 METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
 EPISODES = "episodes"
@@ -78,9 +77,6 @@ def run(
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    import shutil
-    from dataclasses import asdict
-
     inputs = {
         "trajectories": trajectories,
         "captions": captions,
@@ -145,9 +141,9 @@ def run(
             if learned_there := annotated(played):
                 metrics["online"] = learned_there
                 note_annotated(learned_there, out)
-            if found := hacked_arms(evaluation, every, agents, curves, results):
+            if hacked := hacked_arms(evaluation, every, agents, curves, results):
                 metrics["hacking"] = {
-                    one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
+                    one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in hacked
                 }
             if further := further_measures(results, draws=evaluate.bootstrap, seed=seed):
                 metrics["further"] = further
@@ -164,22 +160,10 @@ def run(
             write_json(out.path / METRICS, metrics)
             curves.to_csv(out.path / CURVES, index=False)
             sample = with_references(judge, adapter, read_sample(labels), read_vocabulary(captions).texts)
-            page = rendered(
-                sections,
-                adapter,
-                stored,
-                table,
-                metrics,
-                results,
-                curves,
-                rank,
-                films,
-                more,
-                sample,
-                found,
-                manifests,
-                out,
+            found = Findings(
+                sections, adapter, stored, manifests, metrics, results, curves, rank, table, sample, hacked
             )
+            page = rendered(found, films, more, out)
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it goes on to the report
@@ -220,8 +204,6 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
 
 def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
-    import pandas as pd
-
     tables = []
     for arm, seed, agent in agents:
         if agent is not None:
@@ -255,8 +237,6 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
 
 def _reward_threshold(env: EnvParams) -> float | None:
     """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
-    import gymnasium as gym
-
     return gym.spec(reference_id(env)).reward_threshold
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from laurel.data.directory import Output
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
+from laurel.evaluation.animation import portrait, record, side_by_side
 from laurel.evaluation.arms import ordered
 from laurel.evaluation.critics import critic_figure, read_calibration
 from laurel.evaluation.paths import ArmPaths, map_of, path_figure, paths_of
@@ -20,11 +23,6 @@ from laurel.params.arms import ArmInfo
 from laurel.seeding import derive_seed
 from laurel.training.untrained import untrained
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-
 ANIMATION = "episodes.webp"
 PORTRAITS = "arms"
 """Folder of the films of every arm."""
@@ -34,8 +32,6 @@ def before_and_after(
     evaluation: Evaluation, adapter: EnvAdapter, agents: Sequence[Played], out: Output
 ) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
-    from laurel.evaluation.animation import record, side_by_side
-
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
     evaluate, env = evaluation.evaluate, evaluation.context.env
     if evaluate.animation_steps == 0 or not trained:
@@ -66,8 +62,6 @@ def portraits(
     out: Output,
 ) -> list[Portrait]:
     """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
-    from laurel.evaluation.animation import portrait, record
-
     evaluate, env = evaluation.evaluate, evaluation.context.env
     episode = derive_seed(evaluation.run_seed, "animation")
     places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from laurel.console import tell
 from laurel.data.captions import read_vocabulary
@@ -84,8 +87,6 @@ def gold_of(annotate: AnnotateParams, adapter: EnvAdapter) -> GoldFile | None:
 
 def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: Output, *, share: bool) -> None:
     """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
-    import numpy as np
-
     seed = _seed(seed)
     pairs, preferences = read_labels(out.path)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
@@ -193,8 +194,6 @@ def assess(
     Raises:
         DataError: the gold file cannot be read.
     """
-    from dataclasses import asdict
-
     gold = gold_of(annotate, adapter)
     pairs, preferences = read_labels(out.path)
     known = references(pairs, texts, adapter, gold, read_vocabulary(captions).texts)
@@ -229,5 +228,4 @@ def _replies(annotate: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _seed(run_seed: int) -> int:
-
     return derive_seed(run_seed, "quality")

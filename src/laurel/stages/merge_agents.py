@@ -5,6 +5,7 @@ A branch is an arm with some of the seeds. The result is what `train_agents.run`
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Branch:
 def branches(arms: Sequence[ArmParams], seeds: Sequence[int], seeds_per_step: int | None) -> list[Branch]:
     """Divide the training of agents; `seeds_per_step` None puts all seeds of an arm into one branch.
 
-    There is at least one branch, even where it has no agents: a loop over nothing has nothing to collect.
+    There is at least one branch, even one without agents: KFP cannot collect the outputs of an empty loop.
 
     Raises:
         ParamsError: there would be more branches than can be collected.
@@ -87,8 +88,6 @@ def run(
     Raises:
         DataError: a shard is missing, damaged, there twice, or of other parameters or inputs.
     """
-    import shutil
-
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.stages.train_agents import notes_on_training, track_agents

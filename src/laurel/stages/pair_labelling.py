@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from laurel.console import tell
 from laurel.data.captions import read_segments, read_vocabulary
@@ -16,21 +19,17 @@ from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Annotator, failures_of, judge, pairs_of
+from laurel.feedback.annotators import make_annotator
 from laurel.feedback.probe import ask, has_probe, load_probe
 from laurel.feedback.rounds import OneRound, Rounds, make_rounds
 from laurel.heap import heap_frozen
 from laurel.llm.budget import Budget
 from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import AnnotateParams
+from laurel.progress import Advance
 from laurel.seeding import derive_seed
 from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sample
 from laurel.stages.label_verdict import conclude
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from laurel.progress import Advance
 
 Pairs = TypeVar("Pairs", "IntArray", range)
 
@@ -51,7 +50,6 @@ class PairLabelling:
 
     def run(self, budget: Budget, out: Output) -> list[str]:
         """Have the pairs judged and write the labels; return why nothing can be learned from them."""
-        from laurel.feedback.annotators import make_annotator
         from laurel.progress import progress
 
         annotate, shard = self.annotate, self.shard
@@ -127,7 +125,6 @@ def _label_round(
     advance: Advance,
 ) -> npt.NDArray[np.float64] | None:
     """Write the judgement of each pair; return probabilities, NaN for no label, or None if some were not asked."""
-    import numpy as np
 
     def count(number: int, *, stored: bool) -> None:
         advance(number, free=stored)

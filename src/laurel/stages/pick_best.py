@@ -28,7 +28,7 @@ def run(
     *,
     sweep: Sweep,
 ) -> str:
-    """Compare candidates that were tried apart; return what came of it as text.
+    """Compare candidates that were tried in separate steps; return a summary as text.
 
     Args:
         params: as the trials had them.

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.errors import DataError, ParamsError
+from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.algorithms import HintsParams
 from laurel.params.arms import RANDOM, Arm
+from laurel.params.rewards import chain, method_of
 from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
@@ -88,11 +90,7 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
 
 
 def check_parts(params: Params, compiled: int) -> None:
-    """Refuse a graph that collects in other parts than the parameters say.
-
-    Raises:
-        ParamsError: it does; without parts of its own it takes any number.
-    """
+    """Raise ParamsError for a pipeline that was compiled to collect in another number of parts than collect.parts."""
     if compiled not in (1, params.collect.parts):
         raise ParamsError(
             f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."
@@ -140,8 +138,6 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
 
 def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
-    from laurel.feedback.annotator_kind import kind_of
-
     if not params.judges:
         return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
@@ -206,7 +202,6 @@ def _hints(arm: Arm) -> HintsParams | None:
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
     """Say what making rewards asks a chat model for, besides preferences."""
-    from laurel.params.rewards import chain, method_of
     from laurel.rewards.method import RewardContext
 
     lines = []
@@ -249,8 +244,6 @@ def _check_agents(params: Params, adapter: EnvAdapter) -> None:
 
 def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:
     """Refuse annotators that do not fit; with `here`, also what this machine lacks."""
-    from laurel.feedback.annotator_kind import kind_of
-
     voters = [voter for judge in params.judges for voter in params.annotate.of_judge(judge).voters]
     for voter in voters:
         kind_of(voter).check(adapter)

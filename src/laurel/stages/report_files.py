@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from laurel import __version__
 from laurel.data.directory import Output
@@ -28,10 +37,6 @@ from laurel.rewards.stored import StoredRewards
 from laurel.stages.label_quality import gold_of
 from laurel.tracking.revision import commit
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
@@ -44,8 +49,6 @@ def with_references(
     annotate: AnnotateParams, adapter: EnvAdapter, sample: list[dict[str, Any]], captions: Collection[str]
 ) -> list[dict[str, Any]]:
     """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
-    import numpy as np
-
     if not sample:
         return []
     texts = [pair[side] for pair in sample for side in ("first", "second")]
@@ -67,38 +70,52 @@ def _made_by() -> list[str]:
 
 def _made() -> list[str]:
     """Return when this is made, besides `_made_by`, and on how many cores."""
-    import os
-    from datetime import UTC, datetime
-
     return [datetime.now(UTC).strftime("%Y-%m-%d"), *_made_by(), f"{os.cpu_count()} cores"]
 
 
-def rendered(
-    sections: Mapping[str, Any],
-    adapter: EnvAdapter,
-    stored: StoredRewards,
-    table: PayTable | None,
-    metrics: dict[str, Any],
-    results: pd.DataFrame,
-    curves: pd.DataFrame,
-    rank: dict[str, Any] | None,
-    films: tuple[tuple[Path, str] | None, list[Portrait]],
-    more: Mapping[str, Figure],
-    sample: list[dict[str, Any]],
-    found: list[Hacked],
-    manifests: Mapping[str, dict[str, Any]],
-    out: Output,
-) -> str:
-    """Draw the figures into the output's folder; return the report that shows them."""
-    import pandas as pd
+@dataclass(frozen=True)
+class Findings:
+    """What evaluate found, before it is drawn and written."""
 
+    sections: Mapping[str, Any]
+    """Of params."""
+    adapter: EnvAdapter
+    stored: StoredRewards
+    manifests: Mapping[str, dict[str, Any]]
+    """Of the inputs."""
+    metrics: dict[str, Any]
+    """What metrics.json holds."""
+    results: pd.DataFrame
+    """An evaluation episode a row."""
+    curves: pd.DataFrame
+    """An update of a training run a row."""
+    rank: dict[str, Any] | None
+    """How the learned reward ranks episodes."""
+    table: PayTable | None
+    """What the learned reward pays for each caption; None where it has no table."""
+    sample: list[dict[str, Any]]
+    """Labelled pairs to show."""
+    hacked: list[Hacked]
+    """Arms whose agents earn more and do worse."""
+
+
+def rendered(
+    found: Findings, films: tuple[tuple[Path, str] | None, list[Portrait]], more: Mapping[str, Figure], out: Output
+) -> str:
+    """Draw the figures into the output's folder; return the report that shows them.
+
+    Args:
+        films: the animation with the arm that it shows, and an episode of each arm.
+        more: further figures.
+    """
+    sections, metrics, table = found.sections, found.metrics, found.table
     vocabulary, animation = None, films[0]
     if table:
         columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
         vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
     figures = plots.draw(
-        results,
-        curves,
+        found.results,
+        found.curves,
         metrics,
         calibration=metrics["reward"].get("calibration", ()),
         draws=sections["evaluate"].bootstrap,
@@ -110,25 +127,25 @@ def rendered(
     }
     content = ReportContent(
         title=sections["env"].id,
-        data={name: str(manifest["digest"]) for name, manifest in manifests.items()},
+        data={name: str(manifest["digest"]) for name, manifest in found.manifests.items()},
         made=_made_by(),
         metrics=metrics,
-        description=adapter.description,
+        description=found.adapter.description,
         figures=drawn,
         notes=out.notes,
-        programs=stored.programs(),
-        hacked=found,
-        written=examples(results, list(metrics["texts"])) if "texts" in metrics else (),
+        programs=found.stored.programs(),
+        hacked=found.hacked,
+        written=examples(found.results, list(metrics["texts"])) if "texts" in metrics else (),
         portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
         threshold=table.threshold if table else None,
-        rank=rank,
+        rank=found.rank,
         annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])
         else None,
-        sample=sample,
+        sample=found.sample,
         reward=metrics["reward"],
         params=dumped({name: sections[name] for name in SHOWN if name in sections}),
         versions=_versions(with_sb3=any(arm.agent_of(sections["agent"]).engine == "sb3" for arm in sections["arms"])),
@@ -155,9 +172,6 @@ def write_run_page(
 
 def _versions(*, with_sb3: bool) -> dict[str, str]:
     """Return the versions of what a result may depend on, as far as it is installed."""
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
     versions = {"python": platform.python_version(), "laurel": __version__}
     for package in (*PACKAGES, *(SB3_PACKAGES if with_sb3 else ())):
         try:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
+
+from laurel.data.trajectories import read_trajectories
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.distances import Matrix, distances
-from laurel.evaluation.hacking import Episode, Hacked, hacked
+from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
 from laurel.evaluation.performance import Performance
 from laurel.evaluation.play import Evaluation, load_actor, watching
 from laurel.evaluation.statistics import return_range, seed_scores
@@ -18,10 +22,6 @@ from laurel.params.training import AgentParams
 from laurel.rewards.stored import StoredRewards
 from laurel.seeding import derive_seed
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
 """Episodes of a flagged arm that are played, steps of each at most (as laurel play has it), and how many are shown."""
 
@@ -30,8 +30,6 @@ def hacked_arms(
     evaluation: Evaluation, arms: Mapping[str, Arm], agents: Path, curves: pd.DataFrame, results: pd.DataFrame
 ) -> list[Hacked]:
     """Find arms whose agents earn more and do worse, with episodes to look at."""
-    from dataclasses import replace
-
     bounds = return_range(curves, seed_scores(results)["return"].to_numpy())
     found = hacked(curves, [arm.name for arm in arms.values() if arm.reward], agents, bounds)
     return [replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one)) for one in found]
@@ -41,9 +39,6 @@ def misleading_sums(
     watched: Arm | None, arms: Mapping[str, Arm], results: pd.DataFrame, curves: pd.DataFrame
 ) -> list[str]:
     """Say of which arms failing is paid more than the task, as far as episodes were scored by what the arm is paid."""
-    from laurel.evaluation.hacking import misled
-    from laurel.evaluation.statistics import return_range, seed_scores
-
     paid = [
         arm
         for arm in arms.values()
@@ -63,10 +58,6 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
     Raises:
         DataError: an input is not there, or damaged.
     """
-    import numpy as np
-
-    from laurel.rewards.stored import StoredRewards
-
     stored, lines = StoredRewards.read(reward), []
     highest = _highest_return(trajectories)
     for arm in arms:
@@ -92,10 +83,6 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
 
 def _highest_return(trajectories: Path) -> float | None:
     """Return the environment's pay for the best collected episode, unfinished ones too; None without any."""
-    import numpy as np
-
-    from laurel.data.trajectories import read_trajectories
-
     highest = None
     for steps, position in read_trajectories(trajectories):
         _, begins = np.unique(position.episode_id, return_index=True)

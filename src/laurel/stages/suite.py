@@ -18,8 +18,9 @@ import yaml
 from laurel import __version__
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
+from laurel.data.replacing import written_whole
 from laurel.errors import ParamsError, StageError, closest
-from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table
+from laurel.evaluation.summary import brief, checked, legend, markdown, markdown_table
 from laurel.feedback.annotator import Usage, added
 from laurel.llm.prices import in_words
 from laurel.machine import machine
@@ -87,10 +88,8 @@ def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
         NOT_RUN: [name for name, one in results.items() if one is None],
     }
     write_json(file, found)
-    page = output / f"{suite.name}.md"
-    partial = page.with_name(f".{page.name}.partial")
-    partial.write_text(markdown_page(suite, found), encoding="utf-8")
-    partial.replace(page)
+    with written_whole(output / f"{suite.name}.md") as partial:
+        partial.write_text(markdown_page(suite, found), encoding="utf-8")
 
 
 def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
@@ -142,7 +141,7 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
     arms = list(dict.fromkeys(arm for run in runs.values() for arm in run["metrics"]["order"]))
     axes = list(suite.runs[0].levels)
     rows = [
-        [*(run["levels"][axis] for axis in axes), *(_cell(run["metrics"]["arms"].get(arm)) for arm in arms)]
+        [*(run["levels"][axis] for axis in axes), *(brief(run["metrics"]["arms"].get(arm)) for arm in arms)]
         for run in runs.values()
     ]
     caption = (
@@ -150,13 +149,6 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
         "solved the task."
     )
     return f"{markdown([*axes, *arms], rows)}\n\n{caption}"
-
-
-def _cell(arm: Mapping[str, Any] | None) -> str:
-    if arm is None:
-        return NONE
-    score = estimated(arm["success"] or arm["return"])
-    return f"{score}, {arm['solved']['seeds']} of {arm['solved']['of']}" if arm["solved"] else score
 
 
 def _place(run: Mapping[str, Any]) -> str:

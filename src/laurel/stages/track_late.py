@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.params.arms import resolve_arms
 from laurel.stages.pipeline import STAGE
+from laurel.tracking.run import Run
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.tracking.run import Run
     from laurel.tracking.tracker import Tracker
 
 
@@ -26,8 +27,6 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
     Returns:
         Name of the input -> id of the run that was made for it.
     """
-    import time
-
     from laurel.data.directory import Output
     from laurel.data.lineage import PRODUCERS
     from laurel.data.manifest import MANIFEST, read_manifest

@@ -14,6 +14,7 @@ from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
+from laurel.envs import modules_of
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
@@ -93,7 +94,7 @@ def run(
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
         unfinished = [agent for agent in places if not is_finished(agent[2])]
         out.notes += _notes_on_gpu(env, trained, adapter)
-        modules = ["laurel.training.arms", *preload(every.values())]
+        modules = ["laurel.training.arms", *preload(env, every.values())]
         judging = Judging(seed, context, offices(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
@@ -244,11 +245,11 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
     return list(dict.fromkeys(notes))
 
 
-def preload(arms: Iterable[Arm]) -> list[str]:
+def preload(env: EnvParams, arms: Iterable[Arm]) -> list[str]:
     """Modules that every training process would import for itself, at seconds each."""
     import importlib.util
 
-    modules = ["torch._dynamo"]  # torch.optim imports it at the first step
+    modules = ["torch._dynamo", *modules_of(env)]  # the first is imported by torch.optim, at the first step
     if importlib.util.find_spec("envpool"):
         modules.append("envpool")
     if any(arm.agent.engine == "sb3" for arm in arms):

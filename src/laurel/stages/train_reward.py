@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from laurel.data.directory import Output, output_directory
 from laurel.data.lineage import read_inputs
 from laurel.data.preferences import set_of
+from laurel.envs import modules_of
 from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
@@ -54,8 +58,6 @@ def run(
         DataError: an input is missing or damaged, or does not go with the others.
         WorkerError: a process that made a reward died.
     """
-    import torch
-
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "rewards": rewards}
     described, context = used(sections), RewardContext(env, caption, annotate, rewards)
@@ -78,8 +80,6 @@ def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
     """Make the rewards of all arms that are trained; rewards made anew for each seed are made in parallel."""
-    import numpy as np
-
     adapter = context.adapter
     trained = trained_arms(arms, context, adapter)
     wanted = [name for arm in arms if arm.name in trained for name in sorted(arm.reward)]
@@ -103,7 +103,8 @@ def _make(
             jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place), kind=name))
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
-            run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
+            used = "laurel.rewards.stored", "laurel.rewards.training", "torch._dynamo"  # which torch.optim imports
+            run_jobs(jobs, agent.workers, advance, [*used, *modules_of(context.env)])
     StoredRewards.write(out.path, made)
     out.counts, out.usage = {"rewards": len(made)}, context.account.usage
     stored = StoredRewards.read(out.path)

@@ -7,23 +7,28 @@ i; (j, j) is what run j itself found. What is up to date is not repeated, so tha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import torch
 import yaml
 
 from laurel import __version__
 from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
+from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
-from laurel.evaluation.play import load_actor
+from laurel.evaluation.play import load_actor, preload
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, seed_scores, solved
-from laurel.evaluation.summary import NONE, checked, estimated, markdown
+from laurel.evaluation.summary import brief, checked, markdown
 from laurel.params import Params, load_params
 from laurel.params.arms import Arm, ArmParams
 from laurel.params.file import read_mapping
@@ -153,9 +158,8 @@ def transfer(
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     write_json(output.with_suffix(".json"), found)
-    partial = output.with_name(f".{output.name}.partial")
-    partial.write_text(page(found), encoding="utf-8")
-    partial.replace(output)
+    with written_whole(output) as partial:
+        partial.write_text(page(found), encoding="utf-8")
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -163,7 +167,7 @@ def page(found: Mapping[str, Any]) -> str:
     names = list(found["arms"])
 
     def rows(matrix: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-        return [[origin, *(_cell(of_origin.get(name)) for name in names)] for origin, of_origin in matrix.items()]
+        return [[origin, *(brief(of_origin.get(name)) for name in names)] for origin, of_origin in matrix.items()]
 
     arms = ", ".join(dict.fromkeys(found["arms"].values()))
     trained = all(name in of_origin for of_origin in found["rewards"].values() for name in names)
@@ -188,13 +192,6 @@ def page(found: Mapping[str, Any]) -> str:
         markdown(["agents trained in", *names], rows(found["agents"])),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _cell(entry: Mapping[str, Any] | None) -> str:
-    if entry is None:
-        return NONE
-    score = estimated(entry["success"] or entry["return"])
-    return f"{score}, {entry['solved']['seeds']} of {entry['solved']['of']}" if entry["solved"] else score
 
 
 # -- rewards --------------------------------------------------------------------------------------
@@ -252,7 +249,8 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
                 episodes = len(origin.params.agent.seeds) * target.params.evaluate.episodes
                 jobs.append(Job(name, play, args, units=episodes, kind=target.name))
     with progress(sum(job.units for job in jobs), "transfer: agents", "episodes") as advance:
-        run_jobs(jobs, sources[0].params.agent.workers, advance, ["laurel.evaluation.play"])
+        modules = dict.fromkeys(module for source in sources for module in preload(source.params.env))
+        run_jobs(jobs, sources[0].params.agent.workers, advance, list(modules))
     return {
         origin.name: {target.name: _summary(places[origin.name, target.name], target) for target in sources}
         for origin in sources
@@ -261,11 +259,6 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
 
 def play(origin: Source, target: Source, table: Path, advance: Callable[[int], None]) -> None:
     """Play the agents of a run in another's environment and write their episodes; runs in a process of its own."""
-    import logging
-
-    import pandas as pd
-    import torch
-
     torch.set_num_threads(1)
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)
     params, adapter = target.params, RewardContext.of(target.params).adapter
@@ -290,9 +283,6 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
 
 def _summary(table: Path, target: Source) -> dict[str, Any]:
     """Return success and return over seeds, with intervals, and how many seeds solved the target's task."""
-    import numpy as np
-    import pandas as pd
-
     scores = seed_scores(pd.read_parquet(table))
     returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))
     evaluate = target.params.evaluate

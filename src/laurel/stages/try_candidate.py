@@ -5,9 +5,11 @@ It does not see the other candidates, so it prunes nothing.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from laurel.data.directory import output_directory
 from laurel.data.lineage import read_inputs
@@ -21,10 +23,6 @@ from laurel.stages.tune import candidate_of, counts, jobs_of, used_by
 from laurel.training.arms import steps_of
 from laurel.tuning.objective import result_of
 from laurel.tuning.trials import TRIALS, Trial, write_trials
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
 
 STAGE = "try-candidate"
 
@@ -56,8 +54,6 @@ def run(
         DataError: an input is missing or damaged, or does not go with the others.
         WorkerError: a training process died; what is finished is kept.
     """
-    import shutil
-
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(used, inputs)
@@ -73,7 +69,7 @@ def run(
         else:
             with progress(total * len(jobs), STAGE, "steps") as advance:
                 distinct = {id(job): job for job in jobs.values()}
-                modules = ["laurel.training.arms", *preload(params.resolved_arms.values())]
+                modules = ["laurel.training.arms", *preload(params.env, params.resolved_arms.values())]
                 run_jobs(list(distinct.values()), params.agent.workers, advance, modules)
             trial = result_of(number, values, list(jobs), total)
         shutil.rmtree(agents, ignore_errors=True)

@@ -5,11 +5,18 @@ No other stage reads what it writes; best.yaml is a params file.
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import yaml
+from filelock import FileLock, Timeout
+from pydantic import JsonValue
+
+from laurel import __version__
 from laurel.agents.sb3.catalog import check_algorithm
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import write_json
@@ -31,10 +38,6 @@ from laurel.tuning.results import summary, write_results
 from laurel.tuning.search import search as go_on
 from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
 
 STAGE = "tune"
 
@@ -67,11 +70,6 @@ def run(
         DataError: an input is missing or damaged, or the study was begun with something else.
         WorkerError: a training process died; the same call goes on.
     """
-    import logging
-    import shutil
-
-    from laurel import __version__
-
     sweep = sweep_of(params, search)
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
@@ -98,7 +96,7 @@ def run(
             workers=workers or params.agent.workers,
             prune=search.prune,
             advance=advance,
-            preload=["laurel.training.arms", *preload(params.resolved_arms.values())],
+            preload=["laurel.training.arms", *preload(params.env, params.resolved_arms.values())],
         )
         shutil.rmtree(folder, ignore_errors=True)
         trials = study.trials()
@@ -112,8 +110,6 @@ def _alone(storage: Path, study: str) -> Iterator[None]:
     Raises:
         DataError: another process holds it, or the storage cannot be written.
     """
-    from filelock import FileLock, Timeout
-
     try:
         storage.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(storage.parent / f".{storage.stem}.{study}.lock", blocking=False)
@@ -141,8 +137,6 @@ def publish(
     Raises:
         DataError: no trial has a score, or the place cannot be written.
     """
-    import yaml
-
     described = {**used, "tune": {**sweep.write(), "trials": len(trials)}}
     with output_directory(output, stage=STAGE, params=described, inputs=inputs) as out:
         source = yaml.safe_dump(params.dump(), sort_keys=False) if text is None else text

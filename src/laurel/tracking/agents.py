@@ -20,10 +20,13 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.params.arms import Arm
+from laurel.rewards.stored import OWN
 from laurel.tracking.run import Run, status_of
 from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker, flatten
@@ -92,7 +95,6 @@ class AgentRuns:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -187,7 +189,6 @@ class AgentRuns:
         return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role}
 
     def _total(self, agent: _Followed) -> int:
-
         return steps_of(agent.arm)
 
 
@@ -245,7 +246,6 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
 def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Add to the rows of a curve how labels grew, of each reward that is learned on the way: the latest before each."""
     from laurel.rewards.online_artefact import read_rows
-    from laurel.rewards.stored import OWN
 
     for folder in sorted((place / OWN).glob("*")):
         with suppress(DataError):  # it is being replaced
@@ -281,8 +281,6 @@ def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], l
 
     None where it is being replaced.
     """
-    import pyarrow.parquet as pq
-
     try:
         state = json.loads((place / STATE).read_text(encoding="utf-8"))
         content = (place / CURVE).read_bytes()

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from laurel.feedback.annotator import Pair
+from laurel.tracking.run import Run
 
 if TYPE_CHECKING:
     from laurel.data.gold import GoldFile
     from laurel.feedback.prompt import Prompt
     from laurel.feedback.questions.pair import PairQuestion
-    from laurel.tracking.run import Run
 
 TRACES = 20
 """Pairs that have a trace, at most."""

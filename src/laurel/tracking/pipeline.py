@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from laurel import __version__
+from laurel.params import EnvParams, TrackingParams
 from laurel.tracking.server import connect, explained, failures, without_secrets
 from laurel.tracking.tracker import OUTPUT
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from laurel.params import EnvParams, TrackingParams
 
 NAME = "pipeline_run"
 """Tag with the pipeline's name of the run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -106,8 +107,6 @@ class Run:
 
     def log_dataset(self, name: str, digest: str, source: Path, counts: Mapping[str, Any], context: str) -> None:
         """Record which data the run read, by digest."""
-        import json
-
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         dataset = Dataset(

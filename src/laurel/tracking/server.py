@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,8 +57,6 @@ def _log_ahead(database: Path) -> None:
     What a crash of the machine may lose is the last commits, never the database (sqlite.org/wal.html). The mode stays
     with the file; how long a connection waits does not, and MLflow has no setting for it.
     """
-    import sqlite3
-
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
@@ -69,8 +68,6 @@ def _log_ahead(database: Path) -> None:
 
 def _wait_for_checkpoints_alone(connection: Any, _: object) -> None:
     """Set up a new connection, of any database."""
-    import sqlite3
-
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = NORMAL")
 

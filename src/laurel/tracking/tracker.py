@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from laurel import __version__
 from laurel.data.directory import Output
 from laurel.data.manifest import read_manifest
+from laurel.params import TrackingParams
 from laurel.params.fields import dumped
 from laurel.tracking.revision import git_sha
 from laurel.tracking.run import Run, milliseconds, status_of
@@ -26,7 +27,6 @@ from laurel.tracking.server import connect, explained, failures
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from laurel.params import TrackingParams
 
 OUTPUT_URI = "LAUREL_OUTPUT_URI"
 """Where the output of a pipeline's step goes, while it runs."""

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from laurel.feedback.mailbox import Office
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
@@ -51,7 +53,6 @@ def train_arms(
 
     Their arms have the same algorithm and settings, so that they are trained in lockstep.
     """
-    import torch
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)  # runs share the cores already, and sums keep their order

@@ -29,7 +29,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import recover, replace_directory
 from laurel.envs.base import Array
-from laurel.errors import DataError
+from laurel.errors import DataError, first_line
 from laurel.rewards.stored import own_reward
 from laurel.training.credit import CREDIT
 from laurel.training.curriculum import FILE as CURRICULUM
@@ -137,7 +137,7 @@ def restore(directory: Path, learner: Learner) -> Progress:
         run = read_run(directory)
         return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state.get("backend"))
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise DataError(
             f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
         ) from None

@@ -1,6 +1,6 @@
-"""Which arms and algorithms can be trained in an environment, which is asked before anything is collected or paid for.
+"""Whether arms and algorithms can be trained in an environment: checked before anything is collected or paid for.
 
-Goes by spaces alone where it can, and then imports no torch.
+Looks at the spaces alone where that is enough, and then imports no torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from laurel.rewards.method import LearningMethod, RewardContext
 def check_agents(
     run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter, *, branch: bool = False
 ) -> None:
-    """Refuse agents that training would refuse; untrained arms have no such agents.
+    """Refuse agents that training would refuse; arms that are not trained are skipped.
 
     Args:
         run_seed: of the params.
@@ -33,9 +33,9 @@ def check_agents(
         branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
 
     Raises:
-        ParamsError: no arm can be trained or evaluated, or what Stable-Baselines3 is to do cannot be.
+        ParamsError: no arm can be trained or evaluated, or Stable-Baselines3 does not take an arm's settings.
         EnvError: an algorithm does not fit the environment's observations or actions.
-        LaurelError: a method of the rewards lacks something.
+        LaurelError: the method of a reward lacks something that it needs.
     """
     skipped = skipped_arms(arms, context, adapter)
     if len(skipped) == len(arms) and not branch:
@@ -49,7 +49,7 @@ def check_agents(
 
 
 def _check_learned(arm: Arm, context: RewardContext) -> None:
-    """Refuse rewards that are learned meanwhile where the trainer's checkpoints do not hold them."""
+    """Refuse a reward that is learned during training with Stable-Baselines3, whose checkpoints do not hold it."""
     learned = [name for name in arm.reward if isinstance(method_of(context.rewards[name]), LearningMethod)]
     if learned and arm.agent.engine == "sb3":
         raise ParamsError(

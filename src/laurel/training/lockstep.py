@@ -1,6 +1,6 @@
 """Where agents of one group act: in environments of the host, or in tensors beside their networks.
 
-Knows which environments and algorithms can be on a device.
+Says which environments and algorithms have a form for a device.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class _Run:
         self.rows: list[dict[str, Any]] = []
         """Of updates since the curve's last row."""
         self.ends_here = False
-        """Whether the checkpoint is what goes on, in environments that are made anew."""
+        """Whether training goes on from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None
         self.forgets = not remembers and self.learner.forgets and self.signal.forgets
         self.episodes = Episodes(adapter, task.settings.n_envs)
@@ -194,11 +194,7 @@ class _Run:
             self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
-        """Note an update that was made, and save where it is time.
-
-        Raises:
-            TrainingError: the loss is NaN or infinite.
-        """
+        """Note an update that was made, and save where it is time; raise TrainingError for a NaN or infinite loss."""
         task, progress = self.task, self.progress
         if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.main_loss, 0.0)):
             raise TrainingError(

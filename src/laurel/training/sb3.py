@@ -26,7 +26,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import replace_directory
 from laurel.envs.base import EnvAdapter
-from laurel.errors import DataError, TrainingError
+from laurel.errors import DataError, TrainingError, first_line
 from laurel.rewards.base import Reward
 from laurel.training.checkpoint import STATE, is_finished, read_run, run_of
 from laurel.training.curve import CURVE, CURVE_SCHEMA, read_rows
@@ -204,7 +204,7 @@ class _Keeper(BaseCallback):
             self._spent, self._began = float(run["seconds"]), float(run["wall"][0])
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"{self._directory}: not a complete checkpoint ({str(error).splitlines()[0]}). Delete it to train this "
+                f"{self._directory}: not a complete checkpoint ({first_line(error)}). Delete it to train this "
                 "agent anew."
             ) from None
         points = {point["env_steps"] for point in self._curve}

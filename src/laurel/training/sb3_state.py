@@ -22,7 +22,7 @@ from torch import Tensor
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.envs.base import Array
-from laurel.errors import DataError
+from laurel.errors import DataError, first_line
 from laurel.training.checkpoint import ACTIONS, OPTIMIZER
 
 REPLAY = "replay.safetensors"
@@ -78,7 +78,7 @@ def restore_state(directory: Path, model: Any, state: Mapping[str, Any]) -> Arra
         torch.set_rng_state(torch.from_numpy(arrays["torch"]))
         return arrays["actions"]
     except (OSError, SafetensorError, AttributeError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise DataError(
             f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
         ) from None

@@ -25,7 +25,7 @@ class Signal:
         self._reward = reward
         self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping, n_envs)
         self.learned = [part for part in parts_of(reward) if isinstance(part, LearningReward)]
-        """What of the reward is learned on the way."""
+        """The parts of the reward that are learned during training."""
         self._credit = Credit()
         self.scored = 0
         """Steps of the last rollout that had a raw reward."""

@@ -41,7 +41,7 @@ def candidates(space: Space, params: Params, n: int, sampler: str, seed: int) ->
         sampler: sobol (evenly spread), random, or grid (every combination of choices).
 
     Raises:
-        ParamsError: a grid is asked of a range, or the sampler is none of these.
+        ParamsError: a grid is to be drawn from a range, or the sampler is unknown.
     """
     own = own_values(space, params)
     first = [] if own is None else [own]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import gymnasium as gym
 
 from laurel.envs import adapter_for
 from laurel.errors import ParamsError, closest
@@ -17,10 +19,6 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import LearningMethod, RewardContext
 from laurel.tuning.objective import REPORTS
 from laurel.tuning.study import check_sampler
-
-if TYPE_CHECKING:
-    import gymnasium as gym
-
 
 FIRST_SEED = 1000
 """Seeds of trials begin here, far from the seeds that agents are evaluated with."""
@@ -88,11 +86,7 @@ def sweep_of(params: Params, search: Search) -> Sweep:
 
 
 def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[Any]) -> None:
-    """Refuse what Stable-Baselines3's algorithm does not take, where it trains the arm, before anything is trained.
-
-    Raises:
-        ParamsError: it is not installed, or does not go with an argument or the action space.
-    """
+    """Raise ParamsError where Stable-Baselines3 trains the arm and its algorithm does not take the searched values."""
     from laurel.agents.sb3.catalog import check_algorithm
 
     agent = agent_of(params, arm)

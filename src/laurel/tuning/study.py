@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError, ParamsError, first_line
 from laurel.params import Params
 from laurel.params.search import Searched, Space, is_whole
 from laurel.seeding import derive_seed
@@ -61,7 +61,7 @@ class Study:
             about: what the trials depend on, as JSON values; a study goes on with the same alone.
 
         Raises:
-            DataError: the storage is no such file, or the study has other parameters or another space.
+            DataError: the storage is not an SQLite file of studies, or the study has other parameters or another space.
         """
         import optuna
         from filelock import FileLock
@@ -244,16 +244,12 @@ def _explaining(storage: Path) -> Iterator[None]:
     try:
         yield
     except (StorageInternalError, SQLAlchemyError, RuntimeError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = first_line(error)
         raise DataError(f"{storage}: not a storage of studies ({reason}). Choose another --storage.") from None
 
 
 def check_sampler(sampler: str, space: Space, params: Params) -> None:
-    """Refuse a sampler that cannot draw from a space.
-
-    Raises:
-        ParamsError: it is a grid, and a parameter is a range.
-    """
+    """Raise ParamsError where a grid is to be drawn from a range."""
     if sampler != LEARNS:
         candidates(space, params, 1, sampler, params.seed)
     if not space:

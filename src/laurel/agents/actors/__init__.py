@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,10 +17,8 @@ from laurel.agents.actor import Acted, Actor, View
 from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
 from laurel.envs.guard import in_a_line
 from laurel.errors import ActorError, LaurelError, ParamsError
+from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import ACTORS
-
-if TYPE_CHECKING:
-    from laurel.params.annotation import AnnotateParams
 
 
 def make_actor(

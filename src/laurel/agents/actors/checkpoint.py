@@ -38,11 +38,7 @@ ACTOR = load_agent
 
 
 def check_fit(place: Path, network: PolicyNetwork, adapter: EnvAdapter) -> None:
-    """Refuse an agent that was trained on an environment of other observations or actions.
-
-    Raises:
-        DataError: it was.
-    """
+    """Raise DataError for an agent that was trained on an environment of other observations or actions."""
     blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
     n_features = adapter.features(blank).shape[1]
     uniform = UniformPolicy(adapter.action_space)

@@ -6,17 +6,15 @@ weights are those of torch's seed 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
+from laurel.agents.actor import Actor
 from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
 from laurel.envs.base import EnvAdapter
 from laurel.params.file import refusals
 from laurel.params.language_actor import LanguageActorParams
-
-if TYPE_CHECKING:
-    from laurel.agents.actor import Actor
 
 
 def base_model(adapter: EnvAdapter, *, greedy: bool = False, **options: Any) -> Actor:

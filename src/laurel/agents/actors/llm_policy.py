@@ -19,10 +19,10 @@ import numpy as np
 from laurel.agents.actor import Advisor, View
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import EnvError, ParamsError
+from laurel.params.annotation import AnnotateParams
 
 if TYPE_CHECKING:
     from laurel.feedback.chooser import Chooser
-    from laurel.params.annotation import AnnotateParams
 
 KEY = "llm_policy"
 LEAST = 1e-6
@@ -81,7 +81,7 @@ def language_model_policy(
         per_token: compare means over the tokens of the actions' texts instead of sums.
 
     Raises:
-        ParamsError: the judge is no chat model, or an option is not allowed.
+        ParamsError: the judge is not a chat model, or an option is not allowed.
         EnvError: actions are not discrete, or the adapter has no words for its observations.
     """
     from laurel.feedback.chooser import chat_of, chooser

@@ -22,10 +22,10 @@ from laurel.agents.grid_navigator import Navigator
 from laurel.envs import minigrid as grid
 from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
 from laurel.errors import EnvError, ParamsError
+from laurel.params.annotation import AnnotateParams
 
 if TYPE_CHECKING:
     from laurel.feedback.chooser import Chooser
-    from laurel.params.annotation import AnnotateParams
 
 KEY = "planner"
 Plan = Literal["model", "random", "progress"]
@@ -77,7 +77,7 @@ class Planner(Actor):
 
     Args:
         adapter: MiniGrid's, whose captions report.
-        subgoals: that there are, EXPLORE among them.
+        subgoals: all that exist, EXPLORE among them.
         plan: who names them.
         model: where it is a chat model.
         patience: steps after which a subgoal is given up.
@@ -235,7 +235,7 @@ def make_planner(
 
     Raises:
         EnvError: the environment is not of MiniGrid's family.
-        ParamsError: the judge is no chat model, or an option is not allowed.
+        ParamsError: the judge is not a chat model, or an option is not allowed.
     """
     if not isinstance(adapter, grid.MiniGridAdapter):
         raise EnvError(f"{KEY}: its script works in MiniGrid only, and {adapter.env_id} is not one of its tasks.")

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
 from laurel.params.algorithms import AlgorithmParams
 from laurel.params.kinds import ALGORITHMS
 from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from laurel.agents.algorithm import Algorithm
     from laurel.agents.learner import Learner, PolicyNetwork
 
 

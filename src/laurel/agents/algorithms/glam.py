@@ -10,6 +10,7 @@ from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
 from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 from laurel.extras import need
+from laurel.params.judges import HuggingFaceParams
 from laurel.params.language_actor import TINY, GLAMParams
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ class GLAMAlgorithm(Algorithm[GLAMParams]):
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.agents.language_model.chain import chain_settings
         from laurel.llm.local_model import check_installed
-        from laurel.params.judges import HuggingFaceParams
 
         settings = self.settings
         chain_settings(settings.asked)
@@ -42,11 +42,7 @@ class GLAMAlgorithm(Algorithm[GLAMParams]):
         return make_policy(self.settings.asked, adapter, self._names(adapter), LikelihoodPolicy)
 
     def _names(self, adapter: EnvAdapter) -> tuple[str, ...]:
-        """Return what the actions are called.
-
-        Raises:
-            EnvError: the environment has other actions, or no words.
-        """
+        """Return the names of the actions; raise EnvError where actions are not discrete or have no names."""
         discrete_actions(adapter.action_space, self.settings.algorithm)
         if adapter.max_moves > 1:
             raise EnvError(

@@ -9,6 +9,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.completions import text_sizes
 from laurel.extras import need
 from laurel.params.algorithms import GroupParams, GRPOParams
+from laurel.params.judges import HuggingFaceParams
 
 if TYPE_CHECKING:
     from laurel.agents.learner import PolicyNetwork
@@ -23,7 +24,6 @@ class GroupAlgorithm(Algorithm[Settings]):
 
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.llm.local_model import check_installed
-        from laurel.params.judges import HuggingFaceParams
 
         self._sizes(adapter)
         need("trl")

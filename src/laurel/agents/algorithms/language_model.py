@@ -12,6 +12,7 @@ from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 from laurel.extras import need
+from laurel.params.judges import HuggingFaceParams
 from laurel.params.language_actor import TINY, LanguageActorParams
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
     def check(self, adapter: EnvAdapter) -> None:
         from laurel.agents.language_model.chain import chain_settings, make_chain
         from laurel.llm.local_model import check_installed
-        from laurel.params.judges import HuggingFaceParams
 
         settings = self.settings
         make_chain(chain_settings(settings), self.move_names(adapter), adapter.max_moves)

@@ -40,28 +40,21 @@ class Proposal(NamedTuple):
     """Written."""
 
 
+class Reader(NamedTuple):
+    """A language model, and the environment whose states it reads."""
+
+    local: LocalModel
+    adapter: EnvAdapter
+
+
 class Chain(Protocol):
     """Turns states into moves by a language model."""
 
-    def propose(
-        self,
-        local: LocalModel,
-        adapter: EnvAdapter,
-        states: Sequence[str],
-        rng: Generator,
-        temperature: float,
-    ) -> list[Proposal]:
+    def propose(self, reader: Reader, states: Sequence[str], rng: Generator, temperature: float) -> list[Proposal]:
         """Propose moves for each state; equal states are read once."""
         ...
 
-    def taught(
-        self,
-        local: LocalModel,
-        adapter: EnvAdapter,
-        states: Sequence[str],
-        moves: Sequence[Moves],
-        rng: Generator,
-    ) -> list[Proposal]:
+    def taught(self, reader: Reader, states: Sequence[str], moves: Sequence[Moves], rng: Generator) -> list[Proposal]:
         """Return what the model would have written for these moves, to be learned from, but for free strategies."""
         ...
 
@@ -95,7 +88,7 @@ class MovesChain:
         self._grammar: tuple[Grammar, int] | None = None
         self._written: dict[tuple[str, str], tuple[str, list[int]]] = {}
 
-    def asked(self, local: LocalModel, adapter: EnvAdapter, state: str, strategy: str = "") -> tuple[str, list[int]]:
+    def asked(self, reader: Reader, state: str, strategy: str = "") -> tuple[str, list[int]]:
         """Return the prompt about a state and its tokens; errors as in `Prompt.messages`."""
         if (state, strategy) not in self._written:
             if len(self._written) > MOST_PROMPTS:
@@ -103,37 +96,34 @@ class MovesChain:
             names = ", ".join(self.converter.names)
             texts = {"state": quote(state), "options": names, "answer_form": self.converter.form.what}
             texts["strategy"] = quote(strategy) if strategy else ""
-            prompt = _rendered(local, self._prompt, texts, adapter, self._goal)
-            self._written[state, strategy] = prompt, tokens_of(local, prompt)
+            prompt = _rendered(reader, self._prompt, texts, self._goal)
+            self._written[state, strategy] = prompt, tokens_of(reader.local, prompt)
         return self._written[state, strategy]
 
     def propose(
         self,
-        local: LocalModel,
-        adapter: EnvAdapter,
+        reader: Reader,
         states: Sequence[str],
         rng: Generator,
         temperature: float,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        asked = [self.asked(local, adapter, *one) for one in zip(states, strategies or [""] * len(states), strict=True)]
+        asked = [self.asked(reader, *one) for one in zip(states, strategies or [""] * len(states), strict=True)]
         grammar, limit = None, self._max_tokens
         if self._constrained:
-            grammar, limit = self._grammar = self._grammar or self.converter.grammar(local)
-        drawn = sample(
-            local, [tokens for _, tokens in asked], rng, max_tokens=limit, temperature=temperature, grammar=grammar
-        )
+            grammar, limit = self._grammar = self._grammar or self.converter.grammar(reader.local)
+        read = [tokens for _, tokens in asked]
+        drawn = sample(reader.local, read, rng, max_tokens=limit, temperature=temperature, grammar=grammar)
         proposals = []
         for (prompt, _), tokens, log_prob in zip(asked, drawn.tokens, drawn.log_prob.tolist(), strict=True):
-            answer = local.tokenizer.decode(tokens, skip_special_tokens=True)
+            answer = reader.local.tokenizer.decode(tokens, skip_special_tokens=True)
             turns = (Turn(prompt, answer),)
             proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(tokens) + 1))
         return proposals
 
     def taught(
         self,
-        local: LocalModel,
-        adapter: EnvAdapter,
+        reader: Reader,
         states: Sequence[str],
         moves: Sequence[Moves],
         rng: Generator,
@@ -141,7 +131,7 @@ class MovesChain:
     ) -> list[Proposal]:
         found = []
         for state, own, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
-            prompt, _ = self.asked(local, adapter, state, strategy)
+            prompt, _ = self.asked(reader, state, strategy)
             found.append(Proposal((Turn(prompt, self.converter.write(own)),), own, float("nan"), 0))
         return found
 
@@ -162,37 +152,24 @@ class StrategyChain:
         self._options = "; ".join(menu)
         self._grammar: Grammar | None = None
 
-    def _asked(self, local: LocalModel, adapter: EnvAdapter, state: str) -> str:
+    def _asked(self, reader: Reader, state: str) -> str:
         texts = {"state": quote(state), "options": self._options}
-        return _rendered(local, self._prompt, texts, adapter, self._goal)
+        return _rendered(reader, self._prompt, texts, self._goal)
 
-    def propose(
-        self,
-        local: LocalModel,
-        adapter: EnvAdapter,
-        states: Sequence[str],
-        rng: Generator,
-        temperature: float,
-    ) -> list[Proposal]:
-        asked = {state: self._asked(local, adapter, state) for state in dict.fromkeys(states)}
+    def propose(self, reader: Reader, states: Sequence[str], rng: Generator, temperature: float) -> list[Proposal]:
+        asked = {state: self._asked(reader, state) for state in dict.fromkeys(states)}
         limit = self._max_tokens
         if self._menu:
             if self._grammar is None:
                 self._grammar = Grammar()
                 for strategy in sorted(self._menu, key=len):
-                    self._grammar.end(self._grammar.add(tokens_of(local, strategy)), local.stops)
-            limit = max(len(tokens_of(local, strategy)) for strategy in self._menu) + 1
-        read = {state: tokens_of(local, prompt) for state, prompt in asked.items()}
-        drawn = sample(
-            local,
-            [read[state] for state in states],
-            rng,
-            max_tokens=limit,
-            temperature=temperature,
-            grammar=self._grammar,
-        )
-        named = [local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
-        moved = self._moves.propose(local, adapter, states, rng, temperature, named)
+                    self._grammar.end(self._grammar.add(tokens_of(reader.local, strategy)), reader.local.stops)
+            limit = max(len(tokens_of(reader.local, strategy)) for strategy in self._menu) + 1
+        tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in asked.items()}
+        read = [tokens_about[state] for state in states]
+        drawn = sample(reader.local, read, rng, max_tokens=limit, temperature=temperature, grammar=self._grammar)
+        named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
+        moved = self._moves.propose(reader, states, rng, temperature, named)
         return [
             Proposal(
                 (Turn(asked[state], strategy), *after.turns),
@@ -205,23 +182,16 @@ class StrategyChain:
             )
         ]
 
-    def taught(
-        self,
-        local: LocalModel,
-        adapter: EnvAdapter,
-        states: Sequence[str],
-        moves: Sequence[Moves],
-        rng: Generator,
-    ) -> list[Proposal]:
+    def taught(self, reader: Reader, states: Sequence[str], moves: Sequence[Moves], rng: Generator) -> list[Proposal]:
         if not self._menu:  # there is no list to choose its text from
-            named = [one.turns[0].answer for one in self.propose(local, adapter, states, rng, 1.0)]
+            named = [one.turns[0].answer for one in self.propose(reader, states, rng, 1.0)]
         else:
             named = [self._menu[draw] for draw in rng.integers(0, len(self._menu), len(states)).tolist()]
-        after = self._moves.taught(local, adapter, states, moves, rng, named)
+        after = self._moves.taught(reader, states, moves, rng, named)
         if not self._menu:
             return after
         return [
-            one._replace(turns=(Turn(self._asked(local, adapter, state), strategy), *one.turns))
+            one._replace(turns=(Turn(self._asked(reader, state), strategy), *one.turns))
             for state, strategy, one in zip(states, named, after, strict=True)
         ]
 
@@ -259,7 +229,7 @@ MOST_PROMPTS = 50_000
 """That are remembered at a time."""
 
 
-def _rendered(local: LocalModel, prompt: Prompt, texts: dict[str, str], adapter: EnvAdapter, goal: str | None) -> str:
+def _rendered(reader: Reader, prompt: Prompt, texts: dict[str, str], goal: str | None) -> str:
     """Return the text that the model reads."""
-    *system, user = prompt.messages(texts, adapter, goal)
-    return written_prompt(local, user.content.strip(), system[0].content.strip() if system else None)
+    *system, user = prompt.messages(texts, reader.adapter, goal)
+    return written_prompt(reader.local, user.content.strip(), system[0].content.strip() if system else None)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.envs.base import FloatArray
+from laurel.llm.embedding_cache import encode_cached
 
 Floats = npt.NDArray[np.float64]
 RIDGE = 1e-3
@@ -27,7 +28,7 @@ class Critic(Protocol):
         ...
 
     def state(self) -> dict[str, Floats]:
-        """Return what was fitted, as arrays."""
+        """Return the fitted weights, as arrays."""
         ...
 
     def restore(self, state: Mapping[str, Floats]) -> None:
@@ -99,8 +100,6 @@ class EncoderCritic:
 
     def _encoded(self, texts: Sequence[str]) -> Floats:
         """Return vectors (N, E)."""
-        from laurel.llm.embedding_cache import encode_cached
-
         new = [text for text in texts if text not in self._vectors]
         if new:
             self._vectors.update(zip(new, encode_cached(self._encoder, new).astype(np.float64), strict=True))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from laurel.agents.actor import Actor, Advisor, View
 from laurel.agents.choice import sample
-from laurel.agents.language_model.chain import MovesChain
+from laurel.agents.language_model.chain import MovesChain, Reader
 from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.agents.policy import mlp
 from laurel.agents.ppo import PPO, OnPolicyRollout
@@ -103,7 +103,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
         for state in states:
             if state not in self._numbers:
                 self._numbers[state] = len(self._rows)
-                self._rows.append(self._row(self.asks.asked(self.local, adapter, state)[1]))
+                self._rows.append(self._row(self.asks.asked(Reader(self.local, adapter), state)[1]))
         return np.array([[self._numbers[state]] for state in states], dtype=np.float32)
 
     def forget(self) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from laurel.agents.actor import View
 from laurel.agents.language_model import pairs
 from laurel.agents.language_model.calibration import KEPT, Calibration, calibration
-from laurel.agents.language_model.chain import Proposal, Turn
+from laurel.agents.language_model.chain import Proposal, Reader, Turn
 from laurel.agents.language_model.critic import Critic, EncoderCritic, Floats, TableCritic
 from laurel.agents.language_model.pairs import BestAnswers, Memory, RecentMemory, RoundMemory, Scored
 from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
@@ -96,7 +96,7 @@ class LanguageModelLearner(Learner):
         if not self._imitating:
             return policy.propose(self.adapter, states, self.rng)
         moves = [policy.lists.moves(number) for number in policy.lists.draw(len(states), self.rng).tolist()]
-        return policy.asks.taught(policy.local, self.adapter, states, moves, self.rng)
+        return policy.asks.taught(Reader(policy.local, self.adapter), states, moves, self.rng)
 
     def learn(self, rollout: Proposals) -> Mapping[str, float]:
         """Score the proposals, fit the critic where it is to be, and tune the model.

@@ -13,7 +13,7 @@ from laurel.llm.trl_tuning import Group, Pair
 
 
 class Scored(NamedTuple):
-    """A proposal with what it was worth."""
+    """A proposal with its score."""
 
     turns: tuple[Turn, ...]
     score: float
@@ -27,7 +27,7 @@ class Memory(Protocol):
         ...
 
     def state(self) -> list[list[Scored]]:
-        """Return what is kept for later rounds."""
+        """Return the proposals that are kept for later rounds."""
         ...
 
     def restore(self, state: Sequence[Sequence[Scored]]) -> None:

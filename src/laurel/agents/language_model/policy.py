@@ -10,12 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.algorithm import width_of
 from laurel.agents.language_model.answers import Converter
-from laurel.agents.language_model.chain import Chain, Proposal, chain_settings, make_chain
+from laurel.agents.language_model.chain import Chain, Proposal, Reader, chain_settings, make_chain
 from laurel.agents.learner import PolicyNetwork
 from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.sequences import Sequences
@@ -92,7 +93,7 @@ class LanguageModelPolicy(PolicyNetwork):
         self, adapter: EnvAdapter, states: Sequence[str], rng: np.random.Generator, *, greedy: bool = False
     ) -> list[Proposal]:
         """Return what the model makes of states in words; greedy: its likeliest answers."""
-        return self.asks.propose(self.local, adapter, states, rng, 0.0 if greedy else self.temperature)
+        return self.asks.propose(Reader(self.local, adapter), states, rng, 0.0 if greedy else self.temperature)
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
         return LanguageModelActor(self, greedy=greedy)
@@ -202,8 +203,6 @@ def words_of(adapter: EnvAdapter, chain: Mapping[str, Any], names: Sequence[str]
 
 
 def _tiny(words: Sequence[str]) -> LocalModel:
-    import torch
-
     with TemporaryDirectory(prefix="laurel-") as folder:
         seed = int(torch.randint(2**31, (1,)))
         return load_causal(str(write_tiny_model(Path(folder), words, seed=seed)))

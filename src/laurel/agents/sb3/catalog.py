@@ -105,11 +105,7 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
 
 
 def _check_space(name: str, space: gym.Space[Any]) -> None:
-    """Refuse an action space that an algorithm does not act in.
-
-    Raises:
-        ParamsError: it does not.
-    """
+    """Raise ParamsError for an action space in which the algorithm cannot act."""
     kind, (_, kinds) = type(space).__name__, ALGORITHMS[name]
     if kind not in kinds:
         fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
@@ -130,11 +126,7 @@ def _check_space(name: str, space: gym.Space[Any]) -> None:
 
 
 def _check_value(key: str, value: Any, default: Any) -> None:
-    """Refuse a number or truth value of another kind than the default's, or out of range: it would fail in training.
-
-    Raises:
-        ParamsError: it is one of these.
-    """
+    """Raise ParamsError for a number or truth value that is out of range or of another kind than the default."""
     match default:
         case bool():
             allowed, fits = "true or false", isinstance(value, bool)

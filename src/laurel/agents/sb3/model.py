@@ -12,7 +12,7 @@ from laurel.agents.sb3.env import FeatureEnvs, PackedEnvs
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, first_line
 from laurel.params import EnvParams
 from laurel.params.sb3 import SB3Params
 from laurel.seeding import derive_seed
@@ -42,8 +42,8 @@ def make_algorithm(
             **arguments(settings, made, steps, adapter.action_space),
         )
     except (AssertionError, TypeError, ValueError) as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ParamsError(f"agent.sb3: {settings.algorithm} cannot be made with these arguments: {why}") from error
+        why = first_line(error)
+        raise ParamsError(f"agent.sb3: {settings.algorithm} cannot be made with these arguments: {why}.") from error
 
 
 def initial_sb3_policy(

@@ -78,7 +78,7 @@ class NStepSarsa(_Windowed):
             ended = ended[self._length[ended] > 0]
 
     def _sum(self, envs: Ints, worth: Floats) -> Floats:
-        """Return the discounted sum of each window and of what comes after it (n,)."""
+        """Return the discounted sum of each window, with the value of the state after it (n,)."""
         total = worth
         for k in reversed(range(self.n)):
             inside = k < self._length[envs]

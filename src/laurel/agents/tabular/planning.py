@@ -32,7 +32,7 @@ def evaluate_policy(model: Model, policy: Floats, gamma: float, *, tolerance: fl
         V(s) ← Σ_a π(a|s) Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
 
     Raises:
-        TrainingError: that never happens.
+        TrainingError: the values do not converge.
     """
     paid, moves = _under(model, policy)
     values = np.zeros(model.n_states)
@@ -86,7 +86,7 @@ def policy_iteration(model: Model, gamma: float) -> tuple[Floats, Floats]:
     It starts from the uniform policy, under which every state that can come to an end does.
 
     Raises:
-        TrainingError: a policy has no values, or policies do not settle.
+        TrainingError: a policy has no values, or the policies do not converge.
     """
     policy = np.full((model.n_states, model.n_actions), 1 / model.n_actions)
     for _ in range(SWEEPS):
@@ -107,7 +107,7 @@ def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> 
     does not take it.
 
     Raises:
-        TrainingError: values do not settle.
+        TrainingError: the values do not converge.
     """
     values = np.zeros(model.n_states)
     for _ in range(SWEEPS):

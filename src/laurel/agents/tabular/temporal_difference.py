@@ -27,7 +27,7 @@ class ExpectedSarsa(TabularAgent):
         self._learn(envs, states, experience.action[envs], targets)
 
     def _worth(self, envs: Ints, states: Ints) -> Floats:
-        """Return what it is worth (n,) to be in states (n,)."""
+        """Return the values (n,) of states (n,)."""
         return self._expected(envs, states)
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Annotator
 from laurel.feedback.annotator_kind import kind_of
-
-if TYPE_CHECKING:
-    from laurel.llm.budget import Budget
-    from laurel.params.annotation import AnnotateParams
+from laurel.llm.budget import Budget
+from laurel.params.annotation import AnnotateParams
 
 
 def make_annotator(

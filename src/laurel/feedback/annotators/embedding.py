@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +21,9 @@ from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, is_directory
 from laurel.feedback.goals import embedding_goals, goal_in_words
+from laurel.llm.budget import Budget
 from laurel.llm.encoder import SentenceEncoder, check_directory, load_encoder
 from laurel.params.judges import EmbeddingParams
-
-if TYPE_CHECKING:
-    from laurel.llm.budget import Budget
 
 STREAM = 4096
 """Pairs whose texts are encoded together; memory does not grow with the number of pairs."""

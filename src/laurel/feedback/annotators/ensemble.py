@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from laurel.console import tell
 from laurel.data.missing import Reasons
 from laurel.data.preferences import FAILURES
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import (
     Annotator,
     Answer,
@@ -33,12 +34,9 @@ from laurel.feedback.annotator import (
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.unreadable import UnreadableError
+from laurel.llm.budget import Budget
 from laurel.params.annotation import EnsembleParams
 from laurel.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.llm.budget import Budget
 
 BLOCK = 4096
 """Pairs that are asked of one member before the next; memory does not grow with their number."""
@@ -247,8 +245,6 @@ class EnsembleKind(AnnotatorKind):
         self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
     ) -> EnsembleAnnotator:
         """Make all members, which share the budget; errors as of each."""
-        from laurel.llm.budget import Budget
-
         shared = budget or Budget(self.params.budget)
 
         def member(number: int) -> Member:

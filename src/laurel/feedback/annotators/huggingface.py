@@ -9,8 +9,10 @@ from laurel.feedback.annotator_kind import is_directory
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt
 from laurel.llm.budget import Budget
-from laurel.llm.chat import ChatModel, ChatRequest, Identity
+from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError
+from laurel.llm.local_model import adapter_place, check_installed, identity_here
 from laurel.llm.responses import ResponseStore
+from laurel.llm.smollm2 import NAME, path_of
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -29,9 +31,6 @@ class HuggingFaceKind(ChatAnnotator):
     @property
     def files(self) -> dict[str, str]:
         """The folders of the model and its adapter, and what every chat model may name."""
-        from laurel.llm.local_model import adapter_place
-        from laurel.llm.smollm2 import NAME
-
         model, adapter = self.section.model, self.section.adapter
         found = {"huggingface.model": model} if model == NAME or is_directory(model) else {}
         if adapter and adapter_place(adapter) == adapter and is_directory(adapter):
@@ -40,8 +39,6 @@ class HuggingFaceKind(ChatAnnotator):
 
     def identity(self) -> tuple[Identity, bool]:
         """Return the model with the digest of its weights, where they are on this machine."""
-        from laurel.llm.local_model import identity_here
-
         here = identity_here(self.section)
         return here or Identity(self.section.model), here is not None
 
@@ -68,17 +65,12 @@ class HuggingFaceKind(ChatAnnotator):
 
     def check_here(self) -> None:
         """Refuse a model, or a package that it needs, that is missing here."""
-        from laurel.llm.local_model import check_installed
-
         check_installed(self.section)
         super().check_here()
 
     def count_tokens(self, requests: Sequence[ChatRequest]) -> tuple[float, str]:
         """Count tokens as the model does, if its tokenizer is on this machine and has a chat template."""
         from transformers import AutoTokenizer
-
-        from laurel.llm.chat import RefusedError
-        from laurel.llm.smollm2 import path_of
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from laurel.console import tell
 from laurel.extras import need
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt
@@ -51,7 +52,6 @@ class OpenAIKind(ChatAnnotator):
             from laurel.llm.openai_batch import OpenAIBatch
 
             return OpenAIBatch(self.section, store, budget.seconds_left)
-        from laurel.console import tell
         from laurel.llm.openai_chat import OpenAIChat
 
         identity, _ = self.identity()

@@ -20,18 +20,15 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind
 from laurel.feedback.steps import StepReader
+from laurel.llm.budget import Budget
 from laurel.params.judges import ScriptedParams
 from laurel.seeding import derive_seed, generator
-
-if TYPE_CHECKING:
-    from laurel.llm.budget import Budget
 
 
 @dataclass(frozen=True, slots=True)

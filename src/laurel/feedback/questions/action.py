@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from math import exp
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from laurel.feedback.parsing import ABSTAIN, VerdictReader
-from laurel.feedback.prompt import LONGEST, Form, Prompt, as_text, load_prompt, quote
+from laurel.feedback.prompt import TEXT, Form, Prompt, answer_schema, as_text, load_prompt, quote
 from laurel.feedback.question import Question, Reading
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class ActionQuestion(Question[str, Choice]):
     """
 
     form: ClassVar[Form] = Form("action", slots=("state",), optional=("options",), choices=(), schema="{}")
-    sample = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
 
     def __init__(
         self,
@@ -56,17 +54,12 @@ class ActionQuestion(Question[str, Choice]):
     @classmethod
     def load_for(cls, name: str | Path, options: Sequence[str]) -> Prompt:
         """Load a prompt of this kind for some options; errors as in `load_prompt`."""
-        properties = {"analysis": {"type": "string"}, "choice": {"type": "string", "enum": list(options)}}
-        schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(properties)}
-        schema["additionalProperties"] = False
-        own = Form(cls.form.kind, cls.form.slots, tuple(options), json.dumps(schema), cls.form.optional)
+        schema = answer_schema(analysis=TEXT, choice={"type": "string", "enum": list(options)})
+        own = Form(cls.form.kind, cls.form.slots, tuple(options), schema, cls.form.optional)
         return load_prompt(name, own)
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
         return {"state": quote(item), "options": self._listed}
-
-    def content(self, item: str, variant: int) -> str:
-        return item
 
     def shared(self) -> dict[str, Any]:
         """Return what all answers depend on, the options among it."""

@@ -6,39 +6,28 @@ The open form of Du et al. 2023, "Guiding Pretraining in Reinforcement Learning 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import ClassVar
 
 from laurel.feedback.parsing import object_in
-from laurel.feedback.prompt import LONGEST, Form, quote
+from laurel.feedback.prompt import TEXT, Form, answer_schema
 from laurel.feedback.question import Question, Reading
 
 MOST_GOALS = 20
 LONGEST_GOAL = 300
-_SCHEMA = {
-    "type": "object",
-    "properties": {"goals": {"type": "array", "items": {"type": "string"}}},
-    "required": ["goals"],
-    "additionalProperties": False,
-}
+_SCHEMA = answer_schema(goals={"type": "array", "items": TEXT})
 NOTHING_YET = "Nothing yet: the episode begins."
-"""What stands for the context of an episode's beginning."""
+"""The context that is shown at the beginning of an episode."""
 
 
 class GoalsQuestion(Question[str, tuple[str, ...]]):
     """Asks about the last caption of an episode; an empty one is its beginning."""
 
-    form: ClassVar[Form] = Form("goals", slots=("context",), choices=(), schema=json.dumps(_SCHEMA))
-    sample = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+    form: ClassVar[Form] = Form("goals", slots=("context",), choices=(), schema=_SCHEMA)
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
         """Return what happened last."""
-        return {"context": quote(item or NOTHING_YET)}
-
-    def content(self, item: str, variant: int) -> str:
-        """Return what happened last."""
-        return item
+        return super().texts(item or NOTHING_YET, variant)
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[tuple[str, ...]] | None:

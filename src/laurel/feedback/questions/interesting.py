@@ -6,11 +6,10 @@ model of interest is asked about pairs of tasks, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from laurel.feedback.prompt import Form, quote
-from laurel.feedback.yes_no import HARD_TEXT, YesNoQuestion, of_two, schema, verdicts
+from laurel.feedback.prompt import HARD_TEXT, Form
+from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
 
 
 class Next(NamedTuple):
@@ -30,14 +29,6 @@ class InterestingQuestion(YesNoQuestion[Next]):
     )
     VERDICTS = verdicts("interesting")
     sample = Next(HARD_TEXT, HARD_TEXT)
-
-    def texts(self, item: Next, variant: int) -> Mapping[str, str]:
-        """Return both."""
-        return {"done": quote(item.done), "other": quote(item.other)}
-
-    def content(self, item: Next, variant: int) -> str:
-        """Return both as one text."""
-        return of_two(item.done, item.other)
 
 
 QUESTION = InterestingQuestion

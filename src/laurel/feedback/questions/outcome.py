@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from laurel.feedback.prompt import LONGEST, Form, Prompt, quote
+from laurel.feedback.prompt import Form, Prompt, quote
 from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class OutcomeQuestion(YesNoQuestion[str]):
         "outcome", slots=("episode",), optional=("examples",), choices=("yes", "no"), schema=schema("goal_reached")
     )
     VERDICTS = verdicts("goal_reached")
-    sample = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
 
     def __init__(
         self,
@@ -54,9 +53,6 @@ class OutcomeQuestion(YesNoQuestion[str]):
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
         return {"episode": quote(item), "examples": self._shown}
-
-    def content(self, item: str, variant: int) -> str:
-        return item
 
     def shared(self) -> dict[str, Any]:
         """Return what all answers depend on, the examples among it."""

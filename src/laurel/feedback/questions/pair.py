@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from math import exp
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from laurel.feedback import prompt as prompts
 from laurel.feedback.annotator import Pair
 from laurel.feedback.parsing import ABSTAIN, VerdictReader
-from laurel.feedback.prompt import LONGEST, Form, Prompt, as_text, quote
+from laurel.feedback.prompt import LONGEST, TEXT, Form, Prompt, answer_schema, as_text, quote
 from laurel.feedback.question import Question, Reading
 
 if TYPE_CHECKING:
@@ -20,13 +19,12 @@ if TYPE_CHECKING:
 
 _VERDICT = {"anyOf": [{"type": "integer", "enum": [1, 2]}, {"type": "null"}]}
 """OpenAI refuses an `enum` without a `type`, and other servers a `type` that is a list beside an `enum`."""
-_SCHEMA = {
-    "type": "object",
-    "properties": {"analysis": {"type": "string"}, "best_description": _VERDICT},
-    "required": ["analysis", "best_description"],
-    "additionalProperties": False,
-}
-FORM = Form("pair", slots=("first", "second"), choices=("1", "2"), schema=json.dumps(_SCHEMA))
+FORM = Form(
+    "pair",
+    slots=("first", "second"),
+    choices=("1", "2"),
+    schema=answer_schema(analysis=TEXT, best_description=_VERDICT),
+)
 
 _SCHEMA_IN_KEYS = (
     '{"type": "object", "properties": {"analysis": {"type": "string"}, "best_description": {"enum": [1, 2, null]}}, '

@@ -12,19 +12,14 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from laurel.feedback.parsing import last_value
-from laurel.feedback.prompt import LONGEST, Form, Prompt, quote
+from laurel.feedback.prompt import HARD_TEXT, TEXT, Form, Prompt, answer_schema, quote
 from laurel.feedback.question import Question, Reading
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
 
 HIGHEST = 10
-_SCHEMA = {
-    "type": "object",
-    "properties": {"analysis": {"type": "string"}, "scores": {"type": "array", "items": {"type": "number"}}},
-    "required": ["analysis", "scores"],
-    "additionalProperties": False,
-}
+_SCHEMA = answer_schema(analysis=TEXT, scores={"type": "array", "items": {"type": "number"}})
 Scores = tuple[float, ...]
 
 
@@ -36,8 +31,8 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
         both_orders: whether groups are also shown in the opposite order.
     """
 
-    form: ClassVar[Form] = Form("score", slots=("texts",), choices=(), schema=json.dumps(_SCHEMA))
-    sample = (f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}',)
+    form: ClassVar[Form] = Form("score", slots=("texts",), choices=(), schema=_SCHEMA)
+    sample = (HARD_TEXT,)
 
     def __init__(
         self, prompt: Prompt, adapter: EnvAdapter, goal: str | None = None, *, size: int = 1, both_orders: bool = True

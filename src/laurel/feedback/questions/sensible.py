@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from laurel.feedback.prompt import Form, quote
+from laurel.feedback.prompt import HARD_TEXT, Form
 from laurel.feedback.questions.goals import NOTHING_YET
-from laurel.feedback.yes_no import HARD_TEXT, YesNoQuestion, of_two, schema, verdicts
+from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
 
 
 class Possible(NamedTuple):
@@ -33,11 +33,7 @@ class SensibleQuestion(YesNoQuestion[Possible]):
 
     def texts(self, item: Possible, variant: int) -> Mapping[str, str]:
         """Return what happened last, and the goal."""
-        return {"context": quote(item.context or NOTHING_YET), "possible": quote(item.goal)}
-
-    def content(self, item: Possible, variant: int) -> str:
-        """Return both as one text."""
-        return of_two(item.context, item.goal)
+        return super().texts(item._replace(context=item.context or NOTHING_YET), variant)
 
 
 QUESTION = SensibleQuestion

@@ -12,19 +12,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
+from laurel.data.json_file import write_json
+from laurel.envs.base import EnvAdapter
+from laurel.envs.numbers import Numbers
+from laurel.errors import AnnotationError, DataError, ParamsError, PromptError, closest
+from laurel.extras import need
+from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
 from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, NonNegative
 from laurel.params.rewards import RewardParams, TrialParams
+from laurel.rewards.base import Reward
+from laurel.rewards.code import load, program
 from laurel.rewards.method import QUALITY, Inputs, Method, Program, RewardContext
+from laurel.rewards.sandbox import PACKAGE
 
 if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator_kind import AnnotatorKind
     from laurel.feedback.chat_annotator import ChatAnnotator
     from laurel.feedback.questions.code import CodeQuestion
-    from laurel.rewards.base import Reward
     from laurel.rewards.code_search import Writer
 
 
@@ -65,9 +72,6 @@ class Code(Method[CodeParams]):
     reads = ("trajectories",)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        from laurel.extras import need
-        from laurel.rewards.sandbox import PACKAGE
-
         own = self.settings
         need(PACKAGE)
         chat = _chat(_kind(own, params), own)
@@ -79,7 +83,6 @@ class Code(Method[CodeParams]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str:
-        from laurel.envs.numbers import Numbers
         from laurel.feedback.questions.code import Assignment
 
         own = self.settings
@@ -97,11 +100,6 @@ class Code(Method[CodeParams]):
         )
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        import numpy as np
-
-        from laurel.data.json_file import write_json
-        from laurel.envs.numbers import Numbers
-        from laurel.errors import DataError
         from laurel.rewards.code_search import ChatWriter, Sample, Search, save
 
         assert inputs.trajectories is not None
@@ -127,20 +125,13 @@ class Code(Method[CodeParams]):
         write_json(place / QUALITY, save(place, search, best, every))
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.code import load
-
         return load(place, adapter, quantile)
 
     def program(self, place: Path) -> Program:
-        from laurel.rewards.code import program
-
         return program(place)
 
 
 def _kind(own: CodeParams, params: RewardContext) -> AnnotatorKind:
-    from laurel.errors import ParamsError, closest
-    from laurel.feedback.annotator_kind import kind_of
-
     judges = (MAIN, *params.annotate.judges)
     if own.writer not in judges:
         raise ParamsError(
@@ -152,7 +143,6 @@ def _kind(own: CodeParams, params: RewardContext) -> AnnotatorKind:
 
 def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:
     """Return the chat model that writes; None where the writer is simulated."""
-    from laurel.errors import AnnotationError
     from laurel.feedback.chat_annotator import ChatAnnotator
 
     if isinstance(kind, ChatAnnotator):
@@ -167,7 +157,6 @@ def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:
 
 
 def _questions(own: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, CodeQuestion]:
-    from laurel.errors import PromptError
     from laurel.feedback.questions.code import CodeQuestion
 
     first, later = (CodeQuestion.load_prompt(name) for name in (own.prompt, own.reflection))

@@ -8,16 +8,15 @@ once in an episode.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from laurel.data.json_file import write_json
+from laurel.envs.base import EnvAdapter
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
 from laurel.rewards.method import QUALITY, Inputs, Method, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
 
 
 class GoalsParams(RewardParams):
@@ -63,7 +62,6 @@ class Goals(Method[GoalsParams]):
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
-        from laurel.data.json_file import write_json
         from laurel.rewards.goals import GoalTable, suggested
 
         texts = list(read_vocabulary(inputs.captions).texts)

@@ -12,19 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field, JsonValue
 
+from laurel.agents.actor import Advisor, View, beginnings
+from laurel.agents.hints import make_advisor
+from laurel.data.json_file import read_json, write_json
+from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.method import Inputs, Method, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.agents.actor import Advisor
-    from laurel.envs.base import EnvAdapter, FloatArray
 
 CONFIG = "config.json"
 
@@ -56,8 +56,6 @@ class LikelyActions:
         """Do nothing: a step is paid alike in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
-        from laurel.agents.actor import View
-
         valid = steps.valid.reshape(-1)
         paid = np.full(valid.shape, UNPAID)
         rows = steps.transitions[valid]
@@ -81,24 +79,16 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Estimate the cost of a state from the states that episodes begin with."""
-        from laurel.agents.actor import beginnings
-
         return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.json_file import write_json
-
         write_json(place / CONFIG, {"annotate": params.annotate.model_dump(mode="json")})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.data.json_file import read_json
-
         content: Any = read_json(place / CONFIG)
         return LikelyActions(self._advisor(adapter, AnnotateParams.model_validate(content["annotate"])), adapter)
 
     def _advisor(self, adapter: EnvAdapter, annotate: AnnotateParams) -> Advisor:
-        from laurel.agents.hints import make_advisor
-
         own = self.settings
         return make_advisor(own.actor, own.options, adapter, annotate, f"rewards.{own.kind}")
 

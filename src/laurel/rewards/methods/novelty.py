@@ -6,14 +6,14 @@ With `shaping.beta` this is a count bonus, 1 / N(caption)^beta over each episode
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from laurel.envs.base import EnvAdapter
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import CaptionReward
 from laurel.rewards.method import Method
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
 
 
 class Novelty(Method[RewardParams]):
@@ -24,10 +24,6 @@ class Novelty(Method[RewardParams]):
     summary = "1 for every caption, less the more often it occurs in the episode"
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        import numpy as np
-
-        from laurel.rewards.functions import CaptionReward
-
         return CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), dtype=np.float32))
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.json_file import write_json
+from laurel.envs.base import EnvAdapter
+from laurel.errors import AnnotationError, ParamsError
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.mailbox import Office
 from laurel.params.rewards import OnlineParams, RewardParams
+from laurel.rewards.base import LearningReward, Reward
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.feedback.mailbox import Office
-    from laurel.rewards.base import LearningReward, Reward
 
 
 class Online(LearningMethod[OnlineParams]):
@@ -31,8 +31,6 @@ class Online(LearningMethod[OnlineParams]):
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a judge that cannot be asked here."""
-        from laurel.errors import AnnotationError, ParamsError
-        from laurel.feedback.annotator_kind import kind_of
         from laurel.feedback.desk import check_captions
 
         own = self.settings
@@ -50,8 +48,6 @@ class Online(LearningMethod[OnlineParams]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        from laurel.feedback.annotator_kind import kind_of
-
         own = self.settings
         if own.replay:
             return f"labels of {own.replay} count again, and no judge is asked"
@@ -60,7 +56,6 @@ class Online(LearningMethod[OnlineParams]):
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most"
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.json_file import write_json
         from laurel.rewards.online_artefact import CONFIG
 
         write_json(place / CONFIG, {"form": None})
@@ -86,8 +81,6 @@ class Online(LearningMethod[OnlineParams]):
         return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.office(params, seed), judge)
 
     def office(self, params: RewardContext, seed: int) -> Office | None:
-        from laurel.feedback.mailbox import Office
-
         own = self.settings
         if own.replay:
             return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from laurel.envs.base import EnvAdapter
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import CaptionReward
 from laurel.rewards.method import Method, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
 
 
 class Oracle(Method[RewardParams]):
@@ -24,10 +24,6 @@ class Oracle(Method[RewardParams]):
         return f"{adapter.env_id} has no hand-written progress." if adapter.oracle("") is None else None
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        import numpy as np
-
-        from laurel.rewards.functions import CaptionReward
-
         return CaptionReward(
             {}, 0.0, lambda texts: np.array([adapter.oracle(text) or 0 for text in texts], dtype=np.float32)
         )

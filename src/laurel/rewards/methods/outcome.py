@@ -8,14 +8,14 @@ examples if there are any; the answers are a table, by which agents are paid.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from laurel.data.json_file import write_json
+from laurel.envs.base import EnvAdapter
 from laurel.params.rewards import OutcomeParams
+from laurel.rewards.base import Reward
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
 
 
 class Outcome(Method[OutcomeParams]):
@@ -40,7 +40,6 @@ class Outcome(Method[OutcomeParams]):
         return judge_of(own, params, adapter).estimate(read_vocabulary(captions).texts if own.captions == 1 else None)
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.json_file import write_json
         from laurel.rewards.outcomes import answered, collected_outcomes
 
         assert inputs.trajectories is not None
@@ -56,8 +55,6 @@ class Outcome(Method[OutcomeParams]):
         return OutcomeReward(OutcomeTable.load(place).answers, self.settings.captions)
 
     def table(self, place: Path, quantile: float) -> PayTable:
-        import numpy as np
-
         from laurel.rewards.outcomes import OutcomeTable
 
         found = OutcomeTable.load(place)

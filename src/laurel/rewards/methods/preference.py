@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.json_file import write_json
+from laurel.envs.base import EnvAdapter
 from laurel.params.rewards import PreferenceParams, RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import learned
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
 
 
 class Preference(Method[PreferenceParams]):
@@ -26,7 +25,6 @@ class Preference(Method[PreferenceParams]):
         return self.settings.judge
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.json_file import write_json
         from laurel.rewards.training import train_reward_model
 
         assert inputs.trajectories is not None
@@ -38,7 +36,6 @@ class Preference(Method[PreferenceParams]):
         write_json(place / QUALITY, quality)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.functions import learned
         from laurel.rewards.model import RewardModel
 
         return learned(RewardModel.load(place), adapter, quantile)

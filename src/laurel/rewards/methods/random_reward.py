@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import Inputs, Method, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter, FloatArray
-    from laurel.rewards.base import Reward
+from laurel.seeding import generator
 
 
 class RandomReward(Method[RewardParams]):
@@ -24,24 +25,17 @@ class RandomReward(Method[RewardParams]):
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
-        from laurel.rewards.functions import ScoredCaptions
 
         texts = list(read_vocabulary(inputs.captions).texts)
         ScoredCaptions.of(texts, drawn(texts, seed)).save(place, seed=seed)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.functions import ScoredCaptions
-
         scored, config = ScoredCaptions.load(place)
         return scored.reward(quantile, lambda texts: drawn(texts, config["seed"]))
 
 
 def drawn(texts: list[str], seed: int) -> FloatArray:
     """Return a draw for each text, before normalisation."""
-    import numpy as np
-
-    from laurel.seeding import generator
-
     return np.array([generator(seed, "random_reward", text).standard_normal() for text in texts], dtype=np.float32)
 
 

@@ -11,15 +11,13 @@ Set `shaping: {beta: 0}` for its arms, since it counts by itself.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.json_file import read_json, write_json
+from laurel.envs.base import EnvAdapter
 from laurel.params.fields import Count, Positive, Probability
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
 from laurel.rewards.method import Inputs, Method, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
 
 
 class RNDParams(RewardParams):
@@ -44,12 +42,9 @@ class RND(Method[RNDParams]):
     per_seed = True
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.json_file import write_json
-
         write_json(place / "config.json", {"seed": seed})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.data.json_file import read_json
         from laurel.rewards.distillation import Distillation
 
         own = self.settings

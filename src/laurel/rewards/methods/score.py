@@ -8,17 +8,20 @@ mean caption, since no judge was asked about it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
+from laurel.data.json_file import write_json
+from laurel.envs.base import EnvAdapter
+from laurel.errors import DataError
+from laurel.feedback.annotator_kind import kind_of
 from laurel.params.fields import Count
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
 
 
 class ScoreParams(RewardParams):
@@ -45,7 +48,6 @@ class Score(Method[ScoreParams]):
     reads = ("captions",)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        from laurel.feedback.annotator_kind import kind_of
         from laurel.rewards.scores import judge_of, question_of
 
         own = self.settings
@@ -72,9 +74,6 @@ class Score(Method[ScoreParams]):
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_segments, read_vocabulary
-        from laurel.data.json_file import write_json
-        from laurel.errors import DataError
-        from laurel.rewards.functions import ScoredCaptions
         from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order
 
         own = self.settings
@@ -98,10 +97,6 @@ class Score(Method[ScoreParams]):
         write_json(place / QUALITY, quality)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        import numpy as np
-
-        from laurel.rewards.functions import ScoredCaptions
-
         scored, _ = ScoredCaptions.load(place)
         return scored.reward(quantile, lambda texts: np.full(len(texts), scored.normalizer.mean, dtype=np.float32))
 

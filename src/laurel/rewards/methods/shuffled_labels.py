@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.envs.base import EnvAdapter
+from laurel.errors import ParamsError
 from laurel.params.annotation import MAIN
 from laurel.params.rewards import PreferenceParams, RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import learned
 from laurel.rewards.method import Inputs, Method, RewardContext
 from laurel.rewards.methods.text import Text, TextParams
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
+from laurel.rewards.text import CONFIG
 
 
 class ShuffledParams(RewardParams):
@@ -41,8 +41,6 @@ class ShuffledLabels(Method[ShuffledParams]):
         return original.judge if isinstance(original, PreferenceParams | TextParams) else MAIN
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        from laurel.errors import ParamsError
-
         original = params.rewards[self.settings.of]
         if isinstance(original, TextParams) and original.path is None:
             return None
@@ -69,9 +67,7 @@ class ShuffledLabels(Method[ShuffledParams]):
         shuffled_model(model, comparisons, original, seed).save(place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.functions import learned
         from laurel.rewards.model import RewardModel
-        from laurel.rewards.text import CONFIG
 
         if (place / CONFIG).is_file():
             return Text(TextParams(kind=Text.kind)).load(place, adapter, quantile)

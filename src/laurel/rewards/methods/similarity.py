@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+from laurel.feedback.goals import embedding_goals
 from laurel.params.judges import EmbeddingParams
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import Inputs, Method, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter, FloatArray
-    from laurel.rewards.base import Reward
 
 
 class SimilarityParams(RewardParams):
@@ -30,14 +32,11 @@ class Similarity(Method[SimilarityParams]):
     reads = ("captions",)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        from laurel.feedback.goals import embedding_goals
-
         embedding_goals(self._embedding(params), adapter)
         return None
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
-        from laurel.rewards.functions import ScoredCaptions
 
         embedding = self._embedding(params)
         texts = list(read_vocabulary(inputs.captions).texts)
@@ -45,8 +44,6 @@ class Similarity(Method[SimilarityParams]):
         scored.save(place, embedding=embedding.model_dump(mode="json"))
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.functions import ScoredCaptions
-
         scored, config = ScoredCaptions.load(place)
         embedding = EmbeddingParams.model_validate(config["embedding"])
         return scored.reward(quantile, lambda texts: utilities(texts, embedding, adapter))
@@ -57,10 +54,6 @@ class Similarity(Method[SimilarityParams]):
 
 def utilities(texts: list[str], params: EmbeddingParams, adapter: EnvAdapter) -> FloatArray:
     """Return the sentence encoder's utility of each text (N,), before normalisation."""
-    import numpy as np
-
-    from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-
     return EmbeddingAnnotator.load(params, adapter).utility(texts).astype(np.float32)
 
 

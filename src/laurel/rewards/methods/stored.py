@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from laurel.params.rewards import RewardParams
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import checked_manifest
+from laurel.envs.base import EnvAdapter
+from laurel.errors import DataError, closest
+from laurel.params.rewards import RewardParams, method_of, resolved
+from laurel.rewards.base import Reward
 from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
+from laurel.rewards.stored import StoredRewards
 
 MADE, CONFIG = "made", "config.json"
 
@@ -41,10 +44,6 @@ class Stored(Method[StoredParams]):
         return None
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        import shutil
-
-        from laurel.data.json_file import write_json
-
         made, folder = _made(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
         write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
@@ -62,10 +61,6 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     Raises:
         DataError: it is not there, changed since, not the one that is wanted, or made anew for each seed.
     """
-    from laurel.data.manifest import checked_manifest
-    from laurel.errors import DataError, closest
-    from laurel.rewards.stored import StoredRewards
-
     path = Path(own.path)
     manifest = checked_manifest(path, "train-reward")
     if own.digest not in (None, manifest["digest"]):
@@ -87,9 +82,6 @@ def _method(place: Path) -> Method[Any]:
     Raises:
         DataError: it is damaged.
     """
-    from laurel.data.json_file import read_json
-    from laurel.params.rewards import method_of, resolved
-
     method: Method[Any] = method_of(resolved({"made": read_json(place / CONFIG)["settings"]}, ())["made"])
     return method
 

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from laurel.data.json_file import write_json
+from laurel.data.preference_rows import PreferenceRows
+from laurel.envs.base import EnvAdapter
+from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, Positive
 from laurel.params.rewards import RewardParams
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext, Source
-
-if TYPE_CHECKING:
-    from laurel.data.preference_rows import PreferenceRows
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.base import Reward
-    from laurel.rewards.text import TextReward
+from laurel.rewards.text import TextReward, fit_rows
 
 
 class TextParams(RewardParams):
@@ -75,7 +76,6 @@ class Text(Method[TextParams]):
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.own_preferences import read_own
-        from laurel.rewards.text import TextReward
 
         if self.settings.path is None:
             self.fit_rows(read_own(inputs.preferences, inputs.captions), inputs, seed, place)
@@ -86,9 +86,6 @@ class Text(Method[TextParams]):
 
     def fit_rows(self, rows: PreferenceRows, inputs: Inputs, seed: int, place: Path) -> None:
         """Write the artefact of a model that learned from rows of preferences."""
-        from laurel.llm.encoder import load_encoder
-        from laurel.rewards.text import fit_rows
-
         own = self.settings
         model, quality = fit_rows(
             rows,
@@ -105,9 +102,6 @@ class Text(Method[TextParams]):
         _score(model, quality, inputs, place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.functions import ScoredCaptions
-        from laurel.rewards.text import TextReward
-
         model = TextReward.load(place)
         return ScoredCaptions.load(place)[0].reward(quantile, model.raw)
 
@@ -118,8 +112,6 @@ class Text(Method[TextParams]):
 def _score(model: TextReward, quality: Mapping[str, Any], inputs: Inputs, place: Path) -> None:
     """Write what the model pays for all captions, and its quality."""
     from laurel.data.captions import read_vocabulary
-    from laurel.data.json_file import write_json
-    from laurel.rewards.functions import ScoredCaptions
 
     vocabulary = read_vocabulary(inputs.captions)
     scored = ScoredCaptions.of(vocabulary.texts, model.raw(vocabulary.texts))

@@ -1,18 +1,15 @@
-"""How much was annotated while agents were trained, and how far behind, for the metrics and the report."""
+"""What language models were asked while agents were trained or evaluated, for the metrics and the report."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from laurel.data.directory import Output
-    from laurel.params.arms import Arm
-
-    Trained = tuple[Arm, int, Path | None]
-
+from laurel.data.directory import Output
+from laurel.data.json_file import read_json
+from laurel.evaluation.play import Played, account_of
 
 _SHARES = ("parse_rate", "position_bias", "answer_abstain_rate")
 """Figures of `laurel.feedback.quality` that an account has the means of."""
@@ -22,17 +19,16 @@ def _share(quality: dict[str, Any], name: str) -> float | None:
     return quality[name]["value"] if name in quality else None
 
 
-def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
-    """Return for each arm with a reward that was learned on the way what its agents asked and were answered, in means.
+def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
+    """Return, for each arm with a reward learned during training, what its agents asked and learned, as means.
 
     Several such rewards of an arm are added up.
 
     Raises:
-        DataError: what an agent kept of it is damaged.
+        DataError: a file of an agent's own reward is damaged.
     """
     import numpy as np
 
-    from laurel.data.json_file import read_json
     from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
     from laurel.rewards.stored import OWN
 
@@ -79,7 +75,7 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
-    """Note what a reader must know of rewards that were learned on the way."""
+    """Note what a reader must know of rewards that were learned during training."""
     for name, account in accounts.items():
         if account["simulated"]:
             out.notes.append(
@@ -94,3 +90,28 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
             )
         if not account["labels"]:
             out.notes.append(f"The arm {name} got no label while it was trained, and was paid nothing for captions.")
+
+
+def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict[str, Any]]:
+    """Return for each arm whose actor asks a language model what that took, and note it."""
+    found: dict[str, dict[str, Any]] = {}
+    for arm, seed, _ in agents:
+        file = account_of(tables / f"{arm.name}-{seed}.parquet")
+        if file.exists():
+            account, sums = read_json(file), found.setdefault(arm.name, {})
+            for key, value in account.items():
+                number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
+                sums[key] = sums.get(key, 0) + value if number else value
+    for name, sums in found.items():
+        sums["parse_rate"] = 1 - sums["unread"] / max(sums["states"], 1)
+        out.notes.append(
+            f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
+            f"agents), and {sums['parse_rate']:.1%} of them had an answer that could be read; in the others all "
+            "choices were equally likely."
+        )
+        out.run_notes.append(
+            f"The arm {name} took {sums.get('calls', 0):,} calls of {sums['model']} and {sums.get('cached', 0):,} "
+            "answers from the store."
+        )
+    kept = ("model", "states", "unread", "parse_rate")  # what a run with a full store repeats
+    return {name: {key: sums[key] for key in kept} for name, sums in found.items()}

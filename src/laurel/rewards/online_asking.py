@@ -1,0 +1,226 @@
+"""What an agent in training asks the judge beside it, and from which step on each answer counts.
+
+The answer to a question counts `delay` looks after it was asked, and training waits for it if it must: so labels count
+from the same step on in every run, whenever they came, and a run is repeatable to the bit wherever the judge answers
+alike. Only where an answer does not come within `patience` seconds, training goes on without it, and takes answers as
+they come until the judge has caught up. A run that is resumed or replayed goes by its log of labels instead.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laurel.console import tell
+from laurel.envs.base import IntArray
+from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox, Verdict
+from laurel.params.rewards import OnlineParams
+from laurel.seeding import derive_seed, generator
+
+POLL_SECONDS = 0.002
+Label = dict[str, Any]
+"""A row of the log of labels (`laurel.rewards.online_artefact`)."""
+
+
+class MetCaptions:
+    """The captions that an agent has met, the first `most` of them.
+
+    Args:
+        most: captions that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.texts: list[str] = []
+        self.ids: dict[str, int] = {}
+        self.counts = np.zeros(0, dtype=np.int64)
+        """(V,) how often each caption was met."""
+        self.questions = np.zeros(0, dtype=np.int64)
+        """(V,) how many questions show it."""
+        self.left_out = 0
+        """Captions beyond `most`, which are paid nothing and not asked about."""
+        self._most = most
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Number those of the captions that are new."""
+        new = [text for text in dict.fromkeys(texts) if text not in self.ids]
+        room = self._most - len(self.texts)
+        self.left_out += max(len(new) - room, 0)
+        new = new[:room]
+        self.ids.update((text, i) for i, text in enumerate(new, len(self.texts)))
+        self.texts += new
+        none = np.zeros(len(new), dtype=np.int64)
+        self.counts, self.questions = np.append(self.counts, none), np.append(self.questions, none)
+
+    def of(self, item: Item) -> list[int]:
+        """Return the numbers of the captions that a question shows."""
+        return [self.ids[text] for text in item if text]
+
+
+class Questions:
+    """Asks about captions, and hands over answers at the step from which on they count.
+
+    Args:
+        agent: names the agent, for messages.
+        seed: of the draw of pairs.
+        desk: which judge and question in the mailbox.
+        mailbox: where the judge is asked; None where the labels of a log count again.
+    """
+
+    def __init__(
+        self, settings: OnlineParams, met: MetCaptions, agent: str, seed: int, desk: str, mailbox: Path | None
+    ) -> None:
+        self.asked = self.dropped = 0
+        self.late = self.ever_late = False
+        """Whether the judge is behind and is not waited for, now or at any time."""
+        self._own, self._met, self._agent, self._desk = settings, met, agent, desk
+        self._rng = generator(seed, "questions")
+        self._mailbox = Mailbox(mailbox) if mailbox else None
+        self._log: dict[int, list[Label]] = {}
+        self._logged_until = 0
+        self._known: set[Item] = set()
+        """Questions that are asked or answered."""
+        self._open: dict[Item, tuple[int, int | None]] = {}
+        """Question -> steps that were done when it was asked, and its number in the mailbox, once it is there."""
+        self._unmet = 0
+        """Questions about captions that were not met when they were asked."""
+
+    @property
+    def open(self) -> int:
+        """How many questions have no answer that counts."""
+        return len(self._open)
+
+    @property
+    def judge(self) -> dict[str, Any]:
+        """What is known of the judge."""
+        found = self._mailbox.fact(READY) if self._mailbox else None
+        judge: dict[str, Any] = json.loads(found or "{}").get(self._desk, {})
+        return judge
+
+    def follow(self, labels: Sequence[Label], until: int) -> None:
+        """Let labels of a log count up to a step, and ask nothing before it."""
+        self._logged_until = until
+        for label in labels:
+            self._log.setdefault(label["step"], []).append(label)
+
+    # -- answers --------------------------------------------------------------------------------
+    def labels(self, step: int, known: int) -> list[Label]:
+        """Return the answers that count from this step on; `known` labels count already."""
+        if step < self._logged_until:
+            labels = self._log.get(step, [])
+            for label in labels:
+                self._open.pop((label["first"], label["second"]), None)
+            return labels
+        if self._mailbox is None:
+            return []
+        self._post(self._mailbox)
+        due = self._due(step)
+        numbers = [number for _, number in due]
+        found = self._mailbox.answers(numbers)
+        if not self.late and len(found) < len(due):
+            found = self._wait(self._mailbox, numbers)
+        labels = []
+        for item, number in due:
+            if number in found:
+                asked, _ = self._open.pop(item)
+                first, second = item
+                labels.append({"asked": asked, "step": step, "first": first, "second": second})
+                labels[-1] |= found[number]._asdict()
+        self._note_lateness(len(due) - len(found), known + len(labels))
+        return labels
+
+    def _due(self, step: int) -> list[tuple[Item, int]]:
+        """Return the questions whose answers count now, the oldest first."""
+        until = step - (self._own.delay - 1) * self._own.every
+        return [(item, number) for item, (asked, number) in self._open.items() if asked <= until and number is not None]
+
+    def _wait(self, mailbox: Mailbox, numbers: Sequence[int]) -> dict[int, Verdict]:
+        """Wait for answers for as long as patience lasts."""
+        until = time.monotonic() + self._own.patience
+        while True:
+            found = mailbox.answers(numbers)
+            if len(found) == len(numbers) or time.monotonic() >= until or mailbox.fact(CLOSED) is not None:
+                return found
+            time.sleep(POLL_SECONDS)
+
+    def _note_lateness(self, missing: int, labels: int) -> None:
+        if missing and not self.late:
+            self.ever_late = True
+            tell(
+                f"{self._agent}: {missing:,} answers of the judge are late. Training goes on with the {labels:,} "
+                "labels that it has, and takes others as they come."
+            )
+        elif self.late and not missing:
+            tell(f"{self._agent}: the judge has caught up; {labels:,} labels count.")
+        self.late = missing > 0
+
+    # -- questions ------------------------------------------------------------------------------
+    def ask(self, step: int) -> None:
+        """Ask about captions that were met and, where the environment lists its captions, about some that were not."""
+        room = min(self._own.at_once, self._own.questions - self.asked)
+        about = self._drawn_pairs if self._own.form == "ranking" else self._new_captions
+        items = about(np.flatnonzero(self._met.counts > 0), room)
+        if self._own.listed:
+            every = np.arange(len(self._met.texts))
+            unmet = about(every, min(room - len(items), self._own.questions // 2 - self._unmet))
+            self._unmet += len(unmet)
+            items += unmet
+        for item in items:
+            self._open[item] = step, None
+        self._known.update(items)
+        self.asked += len(items)
+        self._drop()
+        if self._mailbox is not None and step >= self._logged_until:
+            self._post(self._mailbox)
+
+    def _new_captions(self, among: IntArray, room: int) -> list[Item]:
+        """Return captions that were not asked about yet, the most frequent first."""
+        new = among[self._met.questions[among] == 0]
+        new = new[np.argsort(-self._met.counts[new], kind="stable")][: max(room, 0)]
+        self._met.questions[new] += 1
+        return [(self._met.texts[i], "") for i in new.tolist()]
+
+    def _drawn_pairs(self, among: IntArray, room: int) -> list[Item]:
+        """Return pairs of captions: of one that was asked about least, and of another at random."""
+        order = self._rng.permutation(among)
+        texts, full, found = self._met.texts, set[int](), list[Item]()
+        while len(found) < room and len(full) < len(order):
+            left = order[~np.isin(order, list(full))] if full else order
+            first = int(left[self._met.questions[left].argmin()])
+            for second in self._rng.permutation(order).tolist():
+                item = _ordered(texts[first], texts[second])
+                if first != second and item not in self._known:
+                    found.append(item)
+                    self._known.add(item)
+                    self._met.questions[[first, second]] += 1
+                    break
+            else:
+                full.add(first)
+        return found
+
+    def _drop(self) -> None:
+        """Take back the oldest questions where too many are open; they may be asked again."""
+        for item in list(self._open)[: max(len(self._open) - self._own.queue, 0)]:
+            _, number = self._open.pop(item)
+            self.dropped += 1
+            self.asked -= 1
+            self._known.discard(item)
+            self._met.questions[self._met.of(item)] -= 1
+            if number is not None and self._mailbox is not None:
+                self._mailbox.withdraw([number])
+
+    def _post(self, mailbox: Mailbox) -> None:
+        """Put questions into the mailbox that are not there yet."""
+        new = [item for item, (_, number) in self._open.items() if number is None]
+        for item, number in zip(new, mailbox.post(self._desk, new) if new else (), strict=True):
+            self._open[item] = self._open[item][0], number
+
+
+def _ordered(one: str, other: str) -> Item:
+    """Return two texts in a random order that is the same for every agent."""
+    first, second = sorted((one, other))
+    return (second, first) if derive_seed(0, first, second) % 2 else (first, second)
