@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def test_what_pages_show_of_params_is_valid(
     monkeypatch.chdir(REPOSITORY)  # for examples/, and files that params name
     base = yaml.safe_load((REPOSITORY / "params.yaml").read_text(encoding="utf-8"))
     parse_params(merged(base, content), "params.yaml")
+
+
+def test_the_package_that_the_judges_page_shows_brings_the_module_that_it_lists() -> None:
+    page = (REPOSITORY / "docs/tutorials/judge.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml title=\"pyproject.toml\"\n(.*?)```", page, re.DOTALL)
+    package = tomllib.loads(text)
+    assert package["project"]["entry-points"] == {"laurel.annotators": {"length": "length"}}
+    assert [f"{name}.py" for name in package["tool"]["setuptools"]["py-modules"]] == [LISTING.findall(page)[0][0]]
 
 
 def test_pages_show_many_params() -> None:
