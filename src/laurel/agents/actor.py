@@ -64,7 +64,7 @@ class View:
 
 
 def beginnings(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
-    """Return what n episodes begin with."""
+    """Return the first states of n episodes."""
     from laurel.envs.vector import make_vector
 
     envs = make_vector(env, adapter, n, seed, reference=True)
@@ -85,7 +85,7 @@ class Acted(NamedTuple):
 
 
 class Actor(ABC):
-    """Acts in N environments, always the same ones in the same order; one without memory defines `act` alone."""
+    """Acts in N environments, always the same ones in the same order; one without memory only defines `act`."""
 
     memory: Array | None = None
     """(N, M) what a network with memory has of the view that it acted on last; None without one."""
@@ -95,7 +95,7 @@ class Actor(ABC):
 
     @abstractmethod
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        """Choose an action for each environment of the view; draw from `rng` alone, so that a seed repeats them."""
+        """Choose an action for each environment of the view; draw only from `rng`, so that a seed repeats it."""
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
         """Return the log-probabilities (N,) of other actions in the view of the last `act`; NaN where unknown."""

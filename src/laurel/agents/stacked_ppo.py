@@ -85,7 +85,7 @@ class StackedPPO(PPO):
         group.steps[row] = float(state["critic.0.bias.step"])
 
     def _group(self) -> PPOGroup:
-        """Return the group of this agent alone."""
+        """Return a group of only this agent."""
         if self.place is None or self.place[0] is not self._alone:
             self._alone = PPOGroup([self])
         return self._alone

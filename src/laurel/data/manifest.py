@@ -91,5 +91,5 @@ def digest_directory(path: Path) -> str:
 
 
 def stamp_directory(path: Path) -> str:
-    """Return what is the same for as long as no file that `digest_directory` reads is written, moved or removed."""
+    """Return a stamp that changes when a file that `digest_directory` reads is written, moved or removed."""
     return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))

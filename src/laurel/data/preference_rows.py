@@ -317,7 +317,7 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
 
 
 def _turns(columns: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return what the user said, where the column holds that too, and the answer."""
+    """Return the user's turn, if the column holds it, and the answer."""
     value = columns.get(name)
     if isinstance(value, list) and len(value) == 2:
         return _clean(_content(value[0]), name), _clean(_content(value[1]), name)

@@ -21,7 +21,7 @@ MEASURES = {
     "abstain_rate": ("pairs that the annotator abstained from", "pairs", ""),
     "intransitivity": ("intransitive triads", "triads", "random 25%"),
 }
-"""Shares: what each is of, what is counted, what to read it against."""
+"""For each share: its name, what is counted, and what to compare it with."""
 
 REFERENCES = {
     "gold": "a person",
@@ -73,7 +73,7 @@ def figures(quality: Mapping[str, Any]) -> list[Figure]:
 
 
 def _allowed(gate: Mapping[str, Any] | None) -> str:
-    """Say what a figure's gate allows, and whether it passed."""
+    """Describe a figure's gate, and say whether it passed."""
     if gate is None:
         return ""
     low, high = f"{100 * gate['low']:g}%", f"{100 * gate['high']:g}%"
@@ -123,7 +123,7 @@ _UNLABELLED = {
 
 
 def label_in_words(status: str, p_first: float | None) -> str:
-    """Say what a pair's label is; `p_first` counts where it has one."""
+    """Return a pair's label in words; `p_first` matters only if it has one."""
     if status in _UNLABELLED or p_first is None:
         return _UNLABELLED[status]
     if status == "tie":

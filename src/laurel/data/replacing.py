@@ -107,7 +107,7 @@ def lock_of(place: Path) -> Path:
 
 
 def _remove(previous: Path) -> None:
-    """Remove what was moved aside, which may be a symbolic link."""
+    """Remove the old output that was moved aside, which may be a symbolic link."""
     if previous.is_symlink():
         previous.unlink()
     else:

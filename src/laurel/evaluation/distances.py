@@ -137,7 +137,7 @@ def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions) -> Float
 
 
 def _paid(reward: Reward, captioner: Captioner, transitions: Transitions, shape: tuple[int, int]) -> Floats:
-    """Return what a reward pays; the threshold, from which shaping starts, where it has nothing to say."""
+    """Return the reward of each transition; where it has nothing to say, the threshold of shaping."""
     captions, valid = captioner.ids(transitions).reshape(shape), np.ones(shape, dtype=np.bool_)
     ends = transitions.terminated.reshape(shape), transitions.truncated.reshape(shape)
     raw = reward.pay(Steps(transitions, captions, captioner.texts, valid, *ends)).reshape(-1)

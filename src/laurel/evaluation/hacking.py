@@ -130,7 +130,7 @@ def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period |
 
 
 def earners(agents: Sequence[Path]) -> list[Earner]:
-    """Return what captions earned in agents' trainings, those first that earned most late.
+    """Return what captions earned while agents were trained, those first that earned most in the last third.
 
     Args:
         agents: their directories; agents of an engine that keeps no account of captions add nothing.
@@ -173,7 +173,7 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
 
 
 def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, float]) -> list[str]:
-    """Say of which arms a failing episode is paid more, in all, than one that does the task.
+    """Return a warning for each arm that is paid more for a failed episode than for a solved one.
 
     Each caption may be paid rightly, and their sum over an episode mislead: agents then learn to collect captions. What
     the task is worth stands for comparison where any arm did it.

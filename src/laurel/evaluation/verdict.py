@@ -88,7 +88,7 @@ def _verdict(against: Sequence[str], *, unbeaten: bool) -> Verdict:
 
 
 def outcome(metrics: Mapping[str, Any], entry: Mapping[str, Any]) -> Outcome | None:
-    """Say what a comparison found; None where a score is unknown."""
+    """Return the outcome of a comparison; None where a score is unknown."""
     if entry["probability"] is None:
         return None
     if entry["p"] is None or min(entry["seeds"]) < seeds_needed(n_comparisons(metrics)):

@@ -174,7 +174,7 @@ def _without(first: IntArray, second: IntArray, firsts: IntArray, seconds: IntAr
 
 
 def _matching(first: IntArray, second: IntArray, order: IntArray) -> IntArray:
-    """Return the rows, in this order, of pairs of which neither caption was in a pair before."""
+    """Return the rows of pairs that share no caption with an earlier pair, in this order."""
     ends = np.stack([first[order], second[order]], axis=1).ravel()
     new = np.zeros(len(ends), dtype=np.bool_)
     new[np.unique(ends, return_index=True)[1]] = True

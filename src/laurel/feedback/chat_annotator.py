@@ -95,7 +95,7 @@ class ChatAnnotator(AnnotatorKind):
         return {}, 1
 
     def price(self, identity: Identity) -> Price | None:
-        """Return what its tokens cost in the way it is asked; None where that is unknown.
+        """Return the price of its tokens, live or in batches as it is asked; None where that is unknown.
 
         Raises:
             ParamsError: the table of prices that the params name cannot be read.
@@ -303,7 +303,7 @@ def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator |
     Args:
         params: section annotate.
         key: of the reward that asks, for the error.
-        cannot: what an annotator of pairs alone does not do, such as "gives no scores".
+        cannot: what an annotator that only judges pairs cannot do, such as "gives no scores".
 
     Raises:
         AnnotationError: the annotator judges pairs alone.

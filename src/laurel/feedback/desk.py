@@ -41,7 +41,7 @@ class Desk(ABC):
     @property
     @abstractmethod
     def usage(self) -> Usage:
-        """Return what answering took so far."""
+        """Return the usage so far."""
 
     def known_answers(self) -> dict[str, Any]:
         """Ask questions whose answers are beyond dispute; return what they show of the judge, empty without any.

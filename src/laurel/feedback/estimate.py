@@ -74,7 +74,7 @@ class Estimate:
         return self.distinct - self.answered - self.sent
 
     def costs(self, price: Price | None) -> str:
-        """Say what asking costs at a price: the usual amount and the most."""
+        """Return the cost of asking at a price, in words: the expected amount and the most."""
         if price is None:
             return "unknown"
         most = in_words(price.of(self.input_tokens, self.most_output))

@@ -128,7 +128,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _status(row: Mapping[str, Any]) -> Status:
-    """Return what can be made of an answer, as annotating does."""
+    """Return the status of an answer, as annotating would read it."""
     if row["damaged"]:
         return "damaged"
     text = _text(row)

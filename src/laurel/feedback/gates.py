@@ -217,14 +217,14 @@ def _limit(name: str, value: float, quality: Mapping[str, Any], advice: Advice) 
 
 
 def _source(quality: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what labels must agree with: gold, or the oracle where there is no gold."""
+    """Return the reference that labels must agree with: gold, or the oracle where there is no gold."""
     if "agreement" in quality.get("gold", {}):
         return "gold", "a person's"
     return "oracle", "the environment's hand-written progress"
 
 
 def _missing(gates: GateParams, quality: Mapping[str, Any]) -> list[str]:
-    """Say what there is too little of to compare labels with."""
+    """Say which reference labels are missing or too few."""
     sentences = []
     compared = quality.get("gold", {}).get("agreement", {"of": 0})["of"]
     if gates.min_gold_pairs is not None and compared < gates.min_gold_pairs:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 Shown = Literal["pair", "caption"]
-"""What a question shows: two captions, the better of which is asked for; or one, which may help towards the goal."""
+"""The captions of a question: two, to say which is better; or one, to say whether it helps towards the goal."""
 Item = tuple[str, str]
 """Two texts to choose between; or a text to be judged by itself, and an empty one."""
 TRIES = 5

@@ -161,7 +161,7 @@ class VerdictReader:
 
 
 def _without_thoughts(text: str) -> str | None:
-    """Return what follows a model's marked thoughts; None where they never end, or end in disorder."""
+    """Return the text after a model's marked thoughts; None where the marks never end, or do not match."""
     _, channel, last = text.rpartition("<|channel|>")
     if channel:
         head = _FINAL_CHANNEL.match(last)

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 def references(
     pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, gold: GoldFile | None, captions: Collection[str] = ()
 ) -> dict[str, Floats]:
-    """Return what each reference says of the pairs, as `laurel.feedback.quality` takes it.
+    """Return each reference's labels of the pairs, as `laurel.feedback.quality` takes them.
 
     Args:
         pairs: P pairs of segments.
@@ -74,7 +74,7 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chose
 
 
 def task_of(annotate: AnnotateParams, adapter: EnvAdapter) -> Task:
-    """Return what labels of a run are for: its environment, and the goal that its annotator judges by.
+    """Return the task of a run's labels: its environment, and the goal that its annotator judges by.
 
     Raises:
         PromptError: there is no goal of the name that params give.

@@ -29,7 +29,7 @@ _NODES = (
     *(nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Filter, nodes.Test),
     *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Concat, nodes.Div, nodes.Sub, nodes.Tuple, nodes.List),
 )
-"""What a template may be made of: none of these makes its text longer than its slots."""
+"""Nodes that a template may have: none of these makes its text longer than its slots."""
 _NAMES: dict[type[nodes.Node], str] = {
     nodes.For: "a loop",
     nodes.Call: "a call",

@@ -1,4 +1,4 @@
-"""What it takes to train a language model as an actor, by its config alone: weights, memory, hours.
+"""What training a language model as an actor takes, from only its config: weights, memory, hours.
 
 The model is built on PyTorch's meta device, where weights have shapes and take no memory.
 """
@@ -85,7 +85,7 @@ def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps:
 
 
 def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int) -> str:
-    """Say what an agent of an arm takes.
+    """Describe the size of an arm's agent: its weights, memory and hours.
 
     Args:
         name: of the arm.

@@ -30,7 +30,7 @@ would choose cannot be distinguished from rounding."""
 
 
 class Dialect:
-    """What a server takes, as far as it has said: fields that it refuses are left out for the rest of a run.
+    """The fields that a server takes: those that it refuses are left out for the rest of a run.
 
     A limit to the length of an answer is `max_tokens` at most servers and `max_completion_tokens` at OpenAI's own;
     where one is refused the other is tried.
@@ -203,7 +203,7 @@ def _plain(token: str) -> str:
 
 
 def _choice_of(token: str, choices: tuple[str, ...]) -> str | None:
-    """Return the choice that a token is, or alone can be the beginning of."""
+    """Return the only choice that a token is, or begins."""
     if not token:
         return None
     exact = [choice for choice in choices if _plain(choice) == token]

@@ -93,5 +93,5 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
 
 
 def _identity(model: str) -> str:
-    """Return what tells an encoder from all others: of a directory, the content of its files."""
+    """Return the identity of an encoder; that of a directory is the content of its files."""
     return digest_directory(Path(model), ()) if Path(model).is_dir() else model

@@ -53,7 +53,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to be left alone, if it does."""
+    """Return the seconds that a server asks a client to wait, if it does."""
     milliseconds = headers.get("retry-after-ms", "")
     if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", milliseconds):
         return float(milliseconds) / 1000

@@ -56,7 +56,7 @@ class LocalModel:
     """Whether it takes a given mask and positions, so that several continuations can share a row: no layer derives
     positions from the order of the tokens."""
     picks_logits: bool
-    """Whether it computes logits at chosen positions alone."""
+    """Whether it can compute logits only at chosen positions."""
 
     def logits(self, tokens: torch.Tensor, wanted: torch.Tensor, **inputs: Any) -> torch.Tensor:
         """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (B, W).
@@ -286,7 +286,7 @@ def weights_revision(folder: Path) -> str:
 
 
 def weights_digest(params: HuggingFaceParams) -> str:
-    """Return a digest of a model's weights alone, which an adapter is for; they must be on this machine."""
+    """Return a digest of only a model's weights, which an adapter belongs to; they must be on this machine."""
     from transformers.utils.hub import cached_file
 
     config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision)

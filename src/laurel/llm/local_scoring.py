@@ -175,9 +175,9 @@ def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
 
 
 def _paths(prompt: Prompt, shared: int) -> list[tuple[list[int], list[Read]]]:
-    """Return what a prompt runs the model on after the shared beginning, and what is read off.
+    """Return the rows of tokens that a prompt adds to the shared beginning, each with the positions to read off.
 
-    That is the prompt alone, unless its answers differ later than in the first token.
+    That is a single row, the prompt's, unless its answers differ later than in the first token.
     """
     own = prompt.tokens[shared:]
     last = len(own) - 1

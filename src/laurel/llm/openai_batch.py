@@ -34,7 +34,7 @@ MOST_FAILED_POLLS = 10
 KEPT_DAYS = 30.0
 """A server may have forgotten a batch that is older."""
 SAY_EVERY = 600.0
-"""Seconds between two lines about a batch of which there is nothing new."""
+"""Seconds between two lines about a batch that has not changed."""
 
 
 class OpenAIBatch:

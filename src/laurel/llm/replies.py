@@ -102,7 +102,7 @@ def seconds(value: Any) -> float:
 
 
 def answer_of(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
-    """Return what a message says, without its reasoning, and its finish reason; None where it is not a message.
+    """Return a message's text, without its reasoning, and its finish reason; None where it is not a message.
 
     The content may be text, null or a list of parts. A refusal stands for a missing content.
 
@@ -145,7 +145,7 @@ def _part(part: Any) -> str | None:
 
 
 def final_channel(text: str) -> str:
-    """Return what a text in the harmony format says in its final channel; any other text as it is.
+    """Return the final channel of a text in the harmony format; any other text as it is.
 
     gpt-oss models write their reasoning into the channel `analysis` and the answer into `final`; servers without a
     parser for them hand over all of it, some without the marks. A text of other channels alone says nothing.

@@ -195,7 +195,7 @@ class ResponseStore:
                 self._log.changed()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
-        """Return what an exchange shares with others, which is kept once."""
+        """Return the part of an exchange that others share, which is stored once."""
         shared = {
             **asdict(exchange.identity),
             "prompt": exchange.prompt,

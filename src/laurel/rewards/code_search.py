@@ -247,7 +247,7 @@ def _most(found: Evaluated) -> str:
 
 
 def _trace(name: str, values: Floats, sample: Sample) -> str:
-    """Say what a component is like: mean, range, and whether it goes along with returns and success."""
+    """Describe a component: mean, range, and whether it goes along with returns and success."""
     known = values[~np.isnan(values)]
     totals = sample.totals(values)
     facts = [f"mean {known.mean():.3g}, from {known.min():.3g} to {known.max():.3g}"]

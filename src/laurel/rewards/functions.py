@@ -123,7 +123,7 @@ def _schema() -> Any:
 
 
 def transition_features(adapter: EnvAdapter, transitions: Transitions) -> FloatArray:
-    """Return what a reward model on observations sees: features before and after (N, 2F)."""
+    """Return the input of a reward model on observations: features before and after (N, 2F)."""
     before, after = adapter.features(transitions.observation), adapter.features(transitions.next_observation)
     return np.concatenate([before, after], axis=1)
 

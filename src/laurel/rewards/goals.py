@@ -98,7 +98,7 @@ def suggested(
 
 
 def _question(settings: Suggesting, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
-    """Return what a chat model is asked; errors as in `check`."""
+    """Return the question for a chat model; errors as in `check`."""
     if settings.form == "open":
         return GoalsQuestion(GoalsQuestion.load_prompt(settings.prompt or "suggest"), adapter, settings.goal)
     prompt = SensibleQuestion.load_prompt(settings.prompt or "yes_no")
@@ -192,7 +192,7 @@ class GoalReward:
         self._reached = np.zeros_like(self._open)
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return what steps are paid (T, N), UNPAID where no goal is reached."""
+        """Return the steps' rewards (T, N), UNPAID where no goal is reached."""
         self._extend(steps.texts)
         paid = np.full(steps.valid.shape, UNPAID)
         for t, ids in enumerate(steps.captions):

@@ -116,7 +116,7 @@ class RewardContext:
         return cls(params.env, params.caption, params.annotate, params.rewards)
 
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
-        """Return what a reward is made from: the preferences of its judge, and of them a label set."""
+        """Return the inputs of a reward: one label set of its judge's preferences."""
         judge = method_of(settings).judge(self.rewards)
         return replace(inputs, preferences=labels_of(inputs.preferences, judge, number), label_set=number)
 
@@ -228,7 +228,7 @@ class Method(ABC, Generic[Own]):
 
     @abstractmethod
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Return what the artefact pays; `shaping.quantile` says where its threshold is.
+        """Return the reward that is stored in the artefact; `shaping.quantile` says where its threshold is.
 
         Raises:
             DataError: the artefact is missing or damaged.
@@ -239,7 +239,7 @@ class Method(ABC, Generic[Own]):
         return None
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
-        """Return what the artefact pays for each caption; None where pay does not depend on a caption alone."""
+        """Return the artefact's reward of each caption; None where it does not depend on only the caption."""
         return None
 
 
@@ -259,7 +259,7 @@ class LearningMethod(Method[Own]):
         seed: int,
         judge: Path | None,
     ) -> LearningReward:
-        """Return what pays an agent of an arm, and a seed, while it is trained.
+        """Return the reward that learns while an agent, of an arm and a seed, is trained.
 
         Args:
             name: of the reward.

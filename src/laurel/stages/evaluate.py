@@ -180,7 +180,7 @@ def run(
 
 
 def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list[Played]:
-    """List what is played: every trained agent, and arms that need no training.
+    """List the agents to play: every trained one, and arms that need no training.
 
     Raises:
         DataError: an agent was not trained, or there is nothing to play.

@@ -220,7 +220,7 @@ def assess(
 
 
 def _replies(annotate: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
-    """Return what models wrote, by key of the store."""
+    """Return the models' answers by their keys in the store."""
     if not keys:
         return {}
     with ResponseStore(annotate.language_model.store) as store:

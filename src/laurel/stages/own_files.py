@@ -31,7 +31,7 @@ def own_files(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
 
 
 def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> list[str]:
-    """Say of which of the user's files DVC does not see changes, since dvc.yaml does not name them as deps.
+    """Name the user's files whose changes DVC does not see, since they are not deps in dvc.yaml.
 
     Args:
         stages: those to look at.

@@ -93,7 +93,7 @@ def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
 
 
 def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
-    """Return what a run found and what it took; None where a stage is not up to date."""
+    """Return a run's results and costs; None where a stage is not up to date."""
     if not all(up_to_date(stage, run.params, folder) for stage in STAGES):
         return None
     reports = folder / REPORTS
@@ -116,7 +116,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
 
 
 def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the result that the page had of a run, unless it is of other parameters."""
+    """Return a run's result on the page so far, unless its parameters have changed."""
     return dict(earlier) if earlier is not None and earlier.get("params") == digest_json(run.content) else None
 
 

@@ -226,7 +226,7 @@ def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
 
 
 def _arm(own: ArmParams) -> dict[str, Any]:
-    """Return an arm that differs from one in its reward alone."""
+    """Return an arm like another one with another reward."""
     kept = own.model_dump(mode="json", include={"shaping", "agent", "extrinsic"})
     return {**{key: value for key, value in kept.items() if value not in (None, {})}, "reward": TRANSFERRED}
 

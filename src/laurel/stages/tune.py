@@ -169,7 +169,7 @@ def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
 def jobs_of(
     params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path, *, alone: bool = False
 ) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
-    """Return what makes the jobs of a candidate: the directory of each seed's agent -> the job that trains it.
+    """Return a function that makes a candidate's jobs: the directory of each seed's agent -> the job that trains it.
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """

@@ -131,7 +131,7 @@ class Planner(Actor):
 
     # -- reporter -----------------------------------------------------------------------------------
     def _report(self, episode: _Episode, row: Array) -> None:
-        """Keep the caption of what the last action did, where the planner should know it."""
+        """Keep the caption of the last action if the planner should know it."""
         if episode.before is None:
             return
         no, nothing = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.float32)
@@ -145,7 +145,7 @@ class Planner(Actor):
 
     # -- planner ------------------------------------------------------------------------------------
     def _is_over(self, episode: _Episode) -> bool:
-        """Whether the planner is to be asked."""
+        """Whether the subgoal is over, so that the planner is asked for another."""
         if episode.subgoal is None or episode.steps >= self._patience:
             return True
         return episode.subgoal is EXPLORE and len(episode.map.things) > episode.known

@@ -55,7 +55,7 @@ class Chain(Protocol):
         ...
 
     def taught(self, reader: Reader, states: Sequence[str], moves: Sequence[Moves], rng: Generator) -> list[Proposal]:
-        """Return what the model would have written for these moves, to be learned from, but for free strategies."""
+        """Return the answers with these moves that the model should imitate, except for strategies in free words."""
         ...
 
 
@@ -197,7 +197,7 @@ class StrategyChain:
 
 
 def chain_settings(settings: LanguageActorParams) -> dict[str, Any]:
-    """Return what `make_chain` makes a chain of, fit for JSON.
+    """Return the settings that `make_chain` takes, as JSON values.
 
     Raises:
         PromptError: there is no such prompt.

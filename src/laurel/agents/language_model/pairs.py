@@ -36,7 +36,7 @@ class Memory(Protocol):
 
 
 class RoundMemory:
-    """Compares the proposals of one round alone."""
+    """Compares only proposals of the same round."""
 
     def add(self, proposals: Sequence[Scored]) -> list[Scored]:
         return list(proposals)

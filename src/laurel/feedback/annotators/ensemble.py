@@ -92,7 +92,7 @@ class EnsembleAnnotator:
 
     @property
     def usage(self) -> Usage:
-        """Return what all members cost together, and what each did."""
+        """Return the usage of all members together, and of each."""
         used = self._used | {number: annotator.usage for number, annotator in self._held.items()}
         total: Usage = {}
         for number in sorted(used):
@@ -145,7 +145,7 @@ class EnsembleAnnotator:
                 file.close()
 
     def _vote(self, number: int, asked: IO[str], total: int) -> IO[str]:
-        """Write a member's judgements of all pairs, of which there are this many, to a file and return it."""
+        """Write a member's judgements of all these pairs to a file and return it."""
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
