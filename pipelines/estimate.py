@@ -120,7 +120,7 @@ def estimate(
     if price is not None:
         work.append(_cost(steps, counts, price))
     elif region:
-        work.append(f"price: none is known for {region}: add it, dated, to {prices}, or to another file (--prices).")
+        work.append(f"price: unknown for {region}: add it, dated, to {prices}, or to another file (--prices).")
     return "\n".join([*aligned(rows), "", *work])
 
 

@@ -18,9 +18,9 @@ class Needs:
     """What the steps need of their image, beside Laurel."""
 
     cuda: bool = False
-    """For an accelerator."""
+    """Whether it is for an accelerator."""
     packages: tuple[str, ...] = ()
-    """Of Python, beyond those that every image has."""
+    """Python packages beyond those that every image has."""
 
 
 NOTHING = Needs()

@@ -39,7 +39,7 @@ class Options:
     experiment: str | None = None
     host: str | None = None
     search: Search | None = None
-    """Of a sweep; None trains and evaluates all arms."""
+    """The search of a sweep; None trains and evaluates all arms."""
 
     @property
     def vertex(self) -> bool:

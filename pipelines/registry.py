@@ -15,7 +15,7 @@ from requests import RequestException
 from laurel.pipelines.images import NOTHING, Needs
 
 ARCHITECTURE = "amd64"
-"""Of the machines that Vertex AI has."""
+"""Architecture of Vertex AI's machines."""
 REVISION = "LAUREL_REVISION"
 """Variable by which an image says that it holds Laurel; docker/Dockerfile sets it, images made from that inherit it."""
 CUDA = ("NVIDIA_VISIBLE_DEVICES=", "CUDA_VERSION=")

@@ -54,7 +54,7 @@ class Submission:
     params: Params
     spec: Spec
     branches: int
-    """Of the training of agents."""
+    """Parallel branches of the agents' training."""
     sweep: SweepPlan | None
     """The sweep that runs instead of the training; None without one."""
     arguments: Mapping[str, Any]

@@ -151,7 +151,7 @@ class Learner(ABC):
     """
 
     name: ClassVar[str]
-    """Of its section in params.yaml."""
+    """Name of its section in params.yaml."""
     main_loss: ClassVar[str] = "policy"
     """The metric that is NaN or infinite once training has diverged."""
 

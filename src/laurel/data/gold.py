@@ -43,7 +43,7 @@ class Gold:
     first: str
     second: str
     answer: Side | None
-    """None: it was taken back."""
+    """The person's answer; None: it was taken back."""
     chosen: Chosen
     """uniform: as any other pair; uncertain: because its label was in doubt, so that it is not like the others."""
 

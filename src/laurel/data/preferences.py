@@ -88,7 +88,7 @@ class Pairs:
     sampler: str
     """How they were drawn."""
     seed: int
-    """Of the draw."""
+    """Seed of the draw."""
 
     def __len__(self) -> int:
         return len(self.first)

@@ -42,7 +42,7 @@ class Figure:
     of: int
     """How many there are."""
     unit: str
-    """Of what."""
+    """What is counted or measured."""
     remark: str
     """What to read it against."""
     gate: str = ""

@@ -26,7 +26,7 @@ from laurel.training.credit import CREDIT, SCHEMA, THIRDS
 from laurel.training.curve import KL as DIVERGENCE
 
 PARTS = 10
-"""Of a training, within which pay and success are averaged."""
+"""Parts into which a training run is divided; pay and success are averaged within each."""
 LEAST_FALL, LEAST_RISE = 0.15, 0.1
 """Of success: a share of its whole range (of the run's returns); of pay: a share of its range in the training."""
 LASTS = 2
@@ -47,7 +47,7 @@ class Period:
     """Environment steps."""
     end: int
     paid: tuple[float, float]
-    """Of an episode, before the reward's weight; at the start and at the end."""
+    """Mean pay of an episode at the start and at the end, before the reward's weight."""
     true: tuple[float, float]
     """Success rate, or return."""
 
@@ -81,7 +81,7 @@ class Hacked:
     """What fell: success or return."""
     periods: Sequence[Period]
     agents: int
-    """Of the arm in all."""
+    """Number of the arm's agents."""
     earners: Sequence[Earner]
     episodes: Sequence[Episode] = ()
 

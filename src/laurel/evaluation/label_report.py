@@ -53,7 +53,7 @@ class Answer:
     how: str
     """Which text was shown first, and who answered where several did."""
     verdict: str
-    """With how sure the model was, where it was asked for that."""
+    """The verdict, and how sure the model was if it was asked for that."""
     raw: str | None
     """What the model wrote; None where nothing came, or nothing was to be written."""
 

@@ -43,7 +43,7 @@ class Walk:
     """One after another, a move that led nowhere left out."""
     moves: int
     arrived: bool
-    """At the goal."""
+    """Whether the goal was reached."""
     shortest: int
     """Moves of the shortest way to the goal, on which nothing slips; -1 where there is none."""
 

@@ -231,7 +231,7 @@ def _rank_warning(rank: Mapping[str, Any] | None) -> str:
         return ""
     tau = rank["tau"]
     if tau is None:
-        return "The learned reward or the true return is the same in every episode: how one ranks the other is unknown."
+        return "The learned reward or the true return is the same in every episode, so their ranks cannot be compared."
     if tau < 0:
         return (
             f"The learned reward ranks episodes against their true return (Kendall's tau {number(tau)}): "

@@ -17,7 +17,7 @@ ALPHA = 0.05
 """Level at which a difference is claimed, after Holm's correction for all comparisons of a run."""
 
 FURTHER = "further."
-"""Before the names of an environment's further measures, in the rows of evaluation episodes."""
+"""Prefix of an environment's further measures in the rows of evaluation episodes."""
 NONE = "-"
 """Shown where a number is not defined."""
 

@@ -20,9 +20,9 @@ PANEL, GUTTER = 36, 2
 WORDS = 14
 """Fewest lines of text below the picture, so that the picture keeps its size from step to step."""
 LEAST_LINES, LEAST_COLUMNS = 10, 40
-"""Of a terminal in which a picture makes sense."""
+"""Smallest terminal in which a picture makes sense."""
 MOST_LINES = 24
-"""Of a picture; larger ones flicker."""
+"""Most lines of a picture; larger ones flicker."""
 ENDS_LINE = "\x1b[0m\x1b[K"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 

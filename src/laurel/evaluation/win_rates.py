@@ -27,7 +27,7 @@ POINTS = 400 / math.log(10)
 PRIOR = 1000 / POINTS
 """Standard deviation of a strength that is assumed before any comparison, in logits: who never lost stays finite."""
 DRAWS = 200
-"""Of the bootstrap over prompts."""
+"""Draws of the bootstrap over prompts."""
 BASE = "writer"
 """The actor of the arm that others are compared with."""
 LAST = 0.1

@@ -18,7 +18,7 @@ CANDIDATES = 20_000
 DRAWS, GAPS = 4, (1, 2, 3, 5, 8, 16, 64)
 """Candidates stand this far apart in these many orders that the posterior finds possible."""
 MEMBERS = 5
-"""Of the ensemble whose spread is disagreement."""
+"""Members of the ensemble whose spread measures disagreement."""
 
 Chosen = tuple[IntArray, IntArray]
 

@@ -45,7 +45,7 @@ class AnnotatorKind(ABC):
     """
 
     Params: ClassVar[type[Section]]
-    """Of the section `annotate.KIND`."""
+    """Model of the section `annotate.KIND`."""
     local: ClassVar[bool] = False
     """Whether it is a language model in this process, of which there may be no memory for two."""
 

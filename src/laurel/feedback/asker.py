@@ -51,13 +51,13 @@ class _Ask(Generic[Item]):
     """A request that the store has no answer to, and the item that it is about."""
 
     number: int
-    """Of the item in its block."""
+    """Number of the item in its block."""
     variant: int
     vote: int
     key: str
     item: Item
     unread: str | None = None
-    """Of a follow-up: the answer that could not be read."""
+    """For a follow-up, the answer that could not be read."""
 
     def after(self, unread: str) -> _Ask[Item]:
         """Return the follow-up question, in the same conversation."""

@@ -49,7 +49,7 @@ class _Limit:
     """A limit on a figure."""
 
     name: str
-    """Of the gate."""
+    """Name of the gate."""
     figure: str
     """Its name in quality.json; where it is compared with a reference, of that."""
     rate: Mapping[str, Any] | None

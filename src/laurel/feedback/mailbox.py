@@ -45,7 +45,7 @@ class Office:
     label_set: int = 0
     """Which of annotate.feedback_seeds."""
     prompt: str | None = None
-    """Of a chat model that is shown a caption."""
+    """Prompt of a chat model that is shown a single caption."""
     goal: str | None = None
 
     @property
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
     p: float | None
     """Probability that the first is better, or of yes; None without a label."""
     swap_consistent: bool | None = None
-    """Of a pair: whether both orders gave the same label; None where only one was asked."""
+    """Whether both orders of a pair gave the same label; None where only one was asked."""
     answers: str = ""
     """The single answers behind it, as `laurel.feedback.online_quality.packed` writes them."""
 

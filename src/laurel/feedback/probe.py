@@ -33,7 +33,7 @@ class Score:
     of: int
     fraction: float
     low: float
-    """Of the 95% Wilson interval, as `high`."""
+    """Lower end of the 95% Wilson interval; `high` is the upper end."""
     high: float
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Answered:
     """In the question's order, and with its texts exchanged: first, second or tie, of the question as it is; or the
     status of a judgement without a label."""
     answer: Side | None
-    """Of both together, as in a label; None without an answer."""
+    """The answer from both orders together, as in a label; None without an answer."""
 
     @property
     def right(self) -> bool:

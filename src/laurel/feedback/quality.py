@@ -20,7 +20,7 @@ from laurel.feedback.rates import grouped_rate, rate
 from laurel.feedback.triads import intransitivity
 
 BINS = 10
-"""Of equal width, of how sure a label is: from 1/2 to 1."""
+"""Bins of equal width for how sure a label is, from 1/2 to 1."""
 
 NO_MEMBERS: Mapping[str, Preferences] = MappingProxyType({})
 

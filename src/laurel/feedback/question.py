@@ -33,7 +33,7 @@ class Reading(NamedTuple, Generic[Value]):
     verdict: str
     """In a word, one of the kind's own."""
     value: Value | None
-    """None where the answer names no value, e.g. abstains."""
+    """The value that the answer names; None where it names none, e.g. abstains."""
 
 
 class Question(ABC, Generic[Item, Value]):

@@ -24,7 +24,7 @@ REFERENCED = ("dpo", "kto")
 
 
 class Size(NamedTuple):
-    """Of a model."""
+    """How large a model is."""
 
     weights: int
     trained: int
@@ -97,7 +97,7 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
     try:
         size = size_of(settings.model, settings.rank)
     except (LaurelError, OSError, ValueError) as error:
-        return f"{name}: how large {settings.model} is is not known here ({first_line(error)})"
+        return f"{name}: the size of {settings.model} is not known here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
     gpu = next(
         (f"a GPU such as {kind}" for least, kind in GPUS.items() if memory < 0.9 * least),

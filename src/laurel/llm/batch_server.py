@@ -21,7 +21,7 @@ from laurel.llm.openai_chat import read_headers, read_key
 from laurel.params.judges import OPENAI, OpenAIParams
 
 TRANSFER_SECONDS = 1200.0
-"""For a file of 200 MB, over a slow line."""
+"""Enough for a file of 200 MB over a slow line."""
 CLOCKS_APART = 3600.0
 """Seconds that a server's clock may differ from ours."""
 TOKEN = "laurel"  # noqa: S105  the name of a field, no secret

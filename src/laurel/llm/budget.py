@@ -210,7 +210,7 @@ class _Drawn:
 
     def __init__(self, requests: Iterable[ChatRequest]) -> None:
         self.number = 0
-        """Of the next one."""
+        """Number of the next request."""
         self._requests = iter(requests)
         self._next: ChatRequest | None = None
 

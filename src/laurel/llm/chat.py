@@ -32,7 +32,7 @@ class Sampling:
     max_tokens: int = 512
     """Tokens of an answer at most."""
     seed: int | None = None
-    """Of the draw, where the model takes one; two requests that differ in it alone are two questions."""
+    """Seed of the draw, where the model takes one; requests that differ only in it are two questions."""
     reasoning_effort: str | None = None
     """How much a reasoning model thinks before it answers; None leaves it to the model."""
     extra_body: str = ""

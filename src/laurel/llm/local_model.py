@@ -74,7 +74,7 @@ class LocalModel:
                 logits = logits.take_along_dim(wanted[..., None], dim=1)
             if logits.isnan().any():
                 raise RefusedError(
-                    f'What language model "{self.identity.model}" computes in {self.model.dtype} is not a number: '
+                    f'Language model "{self.identity.model}" gives NaN in {self.model.dtype}: '
                     f"set {KEY}.dtype to bfloat16 or float32, or fix its weights."
                 )
         return logits
@@ -240,8 +240,8 @@ def _check_base(params: HuggingFaceParams) -> None:
     if base["weights"] != weights_digest(params):
         raise RefusedError(
             f'The adapter "{params.adapter}" was tuned on {base["model"]} with weights of the digest '
-            f'{base["weights"]}, which "{params.model}" has not. Set {KEY}.model to the model that it was tuned on, or '
-            f"{KEY}.adapter to another one."
+            f'{base["weights"]}, but "{params.model}" has others. Set {KEY}.model to the one that it was tuned on, or '
+            f"{KEY}.adapter to another adapter."
         )
 
 

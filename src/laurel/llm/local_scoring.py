@@ -30,7 +30,7 @@ class Read(NamedTuple):
     """A log-probability to read off."""
 
     place: int
-    """Of the token before, in its row."""
+    """Index of the token before, in its row."""
     token: int
     prompt: int
     choice: str

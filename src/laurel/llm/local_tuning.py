@@ -28,7 +28,7 @@ from laurel.seeding import derive_seed, generator
 
 CHECKPOINT = ".checkpoint.safetensors"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""Of attention, as most architectures call them."""
+"""The projections of attention, as most architectures call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Tuning:
     """How the weights are fitted."""
 
     rank: int = 16
-    """Of the matrices that are added to each projection of attention."""
+    """Rank of the matrices that are added to each projection of attention."""
     learning_rate: float = 2e-3
-    """Of Adam, after WARM_UP steps and until half of them are done; then it falls to 0 in a line."""
+    """Adam's rate, after WARM_UP steps and until half of them are done; then it falls to 0 linearly."""
     passes: int = 3
     """Over all questions."""
     batch: int = 4
@@ -55,9 +55,9 @@ class Item(NamedTuple):
     group: str
     """Items of a group begin alike, for they are asked in the words of one environment."""
     requests: tuple[ChatRequest, ...]
-    """With two choices each."""
+    """Requests with two choices each."""
     targets: tuple[float, ...]
-    """Of each request: the probability that its first choice is right."""
+    """For each request, the probability that its first choice is right."""
 
 
 class Row(NamedTuple):

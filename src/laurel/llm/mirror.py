@@ -23,7 +23,7 @@ from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.responses import ResponseStore
 
 SECONDS = 60.0
-"""Between two copies during a run: the most that is lost with a machine."""
+"""Time between two copies during a run: the most that is lost with a machine."""
 PATTERN = "responses-*.db"
 
 logger = logging.getLogger(__name__)

@@ -102,7 +102,7 @@ class _Sent:
     batch: str
     made_at: float
     keys: set[str]
-    """Of the requests in it that are asked now and not answered yet."""
+    """Keys of its requests that this run asks and that are not answered yet."""
     dialect: Dialect
     """In which they were put."""
     reported: tuple[object, ...] = ()

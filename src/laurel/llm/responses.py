@@ -48,7 +48,7 @@ class Exchange:
     """Name of the prompt that the question was put in."""
     prompt_digest: str = ""
     cost_usd: float | None = None
-    """By the price that held when it was asked; None where that is unknown."""
+    """Cost by the price that held when it was asked; None where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class PolicyShare(Section):
     path: FilePath | None = None
     """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
     options: dict[str, JsonValue] = Field(default={}, exclude_if=lambda options: not options)
-    """Of another package's actor: what it is made with."""
+    """Arguments of another package's actor."""
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class MemberParams(Section):
     annotator: Annotated[str, BeforeValidator(_member)]
     """Who votes: any annotator but an ensemble."""
     weight: Positive = 1.0
-    """Of its vote, relative to the other members'."""
+    """Weight of its vote, relative to the other members'."""
     embedding: Overrides = Field(default_factory=dict)
     scripted: Overrides = Field(default_factory=dict)
     language_model: Overrides = Field(default_factory=dict)

@@ -149,7 +149,7 @@ class ServeParams(Section):
     """`vllm serve`, started at the first question that has no stored answer, and stopped with the stage."""
 
     gpus: Count | None = None
-    """Among how many the model is divided; null: all that this machine has."""
+    """How many GPUs the model is divided among; null: all that this machine has."""
     max_model_len: Count | None = None
     """Tokens of a question and its answer at most; null: as the model has it."""
     start_minutes: Positive = 30.0
@@ -175,9 +175,9 @@ class OpenAIParams(ChatSection):
     requests_per_minute: Count | None = None
     """null: no limit but what the server says in its headers."""
     tokens_per_minute: Count | None = None
-    """Of questions and answers, an answer counted with max_tokens; null: no limit but what the server says."""
+    """Tokens of questions and answers, an answer counted with max_tokens; null: no limit but what the server says."""
     timeout_seconds: Positive = 60.0
-    """For one attempt, from connecting to the last byte."""
+    """Time for one attempt, from connecting to the last byte."""
     retries: Annotated[int, Field(ge=0, le=20)] = 6
     """Further attempts at a request that failed for the moment."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -235,7 +235,7 @@ class HuggingFaceParams(ChatSection):
     device: Device = "auto"
     """Where the model runs; auto: on a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights; auto takes the one that they were saved in."""
+    """Type of the weights; auto takes the one that they were saved in."""
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
     adapter: str | None = None

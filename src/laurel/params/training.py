@@ -40,7 +40,7 @@ class ShapingParams(Section):
 
     @property
     def discount(self) -> float:
-        """Of the next potential."""
+        """Discount of the next potential."""
         return 1.0 if self.gamma is None else self.gamma
 
 
@@ -63,7 +63,7 @@ class CurriculumParams(Section):
     """Whose notion of what is interesting weighs, too: main, the annotator of the section annotate, or one of
     annotate.judges; null: learning progress alone."""
     rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
-    """Of the moving averages of success, by episodes of a task."""
+    """Rate of the moving averages of success over a task's episodes."""
     mastered: Probability = 0.5
     """A task with at least this success is done well: others are boring beside it that the judge says so of."""
     boring: NonNegative = 0.001

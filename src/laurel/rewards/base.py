@@ -60,7 +60,7 @@ class LearningReward(Reward, Protocol):
     """A reward that is learned while an agent is trained on it, and kept in the agent's checkpoints."""
 
     name: str
-    """Of the reward, in the params."""
+    """Name of the reward in params.yaml."""
 
     def keep(self, place: Path) -> None:
         """Write the learned reward, as an artefact, and what it takes to learn it again, into a new directory."""

@@ -125,7 +125,7 @@ class Candidate:
     problem: str = ""
     """Why it cannot be used, or an empty string."""
     kind: str = CODE
-    """Of the problem, in a word."""
+    """Kind of the problem, in a word."""
     score: float | None = None
     tried: Tried | None = None
     agreement: float = float("nan")
@@ -150,7 +150,7 @@ class Search:
     try_out: Callable[[CodeReward], Tried] | None
     """A short training; None: functions are compared by their agreement with the collected returns."""
     quantile: float
-    """Of the trial's shaping."""
+    """Quantile of the trial's shaping."""
 
     @property
     def chosen_by(self) -> str:

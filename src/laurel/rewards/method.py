@@ -80,7 +80,7 @@ class Inputs:
     reward: Path
     """Where all rewards of the run are, each in a folder of its name."""
     trajectories: Path | None = None
-    """None where a `per_seed` reward is made for a seed that train-reward did not have, as the seeds of a search."""
+    """The collected steps; None for a seed that train-reward did not have, as the seeds of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
     judge: Path | None = None
@@ -88,7 +88,7 @@ class Inputs:
     agents: Path | None = None
     """Where agents are that were trained: what such a reward was in the end lies with each."""
     trial: Trial | None = None
-    """For methods that choose by a short training; the stage train-reward has one."""
+    """The short training by which some methods choose; only the stage train-reward has one."""
 
     def made(self, name: str) -> Path:
         """Return where a reward is that was made before, from the same label set."""
@@ -141,7 +141,7 @@ class PayTable:
     counts: IntArray
     """How often collection met each text."""
     threshold: float
-    """Of the quantile that was asked for: shaping pays what exceeds it."""
+    """The normalised reward at the quantile that was asked for: shaping pays what exceeds it."""
 
     @classmethod
     def of_captions(cls, place: Path, quantile: float) -> PayTable:
@@ -162,7 +162,7 @@ class Method(ABC, Generic[Own]):
     kind: ClassVar[str]
     """Its name, which is its module's or entry point's, too."""
     role: ClassVar[Role] = "method"
-    """Of arms that are paid its reward: method, control or bound."""
+    """Role of arms that are paid its reward: method, control or bound."""
     summary: ClassVar[str]
     """What such an arm is paid, in a few words for the report."""
     Settings: ClassVar[type[RewardParams]] = RewardParams

@@ -85,7 +85,7 @@ class OnlineReward:
         """Numbers of the captions with a label."""
         self._labels: list[Label] = []
         self._usable = 0
-        """Of these with an answer that can be learned from."""
+        """How many of these have an answer that can be learned from."""
         self._fitted = 0
         """Labels that the reward was last fitted to."""
         self._gates_at = FIRST_LOOK

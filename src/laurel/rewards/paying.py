@@ -1,4 +1,4 @@
-"""From steps to pay: captions, their counts in the episode, the raw reward, the shaped one.
+"""Pays steps: captions, their counts in the episode, the raw reward and the shaped one.
 
 The one place where that happens: for training, Stable-Baselines3, roll-outs and films alike.
 """

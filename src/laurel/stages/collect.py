@@ -86,7 +86,7 @@ class _Collector:
     adapter: EnvAdapter
     behaviour: Behaviour
     seed: int
-    """Of the environments."""
+    """Seed of the environments."""
     steps: int
     """Transitions of this part."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SECONDS = 10
-"""Between two writings of the page, and after which a browser loads it again."""
+"""Time between two writings of the page, and until a browser loads it again."""
 
 
 @dataclass

@@ -39,7 +39,7 @@ class PairLabelling:
     """How pairs are drawn together, and who judges them."""
 
     seed: int
-    """Of the run."""
+    """Seed of the run."""
     label_set: int
     """Which of annotate.feedback_seeds."""
     annotate: AnnotateParams

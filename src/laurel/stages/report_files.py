@@ -40,7 +40,7 @@ from laurel.tracking.revision import commit
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
-"""Of which the report gives the versions."""
+"""Packages whose versions the report gives."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 """Their versions are given, too, where they trained."""
 
@@ -78,11 +78,11 @@ class Findings:
     """What evaluate found, before it is drawn and written."""
 
     sections: Mapping[str, Any]
-    """Of params."""
+    """Sections of params.yaml."""
     adapter: EnvAdapter
     stored: StoredRewards
     manifests: Mapping[str, dict[str, Any]]
-    """Of the inputs."""
+    """Manifests of the inputs."""
     metrics: dict[str, Any]
     """What metrics.json holds."""
     results: pd.DataFrame

@@ -47,9 +47,9 @@ class Labels:
     held_out: tuple[str, ...]
     """Environments that it never sees, to test it with."""
     pairs: int = 40
-    """Of each environment to learn from."""
+    """Pairs of each environment to learn from."""
     test_pairs: int = 60
-    """Of each environment to test it with."""
+    """Pairs of each environment to test the judge with."""
     gold: Path | None = None
     """A person's labels, of the environment of the params."""
     preferences: Path | None = None

@@ -58,7 +58,7 @@ class Progress:
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update since then."""
     backend: str | None = None
-    """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
+    """Backend of the environments that the actions were taken in; None where none were, or for older versions."""
 
 
 def compact(actions: Array) -> Array:

@@ -175,7 +175,7 @@ class _Run:
         for part in self.signal.learned if self.progress.update else ():
             part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.rows: list[dict[str, Any]] = []
-        """Of updates since the curve's last row."""
+        """Rows of the updates since the curve's last row."""
         self.ends_here = False
         """Whether training goes on from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None

@@ -204,7 +204,7 @@ class Study:
 
 
 def distribution_of(name: str, searched: Searched) -> Any:
-    """Return what Optuna calls the values of a parameter."""
+    """Return the values of a parameter as an Optuna distribution."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if searched.choices is not None:

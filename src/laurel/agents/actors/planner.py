@@ -63,7 +63,7 @@ class _Episode:
     reports: list[str] = field(default_factory=list)
     subgoal: Subgoal | None = None
     steps: int = 0
-    """Since the subgoal was named."""
+    """Steps taken since the subgoal was named."""
     before: Array | None = None
     """The packed observation that was acted on last."""
     action: int = 0

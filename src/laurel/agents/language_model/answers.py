@@ -116,9 +116,9 @@ class Converter:
             parts = [*first[moves[0]], *(token for one in moves[1:] for token in later[one]), *end]
             if tokens_of(local, self.write(moves)) != parts:
                 raise AnnotationError(
-                    f"The tokens of {local.identity.model} do not part answers such as {self.write(moves)!r} at their "
-                    "moves, so they cannot be constrained: set agent.language_model.constrained to false, or answer "
-                    "to another form."
+                    f"The tokenizer of {local.identity.model} does not split answers such as {self.write(moves)!r} at "
+                    "their moves, so they cannot be constrained: set agent.language_model.constrained to false, or "
+                    "answer to another form."
                 )
 
 

@@ -20,7 +20,7 @@ from laurel.envs.builtin.model import Model
 from laurel.envs.sequences import Sequences
 
 KEPT = "calibration."
-"""Before the names of the arrays in a checkpoint."""
+"""Prefix of the arrays' names in a checkpoint."""
 
 
 class Calibration(NamedTuple):

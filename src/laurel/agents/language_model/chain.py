@@ -33,9 +33,9 @@ class Proposal(NamedTuple):
 
     turns: tuple[Turn, ...]
     moves: Moves | None
-    """None where the answer cannot be read."""
+    """The moves of the answer; None where it cannot be read."""
     log_prob: float
-    """Of all turns."""
+    """Log-probability of all turns together."""
     tokens: int
     """Written."""
 

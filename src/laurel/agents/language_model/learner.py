@@ -61,7 +61,7 @@ class LanguageModelLearner(Learner):
         self.best = BestAnswers()
         self._left = 1.0
         self.calibration: Calibration | None = None
-        """Of the critic as the random rounds left it, where the values are known."""
+        """Measures the critic as the random rounds left it, where the true values are known."""
 
     def schedule(self, done: float) -> None:
         self._left = 1 - done if self.params.anneal else 1.0

@@ -14,7 +14,7 @@ from laurel.errors import TrainingError
 SWEEPS = 100_000
 """Sweeps after which iterations give up."""
 CLOSE = 1e-9
-"""By how much an action must be better to count as better: less is rounding."""
+"""An action counts as better only by more than this: less is rounding."""
 
 
 def action_values(model: Model, values: Floats, gamma: float) -> Floats:

@@ -48,7 +48,7 @@ class Member:
 
     make: Callable[[], Annotator]
     weight: float = 1.0
-    """Of its vote, relative to the others'."""
+    """Weight of its vote, relative to the others'."""
     local: bool = False
     """Whether it is a language model in this process, of which there may be no memory for two."""
 
@@ -68,7 +68,7 @@ class EnsembleAnnotator:
         self._held: dict[int, Annotator] = {}
         self._used: dict[int, Usage] = {}
         self._failed: dict[int, Reasons] = {}
-        """Of members that are let go of."""
+        """Members that are no longer asked, because they failed."""
         names, simulated = [], False
         for number, member in enumerate(members):
             annotator = (

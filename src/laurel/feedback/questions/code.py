@@ -16,7 +16,7 @@ from laurel.feedback.question import Question, Reading
 
 NAME, ARGUMENTS = "reward", ("observation", "action", "next_observation")
 MOST_CHARACTERS = 6000
-"""Of a function; shorter than what a prompt shows of a text, so that the best one is shown whole."""
+"""Longest function; shorter than what a prompt shows of a text, so that the best one is shown whole."""
 CODE = "code"
 """The verdict on a function that may be tried."""
 
