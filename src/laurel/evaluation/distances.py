@@ -1,7 +1,7 @@
 """How far rewards are from each other: EPIC on transitions, and how differently they rank episodes.
 
 EPIC (Gleave et al. 2021, "Quantifying Differences in Reward Functions", arXiv 2006.13900) is 0 where rewards differ by
-potential shaping, scale and a constant alone, and at most 1:
+only potential shaping, scale and a constant, and at most 1:
 
     D(A, B) = sqrt((1 - corr(C_A, C_B)) / 2)
     C_R(s, a, s') = R(s, a, s') + E[gamma R(s', a~, x~) - R(s, a~, x~) - gamma R(x, a~, x~)]
@@ -43,7 +43,7 @@ Matrix = dict[str, dict[str, float | None]]
 
 
 def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) -> Floats:
-    """Return the canonically shaped reward of transitions (N,), but for a constant.
+    """Return the canonically shaped reward of transitions (N,), up to a constant.
 
     Args:
         pays: the reward.

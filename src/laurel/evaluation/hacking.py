@@ -28,7 +28,7 @@ from laurel.training.curve import KL as DIVERGENCE
 PARTS = 10
 """Parts into which a training run is divided; pay and success are averaged within each."""
 LEAST_FALL, LEAST_RISE = 0.15, 0.1
-"""Of success: a share of its whole range (of the run's returns); of pay: a share of its range in the training."""
+"""Smallest fall of success, as a share of its range (that of the run's returns), and rise of pay, of its own range."""
 LASTS = 2
 """Tenths of a language model's training for which a fall must last."""
 LEAST_AGENTS = 0.25

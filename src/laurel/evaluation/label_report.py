@@ -21,10 +21,10 @@ USED = {
     "cost_usd": "cost",
     "seconds": "seconds of answering, added up",
 }
-"""What asking took -> in words."""
+"""Figure of the usage -> its name in words."""
 KAPPA = ("kappa", "kappa_low", "kappa_high")
 KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "label_sets_by", "gates", "missing", "annotator")
-"""What of an annotation's figures is laid out here."""
+"""Figures of an annotation that this module lays out."""
 
 
 _STATUSES = {

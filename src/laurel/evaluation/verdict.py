@@ -138,7 +138,7 @@ def _first_sentence(arms: Arms, main: str, baseline: Sequence[str]) -> str:
 
 
 def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:
-    """Say of all opponents how the main arm did by a measure."""
+    """Say how the main arm did against all opponents, by one measure."""
     words = {
         "higher": "it returned more than {}",
         "lower": "it returned less than {}",

@@ -186,7 +186,7 @@ def _warn(checked: Checked, out: Output) -> None:
 def assess(
     seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Path, texts: Sequence[str], out: Output
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write quality.json beside the labels, whatever they are like, and note what to be warned of.
+    """Write quality.json beside the labels, also of bad ones, and note warnings.
 
     Returns:
         What quality.json holds, and a sentence for each gate of annotate.gates that does not let the labels pass.

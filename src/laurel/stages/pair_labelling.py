@@ -143,7 +143,7 @@ def _label_round(
 
 
 def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, out: Output) -> dict[str, float]:
-    """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
+    """Ask the annotator the questions with known answers, if `annotate.probe` says so; return the score as counts.
 
     Raises:
         AnnotationError: it knows too little.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
-    """Refuse what a stage on this machine would refuse that comes late; return the environment's adapter.
+    """Refuse now what a late stage on this machine would refuse; return the environment's adapter.
 
     Args:
         params: of the run, all sections.

@@ -34,7 +34,7 @@ NOT_RUN = "not run"
 def run_suite(
     suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), report: Callable[[str], None]
 ) -> list[str]:
-    """Run what is not up to date of a suite, and write its page after each run; return the names of runs that failed.
+    """Run what is not up to date of a suite, and write its page after each run; return the names of failed runs.
 
     Args:
         suite: what to run.
@@ -77,7 +77,7 @@ def written(run: SuiteRun, work: Path) -> Path:
 
 
 def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
-    """Write what the runs that are there found: NAME.json for programs, NAME.md to read."""
+    """Write the results of the runs so far: NAME.json for programs, NAME.md to read."""
     file = output / f"{suite.name}.json"
     earlier = read_json(file)["runs"] if file.exists() else {}
     results = {run.name: result(run, work / run.name) or _kept(run, earlier.get(run.name)) for run in suite.runs}

@@ -191,7 +191,7 @@ def jobs_of(
 
 
 def candidate_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> Params:
-    """Return the parameters of a candidate: the searched arm alone, with the sweep's seeds and steps.
+    """Return the parameters of a candidate: only the searched arm, with the sweep's seeds and steps.
 
     Raises:
         ParamsError: values are not allowed.
@@ -219,7 +219,7 @@ def train_candidate(
 
 
 def counts(trials: Sequence[Trial]) -> dict[str, int]:
-    """Return how many trials ended how."""
+    """Return how many trials ended in each way."""
     states = [trial.state for trial in trials]
     return {"trials": len(states), **{state: states.count(state) for state in ("complete", "pruned", "failed")}}
 

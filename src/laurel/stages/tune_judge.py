@@ -43,7 +43,7 @@ class Labels:
     """What a judge is tuned on and tested with."""
 
     environments: tuple[str, ...]
-    """Whose hand-written progress gives the answers; none where a file does."""
+    """Environments whose hand-written progress gives the answers; none where a file does."""
     held_out: tuple[str, ...]
     """Environments that it never sees, to test it with."""
     pairs: int = 40
