@@ -14,9 +14,9 @@ from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labe
 from laurel.feedback.unasked import UnaskedPairs
 
 CANDIDATES = 20_000
-"""Pairs that are looked at for a round where there are more, and at least five for each that is chosen."""
+"""Most candidate pairs of a round, but at least five for each pair that is chosen."""
 DRAWS, GAPS = 4, (1, 2, 3, 5, 8, 16, 64)
-"""Candidates stand this far apart in these many orders that the posterior finds possible."""
+"""Half of the candidates are pairs these many places apart, in so many orders drawn from the posterior."""
 MEMBERS = 5
 """Members of the ensemble whose spread measures disagreement."""
 

@@ -78,7 +78,7 @@ class _Limit:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What quality.json says of it."""
+        """Its entry in quality.json."""
         return {"gate": self.name, "low": self.low, "high": self.high, "passed": self.passed}
 
     @property
@@ -193,7 +193,7 @@ def _quoted(captions: Sequence[str]) -> str:
 
 
 def _each(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the figures of all labels, and those of each annotator where several voted, with how to begin."""
+    """Yield the beginning of a sentence, and figures: of all labels, then of each annotator where several voted."""
     yield "", quality
     for one in quality.get("by", ()):
         yield f"{one['annotator']}: ", one

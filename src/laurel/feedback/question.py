@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 """What a question is about: a text, or several."""
 Value = TypeVar("Value")
-"""What an answer says as a figure, e.g. a probability."""
+"""The value of an answer, e.g. a probability."""
 
 
 class Reading(NamedTuple, Generic[Value]):
@@ -52,7 +52,7 @@ class Question(ABC, Generic[Item, Value]):
     per_token: bool = False
     """Whether the likelihood of a choice that is scored is the mean over its tokens."""
     variants: int = 1
-    """In how many ways each item is asked about, e.g. 2 where either text may be shown first."""
+    """Ways in which each item is asked about, e.g. 2 where either text may be shown first."""
 
     def __init__(self, prompt: Prompt, adapter: EnvAdapter, goal: str | None = None, *, scored: bool = True) -> None:
         self.prompt = prompt

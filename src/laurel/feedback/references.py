@@ -39,7 +39,7 @@ def references(
 
 
 def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captions: Collection[str] = ()) -> Floats:
-    """Return which segment of each pair (P,) is further by the adapter's oracle, summed over its steps.
+    """Return which segment of each pair (P,) made more progress by the adapter's oracle, summed over its steps.
 
     1 is the first, 0 the second, 1/2 neither, NaN where the adapter has no oracle.
     """

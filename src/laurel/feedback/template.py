@@ -22,7 +22,7 @@ LONGEST_PROMPT = 200_000
 """Characters of a block that has been rendered."""
 
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a template can do wrong while it is rendered."""
+"""Errors of a template that is rendered."""
 _FILTERS = ("capitalize", "first", "last", "length", "lower", "title", "trim", "upper")
 _NODES = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Block, nodes.If, nodes.Name, nodes.Const),

@@ -39,7 +39,7 @@ from laurel.params.annotation import EnsembleParams
 from laurel.seeding import derive_seed
 
 BLOCK = 4096
-"""Pairs that are asked of one member before the next; memory does not grow with their number."""
+"""Pairs that a member judges before the next one does; memory does not grow with the number of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class EnsembleAnnotator:
         return {self.names[number]: failed[number] for number in sorted(failed)}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
-        """Let all members get ready that are not models in this process."""
+        """Prepare all members that are not models in this process."""
         for block in _blocks(pairs):
             for annotator in self._held.values():
                 annotator.prepare(block)
@@ -177,7 +177,7 @@ class EnsembleAnnotator:
             yield Judgement("parse_failed", None, 0)
 
     def _voted(self, number: int, *, stored: bool) -> None:
-        """Count votes: a pair is judged once all members have voted."""
+        """Yield judgements from the votes: a pair is judged once all members have voted."""
         self._votes += number
         judged, self._votes = divmod(self._votes, len(self._members))
         if judged:
@@ -228,7 +228,7 @@ def _judgement(line: str) -> Judgement:
 
 
 def _free_memory() -> None:
-    """Give back what a model took that nothing refers to any more."""
+    """Free the memory of a model that is no longer used."""
     import torch
 
     gc.collect()

@@ -18,7 +18,7 @@ class Example(NamedTuple):
     episode: str
     reached: bool
     why: str = ""
-    """In a sentence; shown with the outcome."""
+    """The reason in a sentence; shown with the outcome."""
 
 
 class OutcomeQuestion(YesNoQuestion[str]):
