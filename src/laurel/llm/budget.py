@@ -18,7 +18,7 @@ from laurel.llm.prices import Price, in_words
 from laurel.params.annotation import BudgetParams
 
 SLACK = 0.01
-"""Share of a limit that is not worth another round of requests once the others are answered."""
+"""With less than this share of a limit left, another round of requests is not worth its while."""
 KEY = "annotate.budget"
 
 

@@ -32,7 +32,7 @@ DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
 ADAPTER = "adapter_model.safetensors"
 ADAPTERS = Path(__file__).with_name("adapters")
 QUALITY = "quality.json"
-"""Beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
+"""File beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
 WHOLE = 2**20
 """Bytes up to which all of a file is digested; of a larger one, so many are, in blocks all over it."""
 BLOCK = 2**12
@@ -133,7 +133,7 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
 
 
 def _check(params: HuggingFaceParams, device: torch.device) -> None:
-    """Refuse what cannot work before gigabytes are read."""
+    """Refuse settings that cannot work, before gigabytes are read."""
     if params.quantization != "none" and device.type != "cuda":
         raise ParamsError(
             f'{KEY}.quantization is "{params.quantization}", which needs a GPU, but the model is to run on the '

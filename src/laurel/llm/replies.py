@@ -21,7 +21,7 @@ ABOVE_ZERO = 1e-3
 REASONING, REASONING_CUT = "reasoning", "reasoning_length"
 """Finish reasons of an answer in which there was nothing but reasoning: ended by itself, or cut off (max_tokens)."""
 CHANNEL = "<|channel|>"
-"""Begins a channel in the harmony format."""
+"""The mark that begins a channel in the harmony format."""
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 _CHANNEL = re.compile(r"<\|channel\|>(?P<header>[^<]*(?:<\|constrain\|>[^<]*)?)<\|message\|>")
@@ -80,7 +80,7 @@ def stored_scores(text: Any) -> dict[str, float] | None:
 
 
 def is_damaged(text: Any, logprobs: Any) -> bool:
-    """Say whether a stored answer holds nothing that can be used: no text, and no valid log-probabilities."""
+    """Whether a stored answer holds nothing that can be used: no text, and no valid log-probabilities."""
     return logprobs is not None and not str(text or "").strip() and stored_scores(logprobs) is None
 
 

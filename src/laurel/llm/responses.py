@@ -53,7 +53,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What many questions share."""
+    """The part that many questions share."""
 
     id: str
     """Digest of it and of the example, so that stores can be joined."""

@@ -129,7 +129,7 @@ def transition_features(adapter: EnvAdapter, transitions: Transitions) -> FloatA
 
 
 def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> Reward:
-    """The reward model's own answer."""
+    """Return the reward that a reward model defines."""
     threshold = model.normalizer.threshold(quantile)
     if model.input == "observation":
         return ObservationReward(model, threshold, lambda transitions: transition_features(adapter, transitions))

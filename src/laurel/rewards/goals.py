@@ -28,11 +28,11 @@ from laurel.rewards.method import RewardContext
 
 FILE = "goals.json"
 Suggestions = Mapping[str, Sequence[str]]
-"""What happened last ("": the episode begins) -> goals."""
+"""Caption of the last step ("": the episode begins) -> goals."""
 
 
 class Suggesting(Protocol):
-    """How goals are suggested: what `laurel.rewards.methods.goals.GoalsParams` says of it."""
+    """How goals are suggested; fields as in `laurel.rewards.methods.goals.GoalsParams`."""
 
     form: Literal["open", "closed"]
     context: Literal["environment", "caption"]
@@ -119,7 +119,7 @@ class GoalTable:
 
     goals: Sequence[str]
     contexts: Mapping[str, Sequence[int]]
-    """What happened last -> which goals were suggested."""
+    """Caption of the last step -> which goals were suggested."""
     captions: Sequence[str]
     similarity: FloatArray
     """(V, G) cosines."""
