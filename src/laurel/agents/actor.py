@@ -1,4 +1,4 @@
-"""What acts: an actor sees a view of N environments and returns an action for each.
+"""Actors: an actor sees a view of N environments and returns an action for each.
 
 A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`, and all that collection,
 evaluation, films and `laurel play` use. The kinds that params can name are in `laurel.agents.actors`.
@@ -36,7 +36,7 @@ class View:
 
     @cached_property
     def features(self) -> FloatArray:
-        """(N, F) what a network sees."""
+        """(N, F) input of a network."""
         return self.adapter.features(self.packed)
 
     @cached_property
@@ -91,7 +91,7 @@ class Actor(ABC):
     """(N, M) what a network with memory has of the view that it acted on last; None without one."""
 
     def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
-        """Forget what came before where an episode begins (N,) with the next view; called before the first, too."""
+        """Reset memory where an episode begins (N,) with the next view; called before the first, too."""
 
     @abstractmethod
     def act(self, view: View, rng: np.random.Generator) -> Acted:
@@ -103,11 +103,11 @@ class Actor(ABC):
 
     @property
     def account(self) -> Mapping[str, Any]:
-        """What acting took, for the report, such as calls to a language model; empty for most."""
+        """The cost of acting, for the report, such as calls to a language model; empty for most."""
         return {}
 
     def estimate(self, view: View) -> str | None:
-        """Say in a line what acting asks of a language model, going by a sample of states; None where it asks none."""
+        """Estimate in a line what acting asks a language model, from a sample of states; None where it asks none."""
         return None
 
 

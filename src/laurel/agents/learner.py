@@ -20,14 +20,14 @@ from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
 
 METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
-"""What algorithms may report of an update; a learning curve has a column for each."""
+"""Figures of an update that algorithms may report; a learning curve has a column for each."""
 
 
 class PolicyNetwork(nn.Module, ABC):
     """A network that acts: what is saved as an agent, evaluated and shown."""
 
     kind: ClassVar[str]
-    """What `config.json` calls the class; another package's is called as the algorithm that trains it."""
+    """Name of the class in `config.json`; another package's has the name of the algorithm that trains it."""
     n_features: int
     n_actions: int
     continuous: bool

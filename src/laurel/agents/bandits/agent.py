@@ -1,4 +1,4 @@
-"""What bandit agents have in common: a number of arms, and, for most, estimates for each."""
+"""Base of bandit agents: a number of arms, and, for most, estimates for each."""
 
 from __future__ import annotations
 

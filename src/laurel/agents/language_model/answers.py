@@ -1,4 +1,4 @@
-"""What an answer that names moves looks like: how it is written, read, and held to its form token by token."""
+"""The form of an answer that names moves: how it is written, read, and constrained token by token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Form:
     between: str
     end: str
     what: str
-    """In words, for a prompt."""
+    """The form in words, for a prompt."""
 
 
 FORMS = {

@@ -24,12 +24,12 @@ class Turn(NamedTuple):
     """What a model was asked and what it answered."""
 
     prompt: str
-    """As the model reads it, by its chat template."""
+    """The prompt in the model's chat template."""
     answer: str
 
 
 class Proposal(NamedTuple):
-    """What a chain makes of a state."""
+    """A chain's moves for a state."""
 
     turns: tuple[Turn, ...]
     moves: Moves | None
@@ -37,7 +37,7 @@ class Proposal(NamedTuple):
     log_prob: float
     """Log-probability of all turns together."""
     tokens: int
-    """Written."""
+    """Tokens that were written."""
 
 
 class Reader(NamedTuple):
@@ -226,7 +226,7 @@ def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) 
 
 
 MOST_PROMPTS = 50_000
-"""That are remembered at a time."""
+"""Most prompts that are remembered at a time."""
 
 
 def _rendered(reader: Reader, prompt: Prompt, texts: dict[str, str], goal: str | None) -> str:

@@ -31,7 +31,7 @@ MOST_WORDS = 512
 
 
 class LanguageModelPolicy(PolicyNetwork):
-    """Acts by what a causal language model answers about a state in words.
+    """Acts by a causal language model's answers about states in words.
 
     Args:
         n_features: of the environment's observations, which tell agents apart; the model sees their words.
