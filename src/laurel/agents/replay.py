@@ -55,7 +55,7 @@ class Replay:
         self.alpha = alpha
         self.tree = None if alpha is None else SumTree(self.rows * n_envs)
         self.highest = 1.0
-        """Priority of steps that nothing is known of yet."""
+        """Priority of steps that were not sampled yet."""
 
     def reserve(self, rollout: Rollout) -> None:
         """Allocate the memory for such rollouts."""

@@ -27,7 +27,7 @@ from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import ClippedParams
 
 CACHED_BYTES = 4 << 20
-"""What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
+"""Most bytes of a minibatch's hidden layers: beyond a core's cache, more agents at once are slower."""
 
 
 class StackedPPO(PPO):

@@ -81,7 +81,7 @@ class ParquetWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of a file that cannot be finished, without another try at writing."""
+        """Close a file that cannot be finished, without another try at writing."""
         self._writer.is_open = False
         self._stream.close()
 

@@ -23,7 +23,7 @@ from laurel.errors import DataError
 from laurel.params.file import shown
 
 CHOICES = {0: 1.0, 1: 0.0, "0": 1.0, "1": 0.0, "candidate_0": 1.0, "candidate_1": 0.0, "tie": 0.5}
-"""What column choice may hold -> probability that candidate_0 is the better."""
+"""Value of the column choice -> probability that candidate_0 is the better."""
 EXTRAS = ("p_first", "status", "votes", "swap_consistent", "annotator", "sampler", "seed", "chosen_first")
 """Further columns of Laurel's, each with the prefix laurel_."""
 IMPORTED = "imported"
@@ -185,7 +185,7 @@ class Layout(ABC):
 
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
-    """Those that must be there."""
+    """Columns that must be there."""
     optional: ClassVar[tuple[str, ...]] = ()
     takes_extras: ClassVar[bool] = True
     """Whether programs that read such rows accept further columns."""
@@ -200,7 +200,7 @@ class Layout(ABC):
 
     @abstractmethod
     def write(self, row: Row) -> dict[str, Any]:
-        """Lay a decided row out."""
+        """Return a decided row in this layout."""
 
 
 class TRL(Layout):

@@ -40,11 +40,11 @@ class Figure:
     interval: tuple[float, float] | None
     """95%; None where the value is not a share."""
     of: int
-    """How many there are."""
+    """Number of cases."""
     unit: str
     """What is counted or measured."""
     remark: str
-    """What to read it against."""
+    """What to compare it with."""
     gate: str = ""
     """The limit of its gate, and whether it passed; empty without a gate."""
 

@@ -61,7 +61,7 @@ def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iter
 
 
 def sync_directory(path: Path) -> None:
-    """See to it that names made, changed and removed in a directory outlive a loss of power, where that can be done."""
+    """Sync a directory where possible, so that names made, changed and removed in it outlive a loss of power."""
     if os.name != "posix":  # elsewhere directories cannot be opened
         return
     opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
