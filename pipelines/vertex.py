@@ -128,7 +128,7 @@ class Vertex:
                         timeout=TIMEOUT,
                         retry=_retry(),
                     )
-                except api.Conflict:  # an attempt whose answer was lost had arrived; this ID is ours alone
+                except api.Conflict:  # an attempt whose answer was lost had arrived; only we have this ID
                     return self.place.name(job_id)
         except UnreachableError as error:
             return self._found_after(job_id, error)

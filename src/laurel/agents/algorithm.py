@@ -2,7 +2,7 @@
 
 One module an algorithm, with a class below `Algorithm` bound to ALGORITHM: a file of `laurel.agents.algorithms`, or an
 entry point of the group "laurel.algorithms" in another package. Params and environment are checked against the class
-before anything is collected, so ours import torch within their functions alone.
+before anything is collected, so ours import torch only within their functions.
 """
 
 from __future__ import annotations

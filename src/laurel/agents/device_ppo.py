@@ -1,7 +1,7 @@
 """PPO with all on the device: many agents at once act, step their environments and learn without the host.
 
 Computes the same as `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
-numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. What one learns does not depend on
+numbers are counted (`laurel.envs.tensor.philox`), an agent's only by its own key. What one learns does not depend on
 which others are in the group, but for the order in which a device may sum up products of matrices.
 
 The host waits for the device twice an update, whatever the number of agents and steps: for the steps taken, from which

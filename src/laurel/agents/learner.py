@@ -194,7 +194,7 @@ class Learner(ABC):
         """Follow the run: `done` is the share of its updates that were made."""
 
     def grouped(self, others: Sequence[Any]) -> LearnerGroup:
-        """Return a group of this learner and others of its kind and settings, which go on as they would alone."""
+        """Return a group of this learner and others of its kind and settings; each goes on as it would by itself."""
         return LearnerGroup([self, *others])
 
     @abstractmethod

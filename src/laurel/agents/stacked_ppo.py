@@ -42,7 +42,7 @@ class StackedPPO(PPO):
         self._alone = PPOGroup([self], arrays)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StackedPPO:
-        """Copy the learner alone; copied tensors would be views of the old group's rows."""
+        """Copy only the learner; copied tensors would be views of the old group's rows."""
         arrays = self._group().stack.arrays
         other = StackedPPO(copy.deepcopy(self.policy, memo), self.params, copy.deepcopy(self.rng, memo), arrays)
         other.learning_rate, other.hints = self.learning_rate, self.hints

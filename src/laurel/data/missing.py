@@ -42,7 +42,7 @@ class Missing:
 
 
 class Reasons:
-    """Counts of reasons; reasons that differ in numbers and ids alone are one, shown as the first of them.
+    """Counts of reasons; reasons that differ only in numbers and ids are one, shown as the first of them.
 
     >>> reasons = Reasons()
     >>> for text in ("status 500: request a1 broke", "status 500: request b2 broke", "status 503: overloaded"):

@@ -1,4 +1,4 @@
-"""The results of an experiment as tables for terminals and Markdown, from metrics.json alone; imports nothing heavy."""
+"""The results of an experiment as tables for terminals and Markdown, from only metrics.json; imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Headline:
     """What the metrics say, in sentences that hold in every case."""
 
     verdict: Verdict
-    """better: ahead of the baseline and every control; mixed: of the baseline alone; unknown: nothing to
+    """better: ahead of the baseline and every control; mixed: only of the baseline; unknown: nothing to
     compare with, or too few seeds to tell."""
     sentences: tuple[str, ...]
 

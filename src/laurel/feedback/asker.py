@@ -312,7 +312,7 @@ class Asker(Generic[Item, Value]):
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
 
     def _report(self, reason: str) -> None:
-        """Report a failure when it first happens; failures that differ in numbers alone count as one."""
+        """Report a failure when it first happens; failures that differ only in numbers count as one."""
         kind = kind_of(reason)
         if kind not in self._reported and len(self._reported) < REPORTED:
             self._reported.add(kind)

@@ -306,7 +306,7 @@ def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator |
         cannot: what an annotator that only judges pairs cannot do, such as "gives no scores".
 
     Raises:
-        AnnotationError: the annotator judges pairs alone.
+        AnnotationError: the annotator only judges pairs.
     """
     kind = kind_of(params)
     if isinstance(kind, ChatAnnotator):

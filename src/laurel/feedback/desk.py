@@ -125,7 +125,7 @@ def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | 
     """Refuse annotators that cannot say of a single caption whether it helps.
 
     Raises:
-        AnnotationError: an annotator judges pairs alone, or has no goal to judge by.
+        AnnotationError: an annotator only judges pairs, or has no goal to judge by.
         PromptError: the prompt does not go with the environment or the model.
     """
     for one in annotate.voters:

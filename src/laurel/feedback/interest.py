@@ -36,7 +36,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
     Raises:
         ParamsError: no judge has that name.
-        AnnotationError: it cannot be made or asked, judges pairs alone, or too few of its answers can be read.
+        AnnotationError: it cannot be made or asked, only judges pairs, or too few of its answers can be read.
     """
     asked = asked_of(annotate, judge)
     kind = chat_model(asked, KEY, "says nothing of tasks")

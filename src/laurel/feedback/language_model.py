@@ -3,7 +3,7 @@
     p(first) = mean over the orders of the mean over their readable answers; an answer in words counts 1, 0 or
                1/2 (a tie), one in log-probabilities its probability
 
-A pair has a label only where most votes in each order are readable: with one order alone, a model that always names the
+A pair has a label only where most votes in each order are readable: with only one order, a model that always names the
 text shown first would give confident labels.
 """
 

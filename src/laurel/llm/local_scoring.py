@@ -3,7 +3,7 @@
 What all prompts begin with is computed once, for all batches. What they have of their own is packed into rows as trees:
 prompts that go on alike, such as with the same first text, have these tokens once, and each token sees those that it
 follows and no others (tree attention; Miao et al. 2023, arXiv 2305.09781). Where the first tokens of the answers
-differ, they alone are compared; otherwise the probability of an answer is the product over its tokens, or their mean
+differ, only they are compared; otherwise the probability of an answer is the product over its tokens, or their mean
 where that is asked for.
 """
 

@@ -1,7 +1,7 @@
 """Copies of the answers in a folder that outlives the machine: a run starts with all copies and leaves its own.
 
 For pipeline steps, whose disk is discarded. The folder may be a mounted bucket without locks: a database there is only
-ever copied, never opened, and each file is written by one run alone.
+ever copied, never opened, and each file is written by only one run.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def final_channel(text: str) -> str:
     """Return the final channel of a text in the harmony format; any other text as it is.
 
     gpt-oss models write their reasoning into the channel `analysis` and the answer into `final`; servers without a
-    parser for them hand over all of it, some without the marks. A text of other channels alone says nothing.
+    parser for them hand over all of it, some without the marks. A text with only other channels says nothing.
     Source: https://github.com/openai/harmony, docs/format.md.
 
     >>> final_channel("<|channel|>analysis<|message|>2 or 1?<|end|><|start|>assistant<|channel|>final<|message|>1")

@@ -238,7 +238,7 @@ class ResponseStore:
         """Yield all that is kept of each answer, in the order of the keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         query = (
-            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, asked_at, {columns} "  # noqa: S608  names alone
+            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, asked_at, {columns} "  # noqa: S608  only names
             "FROM responses "
             "JOIN contexts ON contexts.id = responses.context ORDER BY key"
         )

@@ -212,7 +212,7 @@ class GroupParams(AlgorithmParams):
     model: str = "smollm2"
     """The causal language model that is trained: smollm2 (`make language-model`), a directory, or a name on the hub."""
     rank: Count = 16
-    """Rank of the LoRA weights, which alone are trained."""
+    """Rank of the LoRA weights; only they are trained."""
     n_envs: Count = 32
     """Completions of an update; a multiple of `group`."""
     n_steps: Count = 2
@@ -227,7 +227,7 @@ class GroupParams(AlgorithmParams):
     """Characters that end a completion, which is without them."""
     learning_rate: Positive = 5e-4
     batch_size: Count = 16
-    """Completions whose gradient is computed at once, which is a matter of memory alone."""
+    """Completions whose gradient is computed at once; this only affects memory."""
     beta: NonNegative = 0.05
     """Weight of the divergence from the frozen model."""
     max_kl: Positive | None = None

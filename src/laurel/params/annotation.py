@@ -60,7 +60,7 @@ class BudgetParams(Section):
     on_limit: Literal["stop", "continue"] = "stop"
     """stop: end with what to do next; continue: go on with the pairs that were judged, and say how many are missing."""
     prices: FilePath | None = None
-    """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: the packaged ones alone."""
+    """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: only the packaged ones."""
 
     @property
     def limited(self) -> bool:
@@ -210,7 +210,7 @@ class AnnotateParams(PluggedSection):
 
     @property
     def voters(self) -> tuple[AnnotateParams, ...]:
-        """The params of each annotator that judges: the members of an ensemble, otherwise these alone."""
+        """The params of each annotator that judges: the members of an ensemble, otherwise only these."""
         if self.annotator != ENSEMBLE or self.ensemble is None:
             return (self,)
         return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))

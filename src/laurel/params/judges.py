@@ -18,7 +18,7 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def _address(value: str) -> str:
-    """Take http(s)://host/path alone; what may hold a secret is refused without being shown."""
+    """Take only http(s)://host/path; parts that may hold a secret are refused without being shown."""
     malformed = "must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1."
     try:
         url = urlsplit(value)
@@ -165,7 +165,7 @@ class OpenAIParams(ChatSection):
     """Address of the server up to and with its version, e.g. http://localhost:8000/v1; null is OpenAI's own."""
     api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
     """Environment variable that holds the key, never the key itself. It is sent to the company that issues it, to this
-    machine, and to servers that the user allows (`laurel.permissions`); over http to this machine alone."""
+    machine, and to servers that the user allows (`laurel.permissions`); over http only to this machine."""
     temperature: NonNegative = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
     max_tokens: Count = 512
@@ -237,7 +237,7 @@ class HuggingFaceParams(ChatSection):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the weights; auto takes the one that they were saved in."""
     quantization: Literal["none", "4bit", "8bit"] = "none"
-    """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
+    """Weights in fewer bits, by bitsandbytes; only on a GPU."""
     adapter: str | None = None
     """LoRA weights on top, by peft: a directory, as in `laurel annotate tune`, or a name on the hub; or laurel, which
     comes along and makes a judge of smollm2 with the prompt concise."""

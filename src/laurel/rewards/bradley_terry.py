@@ -3,7 +3,7 @@
     p(first better) = sigmoid(r(first) - r(second)),  r(segment) = L / n (r of its n items added up)
 
 with L the items of the longest segment (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741, who add up
-segments of one length): a shorter segment counts as if it went on like this, and length alone is worth nothing.
+segments of one length): a shorter segment counts as if it went on like this, and length by itself is worth nothing.
 Items are rows of features, whatever they stand for. All members train at
 once as one batched network.
 
@@ -64,7 +64,7 @@ class Ensemble(nn.Module):
         n_features: F, width of an item's features.
         hidden: widths of the hidden layers.
         size: K, number of members.
-        seed: of the initialisation, which alone makes the members differ before training. Biases begin with 0 below
+        seed: of the initialisation, the only difference between members before training. Biases begin with 0 below
             tanh; below ReLU they are drawn, since units that all bend at the origin bend nowhere else.
         activation: of the hidden layers.
     """

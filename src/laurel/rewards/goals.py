@@ -45,7 +45,7 @@ def check(settings: Suggesting, params: RewardContext, adapter: EnvAdapter) -> N
     """Refuse an annotator that suggests no goals, or a prompt that does not fit.
 
     Raises:
-        AnnotationError: the annotator judges pairs alone, or has no goal or progress here.
+        AnnotationError: the annotator only judges pairs, or has no goal or progress here.
         PromptError: the prompt does not exist, or does not go with the environment.
     """
     if kind := chat_model(params.annotate, "rewards.goals", "suggests no goals"):

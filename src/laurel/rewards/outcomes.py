@@ -266,7 +266,7 @@ def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
     """Return the judge that the settings name.
 
     Raises:
-        AnnotationError: the annotator judges pairs alone.
+        AnnotationError: the annotator only judges pairs.
     """
     if settings.judge == "supervised":
         return SupervisedJudge(settings, params)

@@ -107,7 +107,7 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         if results
         else "No report of agents that were trained on this reward was there when the card was written.",
         "## Limits",
-        f"It was made for {env} and knows its captions alone; in another environment it pays what is worded alike. "
+        f"It was made for {env} and only knows its captions; in another environment it pays what is worded alike. "
         "Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"

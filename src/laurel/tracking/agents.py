@@ -1,6 +1,6 @@
 """Agents' runs in MLflow, filled while they train: each begins and ends when its training does.
 
-Read from the agents' checkpoints alone, by a thread, so that a slow server keeps no process from training; what could
+Read only from the agents' checkpoints, by a thread, so that a slow server keeps no process from training; what could
 not be logged on the way is logged in the end. A stage that was stopped finds its runs again by a note beside the
 agents.
 """

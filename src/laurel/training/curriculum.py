@@ -50,7 +50,7 @@ class Curriculum:
         params: how.
         adapter: has the tasks.
         envs: of the agent.
-        boring: (K, K) as of `laurel.feedback.interest.boring`; None: learning progress alone.
+        boring: (K, K) as of `laurel.feedback.interest.boring`; None: only learning progress.
     """
 
     def __init__(
