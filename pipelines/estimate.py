@@ -83,7 +83,7 @@ def estimate(
     speed: float | None = None,
     prices: Path = PRICES,
 ) -> str:
-    """Say what will run, as lines of text.
+    """Describe what will run, as lines of text.
 
     Args:
         branches: of the training of agents, which the pipeline's first step lists.

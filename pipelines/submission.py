@@ -49,7 +49,7 @@ class SubmissionError(LaurelError):
 
 @dataclass(frozen=True)
 class Submission:
-    """What is to be sent: all of it is checked."""
+    """A checked submission, ready to be sent."""
 
     params: Params
     spec: Spec

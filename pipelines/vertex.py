@@ -292,7 +292,7 @@ def _explained(place: Place, *, bucket: str | None = None, job: str | None = Non
 
 
 def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, job: str | None) -> str:
-    """Say what the API refused, and how to fix it."""
+    """Return what the API refused, and how to fix it."""
     says = _message(error)
     project = place.project
     match error.code:

@@ -59,7 +59,7 @@ class Agent(ABC):
 
     @abstractmethod
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
-        """Choose actions (N,) for what the environments show."""
+        """Choose actions (N,) for the environments' observations."""
 
     @abstractmethod
     def observe(self, experience: Experience) -> None:

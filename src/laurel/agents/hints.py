@@ -24,7 +24,7 @@ KEY = "agent.ppo.hints"
 
 
 class Hints:
-    """What an advisor's probabilities weigh at present."""
+    """The present weight of an advisor's probabilities."""
 
     def __init__(self, advisor: Advisor, params: HintsParams) -> None:
         self._advisor, self._params = advisor, params

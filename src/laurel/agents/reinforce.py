@@ -38,7 +38,7 @@ class Episode(Part):
     """A whole one."""
 
     last: Array
-    """(D,) what was observed in the end."""
+    """(D,) the last observation."""
     truncated: bool
 
 

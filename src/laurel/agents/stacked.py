@@ -146,7 +146,7 @@ class Pass:
                 xp.matmul(delta, self.weights[2 * i].swapaxes(-1, -2), out=self._delta[i - 1])
 
     def _top(self, body: slice) -> Any:
-        """Return what a head sees (S, B, H)."""
+        """Return the input of a head (S, B, H)."""
         return self.hidden[-1][:, body.start - self.bodies.start] if self.hidden else self._features
 
 

@@ -26,7 +26,7 @@ FIGURES = {"success_curve": "success_rate", "return_curve": "return_mean"}
 MOVED = (
     '<!doctype html>\n<meta http-equiv="refresh" content="0; url=report.html">\n<a href="report.html">The report</a>\n'
 )
-"""What stands in the page's place once there is a report."""
+"""The page that replaces this one once there is a report."""
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def _in_words(found: Headline, arms: Iterable[str]) -> Headline:
 
 
 def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list[str]:
-    """Say what was run, in a few words each."""
+    """Return the facts of the run, each in a few words."""
     seeds = sorted({len(arm["seeds"]) for arm in arms.values()})
     trained = sorted({arm["env_steps"] for arm in arms.values() if arm["env_steps"]})
     episodes = sum(arm["episodes"] for arm in arms.values())

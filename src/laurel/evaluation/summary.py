@@ -257,7 +257,7 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
 
 
 def legend(metrics: Mapping[str, Any]) -> str:
-    """Say what the tables' numbers are."""
+    """Explain the numbers in the tables."""
     sentences = [
         "Means over seeds with 95% intervals that allow for a seed unlike those seen (none with a single seed); IQM: "
         "interquartile mean."

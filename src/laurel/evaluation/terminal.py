@@ -42,7 +42,7 @@ class Screen:
     """Columns of the widest text so far: words stay where they are when a text is narrower."""
 
     def draw(self, moment: Moment, title: Sequence[str], columns: int, lines: int) -> str:
-        """Return what to write for a moment, so that it takes the place of the last one."""
+        """Return the text that draws a moment over the last one."""
         shown = self._lines(moment, title, columns, lines - 1)[: lines - 1]
         back = f"\x1b[{self.drawn}A" if self.drawn else ""
         self.drawn = len(shown)

@@ -36,7 +36,7 @@ LOOK_AHEAD = 128
 FIRST_LOOK_AHEAD = 16
 """The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
 POLL_SECONDS = 0.5
-"""How often to look whether another process has got its answer."""
+"""Seconds between two looks for the answer that another process waits for."""
 REPORTED = 5
 """Reasons for failures that are reported as they happen."""
 CUT = "length"
@@ -117,7 +117,7 @@ class Asker(Generic[Item, Value]):
     ) -> None:
         steered = f', goal "{question.goal}"' if question.goal else ""
         self.name = f"{model.identity.model} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
-        """Who is asked in which words: provenance of every answer."""
+        """Name of the model and the prompt: provenance of every answer."""
         self.votes = votes
         self.question = question
         self.on_judged: OnJudged = ignore

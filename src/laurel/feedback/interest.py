@@ -27,7 +27,7 @@ SIMILAR = 0.9
 
 
 def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple[BoolArray, dict[str, Any]]:
-    """Return (K, K) whether task j is boring to an agent that does task i well, and what asking took, as of `Chooser`.
+    """Return (K, K) whether task j is boring to an agent that does task i well, and the usage, as of `Chooser`.
 
     Args:
         adapter: has the K tasks in words.

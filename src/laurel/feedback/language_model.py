@@ -66,7 +66,7 @@ class LanguageModelAnnotator:
 
 
 def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: bool) -> Judgement:
-    """Judge a pair of which too few answers name a side: `labels` do."""
+    """Judge a pair of which too few answers, `labels`, name a side."""
     if not all_asked:
         return Judgement("unasked", None, 0, None, answers)
     if labels:
@@ -78,5 +78,5 @@ def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: b
 
 
 def _side(total: float, number: int) -> int:
-    """Return which text the answers in one order are for on the whole: 1 the first, -1 the second, 0 neither."""
+    """Return which text most answers in one order prefer: 1 the first, -1 the second, 0 neither."""
     return (2 * total > number) - (2 * total < number)

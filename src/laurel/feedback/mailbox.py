@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 Shown = Literal["pair", "caption"]
-"""What a question shows: two captions, the better of which is asked for; or one, which may help towards the goal."""
+"""The captions of a question: two, to say which is better; or one, to say whether it helps towards the goal."""
 Item = tuple[str, str]
 """Two texts to choose between; or a text to be judged by itself, and an empty one."""
 TRIES = 5
-"""Times that a question is asked again that got no answer because the model failed."""
+"""Times that a question is asked again after the model failed."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a question that got no answer is asked again; doubled each time."""
 BUSY_SECONDS = 60.0
@@ -69,7 +69,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Open:
-    """A question that is to be answered."""
+    """A question without an answer yet."""
 
     number: int
     desk: str

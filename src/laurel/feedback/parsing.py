@@ -155,13 +155,13 @@ class VerdictReader:
         return next(name for name, words in found.groupdict().items() if name != "label" and words is not None)
 
     def _refuses(self, text: str) -> bool:
-        """Say whether a text declines to answer, and names no option."""
+        """Whether a text declines to answer, and names no option."""
         plain = text.casefold()
         return len(text) <= _LONGEST_REFUSAL and bool(_REFUSAL.match(plain)) and not self._named.search(plain)
 
 
 def _without_thoughts(text: str) -> str | None:
-    """Return what follows a model's marked thoughts; None where they never end, or end in disorder."""
+    """Return the text after a model's marked thoughts; None where the marks never end, or do not match."""
     _, channel, last = text.rpartition("<|channel|>")
     if channel:
         head = _FINAL_CHANNEL.match(last)
@@ -205,7 +205,7 @@ def _last_part(answer: str) -> tuple[str, str, bool]:
 
 
 def _json_object(text: str) -> _Pairs | None:
-    """Parse a text that is one JSON object."""
+    """Return the JSON object that a text is; None where it is not one."""
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:

@@ -131,7 +131,7 @@ def _together(forth: Judgement, back: Judgement) -> Side | None:
 
 
 def has_probe(env_id: str) -> bool:
-    """Say whether there are questions for an environment."""
+    """Whether there are questions for an environment."""
     return any(fnmatch(env_id, pattern) for pattern in probed_ids())
 
 

@@ -36,7 +36,7 @@ LONGEST = 8000
 MOST_BYTES = 100_000
 """Largest size of a prompt's file."""
 SILENCE = "(no answer)"
-"""Stands for an empty answer in a conversation: many servers refuse a turn without text."""
+"""Replaces an empty answer in a conversation: many servers refuse a turn without text."""
 
 HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
 """A sample text with everything that a prompt must quote, and longer than a prompt may show."""
@@ -55,7 +55,7 @@ def answer_schema(**keys: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the prompts of a kind of question hold, and what an answer to them looks like."""
+    """What the prompts of a kind of question contain, and how an answer to them looks."""
 
     kind: str
     """Name of the kind."""
@@ -77,7 +77,7 @@ class Form:
 
     @property
     def all_slots(self) -> tuple[str, ...]:
-        """All that a prompt of this kind can say."""
+        """All slots that a prompt of this kind may use."""
         return (*self.slots, *self.optional, *WORDS)
 
 
@@ -90,7 +90,7 @@ class Prompt:
     digest: str
     """SHA-256 of the file's text: provenance of every answer."""
     description: str
-    """What is special about it, in a line."""
+    """What distinguishes it, in a line."""
     answer: AnswerFormat
     """json: an object; choice: one of a few words and nothing else, fit for log-probabilities; text: as its kind of
     question reads it."""

@@ -138,7 +138,7 @@ def compare(labels: Floats, known: Floats) -> dict[str, Any] | None:
 
 
 def _bins(sure: Floats, right: BoolArray) -> list[dict[str, Any]]:
-    """Return how often labels are right that are about equally sure."""
+    """Return how often labels are right, in bins of labels that are about equally sure."""
     place = np.minimum(((sure - 0.5) * 2 * BINS).astype(np.int64), BINS - 1)
     found = []
     for rows in (place == i for i in range(BINS)):
@@ -149,5 +149,5 @@ def _bins(sure: Floats, right: BoolArray) -> list[dict[str, Any]]:
 
 
 def _applying(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what does not apply."""
+    """Leave out figures that do not apply."""
     return {name: value for name, value in found.items() if value is not None}

@@ -15,7 +15,7 @@ PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 """The path of every request in a batch, whatever the server's own path is."""
 MOST_LINES = 50_000
 MOST_BYTES = 200_000_000
-"""Limits of a file."""
+"""Limits on a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Sampling:
     """Further fields of the request that an answer depends on, as JSON with sorted keys."""
 
     def recorded(self) -> dict[str, Any]:
-        """Return what keys and stores hold of it. Later fields are left out where not set, so that keys stay."""
+        """Return the fields that keys and stores hold. Later fields are left out where not set, so that keys stay."""
         later = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
         always = {name: value for name, value in asdict(self).items() if name not in later}
         return always | {name: value for name, value in later.items() if value}

@@ -32,7 +32,7 @@ DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
 ADAPTER = "adapter_model.safetensors"
 ADAPTERS = Path(__file__).with_name("adapters")
 QUALITY = "quality.json"
-"""Beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
+"""File beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
 WHOLE = 2**20
 """Bytes up to which all of a file is digested; of a larger one, so many are, in blocks all over it."""
 BLOCK = 2**12
@@ -56,7 +56,7 @@ class LocalModel:
     """Whether it takes a given mask and positions, so that several continuations can share a row: no layer derives
     positions from the order of the tokens."""
     picks_logits: bool
-    """Whether it computes logits at chosen positions alone."""
+    """Whether it can compute logits only at chosen positions."""
 
     def logits(self, tokens: torch.Tensor, wanted: torch.Tensor, **inputs: Any) -> torch.Tensor:
         """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (B, W).
@@ -133,7 +133,7 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
 
 
 def _check(params: HuggingFaceParams, device: torch.device) -> None:
-    """Refuse what cannot work before gigabytes are read."""
+    """Refuse settings that cannot work, before gigabytes are read."""
     if params.quantization != "none" and device.type != "cuda":
         raise ParamsError(
             f'{KEY}.quantization is "{params.quantization}", which needs a GPU, but the model is to run on the '
@@ -286,7 +286,7 @@ def weights_revision(folder: Path) -> str:
 
 
 def weights_digest(params: HuggingFaceParams) -> str:
-    """Return a digest of a model's weights alone, which an adapter is for; they must be on this machine."""
+    """Return a digest of only a model's weights, which an adapter belongs to; they must be on this machine."""
     from transformers.utils.hub import cached_file
 
     config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision)

@@ -40,7 +40,7 @@ class Tuning:
     learning_rate: float = 2e-3
     """Adam's rate, after WARM_UP steps and until half of them are done; then it falls to 0 linearly."""
     passes: int = 3
-    """Over all questions."""
+    """Passes over all questions."""
     batch: int = 4
     """Items whose questions make a step, all of one group."""
 
@@ -202,7 +202,7 @@ def _with_adapter(model: Any, tuning: Tuning) -> Any:
 def _save(
     file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer, losses: list[float]
 ) -> None:
-    """Write what the next pass needs; whole or not at all."""
+    """Write the state that the next pass needs; whole or not at all."""
     from safetensors.torch import save_file
 
     tensors = {name: weight.detach() for name, weight in weights.items()}
@@ -215,7 +215,7 @@ def _save(
 
 
 def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer) -> list[float]:
-    """Take what a stopped run left, if it left anything; return the losses of its passes."""
+    """Load the state that a stopped run left, if any; return the losses of its passes."""
     from safetensors import safe_open
 
     if not file.exists():

@@ -90,7 +90,7 @@ def _absorb(path: Path, folder: Path, scratch: Path) -> None:
 
 
 class _Copy:
-    """Copies what a store did not hold at the beginning, and the batches that it waits for."""
+    """Copies the answers that are new in a store, and the batches that it waits for."""
 
     def __init__(self, path: Path, target: Path, scratch: Path) -> None:
         self._path, self._target = path, target

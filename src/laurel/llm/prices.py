@@ -28,13 +28,13 @@ class Price(Section):
     """US dollars for a million tokens of a model."""
 
     model: str
-    """As the server names it."""
+    """Name of the model at the server."""
     endpoint: str | None = None
     """The server; None: any."""
     date: datetime.date
-    """When this was true."""
+    """Day on which this was the price."""
     source: str
-    """Where it is written."""
+    """Where the price is published."""
     input: NonNegative
     cached_input: NonNegative | None = None
     """Price of input that the server has cached; None: that of any input."""

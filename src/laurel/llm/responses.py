@@ -53,7 +53,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What many questions share."""
+    """The part that many questions share."""
 
     id: str
     """Digest of it and of the example, so that stores can be joined."""
@@ -195,7 +195,7 @@ class ResponseStore:
                 self._log.changed()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
-        """Return what an exchange shares with others, which is kept once."""
+        """Return the part of an exchange that others share, which is stored once."""
         shared = {
             **asdict(exchange.identity),
             "prompt": exchange.prompt,

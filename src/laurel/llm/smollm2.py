@@ -49,7 +49,7 @@ def installed() -> bool:
 
 
 def path_of(model: str) -> str:
-    """Return what transformers is to load for a model of the params: NAME is a directory, others are as they are.
+    """Return the path or name from which transformers loads a model: NAME becomes a directory, others stay as they are.
 
     Raises:
         RefusedError: NAME is not on this machine.

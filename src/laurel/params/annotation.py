@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     JsonValue,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -271,11 +272,17 @@ class AnnotateParams(PluggedSection):
             raise ValueError("has annotator openai and so needs `openai.model`, as the server names it.")
         return self
 
+    @field_validator("judges")
+    @classmethod
+    def _judges_have_names(cls, judges: dict[str, Overrides]) -> dict[str, Overrides]:
+        for name in judges:
+            if name == MAIN or not NAME.fullmatch(name):
+                raise ValueError(f"has a judge {shown(name)}, but names are letters, digits, _ and -, and not {MAIN}.")
+        return judges
+
     @model_validator(mode="after")
     def _judges_are_annotators(self) -> AnnotateParams:
         for name, own in self.judges.items():
-            if name == MAIN or not NAME.fullmatch(name):
-                raise ValueError(f"has a judge {shown(name)}, but names are letters, digits, _ and -, and not {MAIN}.")
             if shared := SHARED.intersection(own):
                 raise ValueError(f"has judges.{name}.{min(shared)}, which all judges share: set it once, in annotate.")
             asking = own.get("language_model")

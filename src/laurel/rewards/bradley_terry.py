@@ -111,7 +111,7 @@ class Ensemble(nn.Module):
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What members say about pairs with a segment that they were not trained on."""
+    """The members' predictions for pairs with a segment that they were not trained on."""
 
     epochs: int
     """Epochs after which the mean held-out loss was lowest."""
@@ -189,7 +189,7 @@ def fit(
 
 
 class Trainer:
-    """An ensemble on its way; `weights` (K, P) says how much each member minds each comparison."""
+    """An ensemble in training; `weights` (K, P) are the weights of comparisons for each member."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Trainer:
 
 
 def _items_repeat(comparisons: Comparisons) -> bool:
-    """Tell whether it pays to look for items that occur again: captions do, observations of steps hardly ever."""
+    """Whether it pays to look for repeated items: captions repeat, observations of steps hardly ever do."""
     compared = comparisons.members[np.concatenate([comparisons.first, comparisons.second])]
     counts = np.bincount(compared[compared >= 0])
     return bool(counts.sum() >= 2 * np.count_nonzero(counts))

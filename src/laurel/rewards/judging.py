@@ -108,7 +108,7 @@ class Judging:
             time.sleep(IDLE_SECONDS)
 
     def _watch(self) -> None:
-        """Keep a process at work until all is over."""
+        """Keep a judge's process running until training is over."""
         pause, before = 0.0, 0
         while not self._over.wait(pause):
             reason = self._watched()

@@ -99,7 +99,7 @@ class OnlineReward:
         """Do nothing: a caption is paid alike in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return what captions are paid by the labels that count; look for answers where it is time."""
+        """Return the rewards of captions by the labels that count so far; look for answers when it is time."""
         if not self._steps and self._own.listed:
             self._met.add(list(filter(None, map(self._adapter.describe, self._adapter.events()))))
         known = len(self._places) - 1

@@ -25,7 +25,7 @@ SHRINKAGE = 1.0
 """Prior weight, in texts, of an offset of 0 for a group's scores."""
 SWEEPS = 200
 COMPARED = 500
-"""Captions of which pairs are compared with the environment's progress, the most frequent ones."""
+"""The most frequent captions, whose pairs are compared with the environment's progress."""
 Scores = npt.NDArray[np.float64]
 
 

@@ -16,7 +16,7 @@ from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
 from laurel.rewards.stored import OWN
 
 _SHARES = ("parse_rate", "position_bias", "answer_abstain_rate")
-"""Figures of `laurel.feedback.quality` that an account has the means of."""
+"""Figures of `laurel.feedback.quality` whose means an account has."""
 
 
 def _share(quality: dict[str, Any], name: str) -> float | None:

@@ -1,6 +1,6 @@
 """`laurel export hub`: a reward and its preferences as two folders for the Hugging Face hub, each with its card.
 
-Knows nothing about the hub itself: nothing is sent. Cards say what manifests, quality.json and metrics.json know.
+Sends nothing to the hub. The cards' facts come from manifests, quality.json and metrics.json.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
         reward: what train-reward wrote, or one of its rewards.
         preferences: what annotate wrote.
         captions: what caption wrote.
-        reports: what evaluate wrote; where it is of another reward, or not there, cards say nothing of agents.
+        reports: what evaluate wrote; if it is missing, or of another reward, cards say nothing of agents.
         output: directory to make or replace.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A project of the user's own: a folder with all that `laurel run` and `dvc repro` need."""
+"""Makes a new project: a folder with all that `laurel run` and `dvc repro` need."""
 
 from __future__ import annotations
 

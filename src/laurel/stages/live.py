@@ -72,7 +72,7 @@ class LivePage:
             self._try()
 
     def _try(self, *, ended: bool = False) -> None:
-        """Write the page; where that cannot be done, agents train without it."""
+        """Write the page; if that fails, agents train without it."""
         try:
             self.write(ended=ended)
         except OSError as error:

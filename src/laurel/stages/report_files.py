@@ -156,7 +156,7 @@ def rendered(
 def write_run_page(
     env: EnvParams, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
 ) -> RunFacts:
-    """Write what holds for this run alone (seconds, costs, MLflow runs) beside the report."""
+    """Write the facts of only this run (seconds, costs, MLflow runs) beside the report."""
     took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
     facts = RunFacts(
         title=env.id,
@@ -171,7 +171,7 @@ def write_run_page(
 
 
 def _versions(*, with_sb3: bool) -> dict[str, str]:
-    """Return the versions of what a result may depend on, as far as it is installed."""
+    """Return the versions of the packages that a result may depend on."""
     versions = {"python": platform.python_version(), "laurel": __version__}
     for package in (*PACKAGES, *(SB3_PACKAGES if with_sb3 else ())):
         try:

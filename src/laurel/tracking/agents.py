@@ -201,7 +201,7 @@ def read_note(note: Path) -> dict[str, str]:
 
 
 def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, Any]:
-    """Return what an agent was trained with: environment, algorithm, and the shaping with its arm's weights."""
+    """Return an agent's parameters of training: environment, algorithm, and shaping with its arm's weights."""
     agent, section = arm.agent, arm.agent.section
     return {
         "arm": arm.name,

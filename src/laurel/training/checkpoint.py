@@ -144,7 +144,7 @@ def restore(directory: Path, learner: Learner) -> Progress:
 
 
 def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far.
+    """Return an agent's RUN: how long it was trained, when that began, and when it came this far.
 
     Args:
         accounts: what its training asked of language models: what for -> `laurel.feedback.chooser.Chooser.account`.

@@ -44,7 +44,7 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Curriculum:
-    """Follows the episodes of an agent, and says which tasks the next are of.
+    """Follows the episodes of an agent, and chooses the tasks of the next ones.
 
     Args:
         params: how.

@@ -24,7 +24,7 @@ KEPT = "calibration."
 
 
 class Calibration(NamedTuple):
-    """What a critic says of K states, and what dynamic programming says."""
+    """Values of K states by a critic and by dynamic programming."""
 
     critic: Floats
     values: Floats

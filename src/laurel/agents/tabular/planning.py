@@ -119,7 +119,7 @@ def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> 
 
 
 def _under(model: Model, policy: Floats) -> tuple[Floats, Floats]:
-    """Return what a step pays (S,) and where it leads (S, S') under a policy."""
+    """Return the expected reward of a step (S,) and the transition matrix (S, S') under a policy."""
     paid = np.einsum("sa,sat,sat->s", policy, model.transitions, model.rewards)
     return paid, np.einsum("sa,sat->st", policy, model.transitions)
 

@@ -63,7 +63,7 @@ class CodeParams(RewardParams):
 
 
 class Code(Method[CodeParams]):
-    """Keeps the function, and what became of all that were written."""
+    """Keeps the function, and the results of all that were written."""
 
     kind = "code"
     summary = "what a function pays that a language model wrote"
