@@ -196,7 +196,7 @@ class _Lines:
         self._done += n
         self._free += n if free else 0
         self._pace.add(n, free=free, left=left)
-        if time.monotonic() - self._written >= LINE_EVERY and self._done != self._total:  # `close` writes the last line
+        if time.monotonic() - self._written >= LINE_EVERY and self._done < self._total:  # `close` writes the last line
             self._written = time.monotonic()
             self._write()
 
