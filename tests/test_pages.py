@@ -75,12 +75,14 @@ def test_what_pages_show_of_params_is_valid(
     parse_params(merged(base, content), "params.yaml")
 
 
-def test_the_package_that_the_judges_page_shows_brings_the_module_that_it_lists() -> None:
-    page = (REPOSITORY / "docs/tutorials/judge.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```toml title=\"pyproject.toml\"\n(.*?)```", page, re.DOTALL)
-    package = tomllib.loads(text)
-    assert package["project"]["entry-points"] == {"laurel.annotators": {"length": "length"}}
-    assert [f"{name}.py" for name in package["tool"]["setuptools"]["py-modules"]] == [LISTING.findall(page)[0][0]]
+@pytest.mark.parametrize(("page", "group"), [("judge", "laurel.annotators"), ("reward-method", "laurel.rewards")])
+def test_the_package_that_a_page_shows_brings_the_module_that_it_lists(page: str, group: str) -> None:
+    shown = (REPOSITORY / f"docs/tutorials/{page}.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml title=\"pyproject.toml\"\n(.*?)```", shown, re.DOTALL)
+    package, ((file, _),) = tomllib.loads(text), LISTING.findall(shown)
+    name = file.removesuffix(".py")
+    assert package["project"]["entry-points"] == {group: {name: name}}
+    assert package["tool"]["setuptools"]["py-modules"] == [name]
 
 
 def test_pages_show_many_params() -> None:
