@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FOLDER = "LAUREL_CHECKPOINTS"
 """Folder that outlives a step, such as one of a bucket; without it, the folder that the step's output goes to."""
 SECONDS = 60.0
-"""Between two copies: what a machine that vanishes takes with it at most, besides what no checkpoint holds yet."""
+"""Time between two copies: the most that a lost machine takes with it, besides what no checkpoint holds yet."""
 
 
 @contextmanager

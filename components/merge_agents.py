@@ -25,7 +25,7 @@ def merge_agents(
     shards: dsl.Input[list[dsl.Model]],
     agents: dsl.Output[dsl.Model],
 ) -> None:
-    """Join the agents that were trained apart into what training them together gives.
+    """Join agents that were trained apart; the result is as if they had been trained together.
 
     Args:
         seed: All random numbers derive from it.

@@ -20,7 +20,7 @@ def merge_preferences(
     shards: dsl.Input[list[dsl.Dataset]],
     preferences: dsl.Output[dsl.Dataset],
 ) -> None:
-    """Join the pairs that were judged apart into what judging them all at once gives.
+    """Join pairs that were judged apart; the result is as if they had been judged at once.
 
     Args:
         seed: All random numbers derive from it.

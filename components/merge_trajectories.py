@@ -17,7 +17,7 @@ def merge_trajectories(
     parts: dsl.Input[list[dsl.Dataset]],
     trajectories: dsl.Output[dsl.Dataset],
 ) -> None:
-    """Join what was collected apart into what collecting it all at once gives.
+    """Join parts that were collected apart; the result is as if they had been collected at once.
 
     Args:
         seed: All random numbers derive from it.

@@ -152,7 +152,7 @@ def _say(name: str, event: str, detail: str = "") -> None:
 
 
 def _integers(value: Any) -> Any:
-    """Turn 5.0 back into 5: JSON structures of KFP hold floats alone. A float parameter takes either."""
+    """Turn 5.0 back into 5: JSON structures of KFP only hold floats. A float parameter takes either."""
     match value:
         case float() if value.is_integer():
             return int(value)

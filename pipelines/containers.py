@@ -176,7 +176,7 @@ def _container(engine: dict[str, Any], run: str, asked: AnnotateParams) -> dict[
     if "name=selinux" in security:
         container["security_opt"] = ["label=disable"]  # a label would stay on the caller's files
     if any(map(_is_loopback, (uri, *asked.servers))):
-        container["network_mode"] = "host"  # a server that listens to this machine alone
+        container["network_mode"] = "host"  # a server that listens only to this machine
     return container
 
 

@@ -70,7 +70,7 @@ def chat_models(
     if options.vertex:
         return {**allowed, RESPONSES: f"/gcs/{(options.bucket or '').removeprefix('gs://')}/responses"}
     found.remarks.append(
-        "the model's answers are kept on the disk of the step alone: another attempt, or run, pays for them again."
+        "the model's answers are kept only on the disk of the step: another attempt, or run, pays for them again."
     )
     return allowed
 

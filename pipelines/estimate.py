@@ -1,6 +1,6 @@
 """What a submitted run will do: steps, tasks, machines, environment steps, and prices that the user has dated.
 
-Reads the compiled pipeline and the parameters alone. How long a step takes is not known, so prices are by the hour;
+Reads only the compiled pipeline and the parameters. How long a step takes is not known, so prices are by the hour;
 how long training takes follows from the speed that the user has measured, where there is one.
 """
 
@@ -83,7 +83,7 @@ def estimate(
     speed: float | None = None,
     prices: Path = PRICES,
 ) -> str:
-    """Say what will run, as lines of text.
+    """Describe what will run, as lines of text.
 
     Args:
         branches: of the training of agents, which the pipeline's first step lists.
@@ -120,7 +120,7 @@ def estimate(
     if price is not None:
         work.append(_cost(steps, counts, price))
     elif region:
-        work.append(f"price: none is known for {region}: add it, dated, to {prices}, or to another file (--prices).")
+        work.append(f"price: unknown for {region}: add it, dated, to {prices}, or to another file (--prices).")
     return "\n".join([*aligned(rows), "", *work])
 
 

@@ -18,16 +18,16 @@ class Needs:
     """What the steps need of their image, beside Laurel."""
 
     cuda: bool = False
-    """For an accelerator."""
+    """Whether it is for an accelerator."""
     packages: tuple[str, ...] = ()
-    """Of Python, beyond those that every image has."""
+    """Python packages beyond those that every image has."""
 
 
 NOTHING = Needs()
 
 
 def needed(spec: Spec, params: Params) -> dict[str, Needs]:
-    """Return what the steps that run in each image need of it."""
+    """Return what each image must have for the steps that run in it."""
     found: dict[str, Needs] = {}
     for task in tasks(spec):
         packages = packages_of(_asked(params, task.name))
@@ -54,7 +54,7 @@ def packages_of(voters: Iterable[AnnotateParams]) -> tuple[str, ...]:
 
 
 def check_quantization(spec: Spec, params: Params) -> str | None:
-    """Say what is wrong with weights in few bits, which only a GPU can compute with, in a step without one."""
+    """Say what is wrong with quantised weights, which need a GPU, in a step without one."""
     for task in tasks(spec):
         if not task.machine.accelerators and "bitsandbytes" in packages_of(_asked(params, task.name)):
             step = "train-agents" if task.name == "try-candidate" else task.name  # whose machine a candidate has

@@ -39,7 +39,7 @@ class Options:
     experiment: str | None = None
     host: str | None = None
     search: Search | None = None
-    """Of a sweep; None trains and evaluates all arms."""
+    """The search of a sweep; None trains and evaluates all arms."""
 
     @property
     def vertex(self) -> bool:
@@ -58,7 +58,7 @@ class Findings:
             self.problems.append(problem)
 
     def attempt(self, make: Callable[[], T]) -> T | None:
-        """Return what is made, or note why it cannot be."""
+        """Return what the function makes, or note why it cannot."""
         try:
             return make()
         except LaurelError as error:

@@ -15,7 +15,7 @@ from requests import RequestException
 from laurel.pipelines.images import NOTHING, Needs
 
 ARCHITECTURE = "amd64"
-"""Of the machines that Vertex AI has."""
+"""Architecture of Vertex AI's machines."""
 REVISION = "LAUREL_REVISION"
 """Variable by which an image says that it holds Laurel; docker/Dockerfile sets it, images made from that inherit it."""
 CUDA = ("NVIDIA_VISIBLE_DEVICES=", "CUDA_VERSION=")
@@ -89,7 +89,7 @@ def _look_into(image: str, session: AuthorizedSession, needs: Needs) -> Finding:
 
 
 def _lacking(image: str, config: Any, needs: Needs) -> str | None:
-    """Say what an image lacks of what its steps need."""
+    """Say what an image lacks for its steps."""
     if needs.cuda and not any(variable.startswith(CUDA) for variable in config.get("Env") or ()):
         return (
             f"--image {image} is without CUDA, so the accelerators of its steps would stand idle. Build one with "

@@ -78,7 +78,7 @@ def job_request(
 
 
 def digest_of(request: Any) -> str:
-    """Return what tells a request from others, wherever and whenever it is made."""
+    """Return a request's digest, which is the same wherever and whenever it is made."""
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
 
 

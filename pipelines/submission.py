@@ -49,12 +49,12 @@ class SubmissionError(LaurelError):
 
 @dataclass(frozen=True)
 class Submission:
-    """What is to be sent: all of it is checked."""
+    """A checked submission, ready to be sent."""
 
     params: Params
     spec: Spec
     branches: int
-    """Of the training of agents."""
+    """Parallel branches of the agents' training."""
     sweep: SweepPlan | None
     """The sweep that runs instead of the training; None without one."""
     arguments: Mapping[str, Any]

@@ -135,7 +135,7 @@ def images(spec: Spec) -> list[str]:
 
 
 def constant(spec: Spec, step: str, parameter: str) -> Any:
-    """Return what a step's parameter was compiled to."""
+    """Return the constant that a step's parameter was compiled to."""
     dags = [
         component["dag"]["tasks"] for component in (spec["root"], *spec["components"].values()) if "dag" in component
     ]

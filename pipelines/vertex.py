@@ -128,7 +128,7 @@ class Vertex:
                         timeout=TIMEOUT,
                         retry=_retry(),
                     )
-                except api.Conflict:  # an attempt whose answer was lost had arrived; this ID is ours alone
+                except api.Conflict:  # an attempt whose answer was lost had arrived; only we have this ID
                     return self.place.name(job_id)
         except UnreachableError as error:
             return self._found_after(job_id, error)
@@ -292,7 +292,7 @@ def _explained(place: Place, *, bucket: str | None = None, job: str | None = Non
 
 
 def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, job: str | None) -> str:
-    """Say what the API refused, and how to fix it."""
+    """Return what the API refused, and how to fix it."""
     says = _message(error)
     project = place.project
     match error.code:

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_what_pages_show_of_params_is_valid(
     monkeypatch.chdir(REPOSITORY)  # for examples/, and files that params name
     base = yaml.safe_load((REPOSITORY / "params.yaml").read_text(encoding="utf-8"))
     parse_params(merged(base, content), "params.yaml")
+
+
+@pytest.mark.parametrize(("page", "group"), [("judge", "laurel.annotators"), ("reward-method", "laurel.rewards")])
+def test_the_package_that_a_page_shows_brings_the_module_that_it_lists(page: str, group: str) -> None:
+    shown = (REPOSITORY / f"docs/tutorials/{page}.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml title=\"pyproject.toml\"\n(.*?)```", shown, re.DOTALL)
+    package, ((file, _),) = tomllib.loads(text), LISTING.findall(shown)
+    name = file.removesuffix(".py")
+    assert package["project"]["entry-points"] == {group: {name: name}}
+    assert package["tool"]["setuptools"]["py-modules"] == [name]
 
 
 def test_pages_show_many_params() -> None:

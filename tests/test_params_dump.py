@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from laurel.errors import ParamsError
@@ -34,12 +34,15 @@ def test_arbitrary_content_is_never_a_traceback(content: Any) -> None:
 
 
 @given(st.sampled_from(KEYS), JSON)
+@example("annotate.judges", {"": {}})
+@example("annotate.judges", {"teacher": {"": None}})
 def test_one_arbitrary_value_is_never_a_traceback(key: str, value: Any) -> None:
     try:
         parse_params(with_value(key, value), "my.yaml")
     except ParamsError as error:
+        section = key.rpartition(".")[0]
         for line in str(error).splitlines():
-            assert line.startswith(f"my.yaml: {key}") or f" in {key} " in line
+            assert line.startswith((f"my.yaml: {key}", f"my.yaml: {section} has an invalid ")) or f" in {key} " in line
 
 
 POSITIVE = st.floats(0, 1e300, exclude_min=True) | st.integers(1, 10**9)

@@ -74,8 +74,8 @@ def test_time_goes_by_before_anything_is_done(wait: Clock, capsys: pytest.Captur
     assert lines(capsys) == [
         "evaluate: 0/50 episodes (0/s, just begun)",
         "evaluate: 25/50 episodes (1.1/s, 22 s left)",
-        "evaluate: 25/50 episodes (1.1/s, 22 s left)",
-    ]
+        "evaluate: 25/50 episodes (1.1/s, 22 s)",
+    ], "it ended early"
 
 
 def test_slow_work_has_a_rate_too(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ def say(text: str) -> int:
 
 
 def tell(text: str) -> None:
-    """Write a remark, or a sentence on what is wrong, to standard error.
+    """Write a remark or an error to standard error.
 
     It may quote a params file or a server, whose control characters would steer the terminal.
     """

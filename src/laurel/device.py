@@ -24,7 +24,7 @@ def torch_device(name: str, key: str) -> torch.device:
 
     there = torch.cuda.is_available()
     if name == "cuda" and not there:
-        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for the CPU alone"
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for the CPU only"
         raise ParamsError(
             f'{key} is "cuda", but PyTorch finds no GPU here (it is {built}). Set it to cpu, or to auto: a GPU where '
             "there is one."

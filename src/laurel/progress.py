@@ -196,17 +196,17 @@ class _Lines:
         self._done += n
         self._free += n if free else 0
         self._pace.add(n, free=free, left=left)
-        if time.monotonic() - self._written >= LINE_EVERY and self._done != self._total:  # `close` writes the last line
+        if time.monotonic() - self._written >= LINE_EVERY and self._done < self._total:  # `close` writes the last line
             self._written = time.monotonic()
             self._write()
 
     def close(self) -> None:
         if time.monotonic() - self._started >= 1.0:
-            self._write()
+            self._write(ended=True)
 
-    def _write(self) -> None:
+    def _write(self, *, ended: bool = False) -> None:
         seconds = time.monotonic() - self._started
-        if self._done >= self._total:
+        if ended:  # also where less was to be done than might have been
             rate = (self._done - self._free) / max(seconds, 1e-9)
             ending = f"{seconds:.0f} s"
         else:

@@ -12,7 +12,7 @@ class UnfitFileError(Exception):
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """Return what a regular file holds.
+    """Return the content of a regular file.
 
     Args:
         path: the file.

@@ -21,13 +21,13 @@ def test_whole_numbers_are_read(value: int) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.0", "2147483648", "", " 1", "one", "\u0663", "1_000"])
 def test_what_is_no_whole_number(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a complete number from 1 on$'):
+    with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a whole number from 1 on$'):
         whole()(text)
 
 
 def test_the_largest_is_named_where_there_is_one() -> None:
     assert whole(1, 65535)("65535") == 65535
-    with pytest.raises(argparse.ArgumentTypeError, match=r'"65536" is not a complete number from 1 to 65535$'):
+    with pytest.raises(argparse.ArgumentTypeError, match=r'"65536" is not a whole number from 1 to 65535$'):
         whole(1, 65535)("65536")
 
 

@@ -152,7 +152,7 @@ def test_dry_run_shows_the_request_and_opens_no_connection(
     assert rows["collect"][1:] == ["1", "4", "8G", "-", "general", "purpose", "yes", "3"]
     assert "3000 environment steps to collect, 200 questions to annotate at most" in err
     assert "8192 environment steps to train: 4 agents of 2048 each" in err
-    assert "price: none is known for europe-west4" in err
+    assert "price: unknown for europe-west4" in err
     assert "nothing was sent" in err
 
 

@@ -14,7 +14,7 @@ from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages import train_agents
 from laurel.stages.pipeline import STAGE
-from laurel.stages.train_agents import divide
+from laurel.stages.train_agents import divide, job_of
 from laurel.training.arms import train_arms
 from laurel.training.loop import train_together
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
@@ -165,6 +165,16 @@ def test_agents_are_divided_evenly(n: int, workers: int, largest: int) -> None:
     assert all(0 < len(group) <= largest for group in groups)
     assert len(groups) <= workers * -(-n // (workers * largest)), "no more turns than need be"
     assert max(map(len, groups), default=0) - min(map(len, groups), default=0) <= 1
+
+
+def test_the_steps_that_an_earlier_run_did_are_known_before_a_process_reports_them(
+    finished: Project, tmp_path: Path
+) -> None:
+    arms, done = finished.params.resolved_arms, finished.output("train-agents")
+    agents = [(arms["preference"], 0, done / "preference/seed-0"), (arms["extrinsic"], 0, tmp_path / "new")]
+    inputs = Inputs(tmp_path, tmp_path, tmp_path)
+    job = job_of("both", print, (0, RewardContext.of(finished.params), agents, inputs))
+    assert (job.units, job.before, job.kind) == (4096, 2048, "extrinsic, preference")
 
 
 def test_a_worker_that_dies_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_a_resumed_run_with_a_curriculum_is_the_run_that_it_would_have_been(
         (
             {"agent": {"curriculum": {}, "engine": "sb3"}},
             ParamsError,
-            "has a curriculum, which Laurel's own algorithms alone follow",
+            "has a curriculum, which only Laurel's own algorithms follow",
         ),
     ],
 )

@@ -31,7 +31,7 @@ def action_form(space: gym.Space[Any]) -> tuple[int, bool]:
 
 
 def discrete_actions(space: gym.Space[Any], algorithm: str) -> int:
-    """Return the number of actions, for an algorithm that supports discrete ones alone.
+    """Return the number of actions, for an algorithm that only supports discrete ones.
 
     Raises:
         EnvError: the space is not Discrete from 0 on.

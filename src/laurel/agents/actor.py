@@ -1,4 +1,4 @@
-"""What acts: an actor sees a view of N environments and returns an action for each.
+"""Actors: an actor sees a view of N environments and returns an action for each.
 
 A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`, and all that collection,
 evaluation, films and `laurel play` use. The kinds that params can name are in `laurel.agents.actors`.
@@ -36,7 +36,7 @@ class View:
 
     @cached_property
     def features(self) -> FloatArray:
-        """(N, F) what a network sees."""
+        """(N, F) input of a network."""
         return self.adapter.features(self.packed)
 
     @cached_property
@@ -64,7 +64,7 @@ class View:
 
 
 def beginnings(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
-    """Return what n episodes begin with."""
+    """Return the first states of n episodes."""
     from laurel.envs.vector import make_vector
 
     envs = make_vector(env, adapter, n, seed, reference=True)
@@ -85,17 +85,17 @@ class Acted(NamedTuple):
 
 
 class Actor(ABC):
-    """Acts in N environments, always the same ones in the same order; one without memory defines `act` alone."""
+    """Acts in N environments, always the same ones in the same order; one without memory only defines `act`."""
 
     memory: Array | None = None
     """(N, M) what a network with memory has of the view that it acted on last; None without one."""
 
     def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
-        """Forget what came before where an episode begins (N,) with the next view; called before the first, too."""
+        """Reset memory where an episode begins (N,) with the next view; called before the first, too."""
 
     @abstractmethod
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        """Choose an action for each environment of the view; draw from `rng` alone, so that a seed repeats them."""
+        """Choose an action for each environment of the view; draw only from `rng`, so that a seed repeats it."""
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
         """Return the log-probabilities (N,) of other actions in the view of the last `act`; NaN where unknown."""
@@ -103,11 +103,11 @@ class Actor(ABC):
 
     @property
     def account(self) -> Mapping[str, Any]:
-        """What acting took, for the report, such as calls to a language model; empty for most."""
+        """The cost of acting, for the report, such as calls to a language model; empty for most."""
         return {}
 
     def estimate(self, view: View) -> str | None:
-        """Say in a line what acting asks of a language model, going by a sample of states; None where it asks none."""
+        """Estimate in a line what acting asks a language model, from a sample of states; None where it asks none."""
         return None
 
 

@@ -31,7 +31,7 @@ class Experience:
     action: Ints
     """What it did."""
     reward: Floats
-    """From the environment, a learned reward, or both."""
+    """What the step is paid: by the environment, by a learned reward, or by both."""
     next_observation: Any
     """What the agent saw next; of the same episode, also where that ended."""
     terminated: Bools
@@ -59,7 +59,7 @@ class Agent(ABC):
 
     @abstractmethod
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
-        """Choose actions (N,) for what the environments show."""
+        """Choose actions (N,) for the environments' observations."""
 
     @abstractmethod
     def observe(self, experience: Experience) -> None:

@@ -1,8 +1,8 @@
-"""What an algorithm that trains arms is: its settings, the policy that it begins with, and its learner.
+"""The interface of algorithms that train arms: settings, the policy that training begins with, and the learner.
 
 One module an algorithm, with a class below `Algorithm` bound to ALGORITHM: a file of `laurel.agents.algorithms`, or an
 entry point of the group "laurel.algorithms" in another package. Params and environment are checked against the class
-before anything is collected, so ours import torch within their functions alone.
+before anything is collected, so ours import torch only within their functions.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Algorithm(ABC, Generic[Settings]):
         """
 
     def learner(self, policy: Any, rng: np.random.Generator) -> Learner:
-        """Return what improves a `policy` of the same settings; `rng` draws actions."""
+        """Return the learner that improves a `policy` of the same settings; `rng` draws actions."""
         made: Learner = resolve_name(self.learner_class)(policy, self.settings, rng)
         return made
 
 
 class PlainActorCritic(Algorithm[Plain]):
-    """What algorithms have in common whose policy is an actor-critic of plain layers."""
+    """Base of algorithms whose policy is an actor-critic of plain layers."""
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.policy import make_network

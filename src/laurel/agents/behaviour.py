@@ -83,7 +83,7 @@ def digest(policy: PolicyShare) -> str | None:
 def collect_steps(
     envs: VectorEnv, behaviour: Behaviour, n_steps: int, write: Callable[[Rows], None], advance: Callable[[int], None]
 ) -> int:
-    """Let policies act, from new episodes on, until there are exactly `n_steps` transitions.
+    """Let policies act, starting with new episodes, until there are exactly `n_steps` transitions.
 
     Resets do not count. Of the last step, environments beyond the count are dropped. While the environments take a
     step, the one before it is recorded.

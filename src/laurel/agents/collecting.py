@@ -25,7 +25,7 @@ class Collecting(Learner):
         return rollout.observation[-1].copy()
 
     def features(self, observation: Array) -> FloatArray:
-        """Turn packed observations (..., D) into what the policy sees (..., F)."""
+        """Turn packed observations (..., D) into the policy's features (..., F)."""
         rows = self.adapter.features(observation.reshape(-1, observation.shape[-1]))
         return rows.reshape(*observation.shape[:-1], rows.shape[1])
 

@@ -1,7 +1,7 @@
 """PPO with all on the device: many agents at once act, step their environments and learn without the host.
 
 Computes the same as `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
-numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. What one learns does not depend on
+numbers are counted (`laurel.envs.tensor.philox`), an agent's only by its own key. What one learns does not depend on
 which others are in the group, but for the order in which a device may sum up products of matrices.
 
 The host waits for the device twice an update, whatever the number of agents and steps: for the steps taken, from which
@@ -31,7 +31,7 @@ from laurel.envs.tensor.philox import uniform, words
 from laurel.envs.tensor.vector import TensorVector
 
 ACTIONS, ORDER = range(2)
-"""Random streams of an update: what is drawn when acting, and the order of rows."""
+"""Random streams of an update: the draws of actions, and the order of rows."""
 WORD = 1 << 32
 
 
@@ -126,7 +126,7 @@ class DevicePPO(PPOGroup):
             steps.terminated[t], steps.truncated[t] = step.terminated.view(each), step.truncated.view(each)
 
     def _think(self, t: int) -> None:
-        """Keep the outputs of actors and critics for the observations at t; after the last step, the critics' alone."""
+        """Keep the outputs of actors and critics for the observations at t; after the last step, only the critics'."""
         steps, work = self._steps, self.pass_of(slice(0, len(self.learners)), self.envs.n_envs, BOTH)
         work.forward(self.envs.features(steps.observation[t]))
         steps.value[t] = work.value[:, 0]
@@ -217,7 +217,7 @@ class DevicePPO(PPOGroup):
 
 
 class DeviceUpdate(Update):
-    """The steps of gradient descent of all agents, whose numbers of rows the device alone knows."""
+    """The gradient steps of all agents; only the device knows how many rows each has."""
 
     def __init__(self, group: DevicePPO, size: int) -> None:
         super().__init__(group, slice(0, len(group.learners)), size)

@@ -69,7 +69,7 @@ class Episodes:
             )
 
     def figures(self, *, at_least: int = LEAST) -> dict[str, float | None]:
-        """Return what a learning curve says of the episodes so far.
+        """Return the figures of the episodes so far, for the learning curve.
 
         Args:
             at_least: with fewer episodes in the window the means are None.

@@ -3,7 +3,7 @@
     π'(a|s) = softmax(o(s) + w log h(a|s)),   w from `weight` down to 0 over a `share` of the run
 
 o are the outputs of the network and h the probabilities of the actor. Agents act by π', so π' is the policy that is
-improved: its log-probabilities go into the rollout and into the loss. With those of the network alone, the ratio of
+improved: its log-probabilities go into the rollout and into the loss. With only those of the network, the ratio of
 the new policy to the one that acted would not begin at 1, and the clipped surrogate would correct for what no update
 did. What is saved and evaluated is the network without hints.
 """
@@ -24,7 +24,7 @@ KEY = "agent.ppo.hints"
 
 
 class Hints:
-    """What an advisor's probabilities weigh at present."""
+    """The present weight of an advisor's probabilities."""
 
     def __init__(self, advisor: Advisor, params: HintsParams) -> None:
         self._advisor, self._params = advisor, params

@@ -39,7 +39,7 @@ class Image:
 
 
 def images_in(adapter: EnvAdapter, *, smallest: int = SMALLEST) -> tuple[Image, ...]:
-    """Find the images in what a network sees: bytes in two dimensions or three. An adapter's own features hold none."""
+    """Find the images in a network's input: bytes in two dimensions or three. An adapter's own features hold none."""
     found, start = [], 0
     for leaf in adapter.packed.leaves:
         image = _image(leaf.space, start)

@@ -20,14 +20,14 @@ from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
 
 METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
-"""What algorithms may report of an update; a learning curve has a column for each."""
+"""Figures of an update that algorithms may report; a learning curve has a column for each."""
 
 
 class PolicyNetwork(nn.Module, ABC):
     """A network that acts: what is saved as an agent, evaluated and shown."""
 
     kind: ClassVar[str]
-    """What `config.json` calls the class; another package's is called as the algorithm that trains it."""
+    """Name of the class in `config.json`; another package's has the name of the algorithm that trains it."""
     n_features: int
     n_actions: int
     continuous: bool
@@ -43,7 +43,7 @@ class PolicyNetwork(nn.Module, ABC):
         """Return the log-probabilities (N,) of actions that something else drew."""
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
-        """Return what acts by this policy; greedy: by the likeliest action instead of a sample."""
+        """Return an actor that acts by this policy; greedy: it takes the likeliest action instead of a sample."""
         return PolicyActor(self, greedy=greedy)
 
     def config(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Learner(ABC):
     """
 
     name: ClassVar[str]
-    """Of its section in params.yaml."""
+    """Name of its section in params.yaml."""
     main_loss: ClassVar[str] = "policy"
     """The metric that is NaN or infinite once training has diverged."""
 
@@ -181,7 +181,7 @@ class Learner(ABC):
 
     @property
     def forgets(self) -> bool:
-        """Whether it learns from each rollout alone, so that those before need not be shown again."""
+        """Whether it learns from each rollout by itself, so that earlier ones need not be replayed."""
         return type(self).replayed is Learner.replayed
 
     def begin(self) -> None:  # noqa: B027 - most remember nothing
@@ -194,12 +194,12 @@ class Learner(ABC):
         """Follow the run: `done` is the share of its updates that were made."""
 
     def grouped(self, others: Sequence[Any]) -> LearnerGroup:
-        """Return a group of this learner and others of its kind and settings, which go on as they would alone."""
+        """Return a group of this learner and others of its kind and settings; each goes on as it would by itself."""
         return LearnerGroup([self, *others])
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """Return what a checkpoint must hold beside the policy's weights and the random generator."""
+        """Return the state that a checkpoint holds besides the policy's weights and the random generator."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -266,7 +266,7 @@ class AdamLearner(Learner):
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def schedule(self, done: float) -> None:
-        """Lower the learning rate where it is to be annealed."""
+        """Lower the learning rate if it is annealed."""
         if getattr(self.params, "anneal", False):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.params.learning_rate * (1 - done)

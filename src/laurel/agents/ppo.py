@@ -44,7 +44,7 @@ class OnPolicyRollout(Rollout):
     value: FloatArray
     """(T + 1, N)."""
     hints: FloatArray | None = None
-    """(T, N, A) what was added to the network's outputs; None without hints."""
+    """(T, N, A) added to the network's outputs; None without hints."""
 
 
 class PPO(AdamLearner):
@@ -81,7 +81,7 @@ class PPO(AdamLearner):
         return rollout.observation[-1].copy()
 
     def features(self, adapter: EnvAdapter, observation: Array) -> FloatArray:
-        """Turn packed observations (N, D) into what the policy sees (N, F)."""
+        """Turn packed observations (N, D) into the policy's features (N, F)."""
         return adapter.features(observation)
 
     def learn(self, rollout: OnPolicyRollout) -> dict[str, float]:

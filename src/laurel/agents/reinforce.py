@@ -5,7 +5,7 @@
 Learns from whole episodes: after each rollout from the episodes that ended in it, one step by Adam on all their rows.
 The book's factor γ^t is left out, as it is nearly everywhere: late steps would teach nothing. An episode that began
 before the last update is learned from as if the present policy had acted from its start. One that was cut short ends
-with the baseline of its last observation, for its rewards alone would say too little.
+with the baseline of its last observation, since only its rewards would say too little.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Episode(Part):
     """A whole one."""
 
     last: Array
-    """(D,) what was observed in the end."""
+    """(D,) the last observation."""
     truncated: bool
 
 

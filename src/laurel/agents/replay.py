@@ -27,7 +27,7 @@ class Minibatch:
     reward: FloatArray
     """(B,) discounted sum of the next rewards: m of them, or fewer where the episode or the memory ends before."""
     after: Array
-    """(B, D) what was observed after these rewards."""
+    """(B, D) the observations after these rewards."""
     discount: FloatArray
     """(B,) gamma to the power of their number; 0 where the episode terminated with them."""
     weight: FloatArray
@@ -55,7 +55,7 @@ class Replay:
         self.alpha = alpha
         self.tree = None if alpha is None else SumTree(self.rows * n_envs)
         self.highest = 1.0
-        """Priority of steps that nothing is known of yet."""
+        """Priority of steps that were not sampled yet."""
 
     def reserve(self, rollout: Rollout) -> None:
         """Allocate the memory for such rollouts."""

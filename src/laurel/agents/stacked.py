@@ -1,6 +1,6 @@
 """Actor-critics of one shape as a batch: their weights in one array, their outputs and gradients by hand.
 
-Row s of every array belongs to policy s and depends on nothing else, so that a policy alone and one of many are equal
+Row s of every array belongs to policy s and depends on nothing else, so that a single policy and one of many are equal
 to the bit. On the CPU the arrays are NumPy's, whose matrix products and tanh cost a fraction of PyTorch's at
 these sizes; elsewhere they are tensors, and the same lines run there.
 """
@@ -146,7 +146,7 @@ class Pass:
                 xp.matmul(delta, self.weights[2 * i].swapaxes(-1, -2), out=self._delta[i - 1])
 
     def _top(self, body: slice) -> Any:
-        """Return what a head sees (S, B, H)."""
+        """Return the input of a head (S, B, H)."""
         return self.hidden[-1][:, body.start - self.bodies.start] if self.hidden else self._features
 
 

@@ -27,7 +27,7 @@ from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import ClippedParams
 
 CACHED_BYTES = 4 << 20
-"""What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
+"""Most bytes of a minibatch's hidden layers: beyond a core's cache, more agents at once are slower."""
 
 
 class StackedPPO(PPO):
@@ -42,7 +42,7 @@ class StackedPPO(PPO):
         self._alone = PPOGroup([self], arrays)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StackedPPO:
-        """Copy the learner alone; copied tensors would be views of the old group's rows."""
+        """Copy only the learner; copied tensors would be views of the old group's rows."""
         arrays = self._group().stack.arrays
         other = StackedPPO(copy.deepcopy(self.policy, memo), self.params, copy.deepcopy(self.rng, memo), arrays)
         other.learning_rate, other.hints = self.learning_rate, self.hints
@@ -85,7 +85,7 @@ class StackedPPO(PPO):
         group.steps[row] = float(state["critic.0.bias.step"])
 
     def _group(self) -> PPOGroup:
-        """Return the group of this agent alone."""
+        """Return a group of only this agent."""
         if self.place is None or self.place[0] is not self._alone:
             self._alone = PPOGroup([self])
         return self._alone

@@ -166,7 +166,7 @@ class Update:
 
     @property
     def state(self) -> tuple[Any, Any, Any]:
-        """What a step changes."""
+        """The arrays that a step changes."""
         return self.weights, self.mean, self.square
 
     def means(self) -> list[dict[str, float]]:

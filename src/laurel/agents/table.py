@@ -77,7 +77,7 @@ class Table(PolicyNetwork):
             return np.log(policy[np.arange(len(action)), action]).astype(np.float32)
 
     def states(self, features: FloatArray) -> Ints:
-        """Return the number (N,) of the state that each row of features (N, F) stands for."""
+        """Return the number (N,) of each row's state; features are (N, F)."""
         ends = np.cumsum(self.shape)
         parts = [features[:, end - n : end].argmax(axis=1) for n, end in zip(self.shape, ends, strict=True)]
         return np.ravel_multi_index(tuple(parts), self.shape).astype(np.int64)

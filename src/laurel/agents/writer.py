@@ -68,7 +68,7 @@ class Pen:
 
 
 class Writer(PolicyNetwork):
-    """A language model with LoRA weights; state and parameters are those weights alone.
+    """A language model with LoRA weights; its state and parameters are only those weights.
 
     Args:
         model: a directory, `smollm2`, or a name on the Hugging Face hub.

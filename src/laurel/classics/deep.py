@@ -42,7 +42,7 @@ class Task:
     env_id: str
     agents: Mapping[str, AlgorithmParams]
     steps: int
-    """Of each run."""
+    """Environment steps of each run."""
     limits: tuple[float, float]
     """Lowest return that is drawn, and the best that there can be."""
     goal: float

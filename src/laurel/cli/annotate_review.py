@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH = 96
 END_OF_INPUT = "\x04"
-"""What Ctrl-D is where a terminal hands on single keys."""
+"""The character of Ctrl-D where a terminal passes on single keys."""
 
 
 def add(actions: Commands) -> None:

@@ -56,7 +56,7 @@ COMMANDS = (
 """Modules of commands, in the order of the help."""
 INTERRUPTED = 130
 OF_A_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
-"""Errors of the system that lie in a path that the user named, wherever it is looked at first."""
+"""Operating-system errors that are due to a path that the user named, wherever it is first used."""
 AGAIN = "Run the same command again to go on."
 """What to do after Ctrl-C, unless a command says otherwise."""
 

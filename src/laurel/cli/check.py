@@ -9,7 +9,7 @@ from laurel.console import say, tell
 from laurel.stages.pipeline import STAGES
 
 USED = ("trajectories", "captions", "reward")
-"""What says more of a run where it is there: what the annotator will cost, and what rewards can pay."""
+"""Outputs that tell more about a run, if they exist: what the annotator will cost, and what rewards can pay."""
 
 
 def add(commands: Commands) -> None:

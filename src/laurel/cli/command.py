@@ -90,7 +90,7 @@ def whole(least: int = 1, most: int = MOST) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f'"{text}" is not a complete number {allowed}')
+            raise argparse.ArgumentTypeError(f'"{text}" is not a whole number {allowed}')
         return int(text)
 
     return read

@@ -32,9 +32,9 @@ class Chosen:
     """Directory of a trained agent; None for uniform actions."""
     name: str
     kind: str | None = None
-    """Of an actor that is not trained."""
+    """Kind of an actor that is not trained."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What that is made with."""
+    """Arguments that the actor is made with."""
     arm: str | None = None
     """Whose agent it is; None where that is not known."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "motif"
 MADE_UP = ("Something that was wanted happens.", "Nothing happens.")
-"""Stand for captions where there are no others."""
+"""Captions to show where the project has none."""
 WIDTH = 100
 
 

@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
     )
     score.add_argument("reward", type=Path, metavar="DIR", help="what `laurel reward fit` wrote")
     score.add_argument("texts", nargs="*", metavar="TEXT", help="a text each; none: the lines of --file")
-    score.add_argument("--file", type=Path, metavar="FILE", help="a text file with a text a line, - for standard input")
+    score.add_argument("--file", type=Path, metavar="FILE", help="a file with one text per line, - for standard input")
     score.set_defaults(run=_score)
     serve = add_command(
         actions, "serve", "Score texts over HTTP: POST /score with JSON.", "laurel reward serve reward --port 8000"
@@ -85,7 +85,7 @@ def _score(options: argparse.Namespace) -> int:
     from laurel.textfile import UnfitFileError, read_text
 
     if bool(options.texts) == bool(options.file):
-        raise ParamsError("laurel reward score: give texts, or --file with a text a line.")
+        raise ParamsError("laurel reward score: give texts, or --file with one text per line.")
     texts: list[str] = options.texts
     if options.file:
         try:

@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
     )
     suite.add_argument("suite", type=Path, metavar="FILE", help="the suite")
     suite.add_argument("--list", action="store_true", help="list the runs and what each trains, and run nothing")
-    suite.add_argument("--only", nargs="+", default=(), metavar="RUN", help="run these alone")
+    suite.add_argument("--only", nargs="+", default=(), metavar="RUN", help="run only these")
     suite.add_argument("--page", action="store_true", help="write the page of the runs that are there, and run nothing")
     suite.add_argument("--work", type=Path, metavar="DIR", help="folders of the runs; default: data/suites/NAME")
     suite.add_argument("--output", type=Path, metavar="DIR", help="where the page goes; default: beside FILE")

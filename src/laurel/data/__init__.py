@@ -1,1 +1,1 @@
-"""What lies between the stages: directories of columnar files with a manifest."""
+"""The data between the stages: directories of columnar files with a manifest."""

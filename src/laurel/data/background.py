@@ -41,7 +41,7 @@ class InBackground(Generic[Item]):
 
 
 def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield items as they come, the next one being made in a thread meanwhile.
+    """Yield items in order, while a thread makes the next one.
 
     >>> list(read_ahead(range(3)))
     [0, 1, 2]

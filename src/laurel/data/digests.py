@@ -41,7 +41,7 @@ def digest_directory(path: Path, without: Collection[str]) -> str:
 
 
 def stamp_directory(path: Path, without: Collection[str]) -> str:
-    """Return what stays the same while no file below a directory changes, and reads none; files as above."""
+    """Return a stamp of a directory that changes when any file below it does, without reading them; files as above."""
     stamps = {file.relative_to(path).as_posix(): _stamp(file) for file in _files(path, without)}
     return hashlib.sha256(repr(stamps).encode()).hexdigest()
 

@@ -133,7 +133,7 @@ def output_directory(
 
 
 def check_output(output: Path) -> None:
-    """Refuse a place that `output_directory` would refuse, before long work whose result is to go there.
+    """Refuse a place that `output_directory` would refuse, before the long work whose result goes there.
 
     Raises:
         DataError: the place cannot be written, or holds what no stage wrote.

@@ -27,11 +27,11 @@ P_FIRST: dict[Side, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a label was given for."""
+    """The task that a label was given for."""
 
     env: str
     goal: str
-    """In words."""
+    """The goal in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Gold:
     first: str
     second: str
     answer: Side | None
-    """None: it was taken back."""
+    """The person's answer; None: it was taken back."""
     chosen: Chosen
     """uniform: as any other pair; uncertain: because its label was in doubt, so that it is not like the others."""
 

@@ -1,6 +1,6 @@
 """Writing pairs and their labels as they come, so that memory does not grow with their number.
 
-The files are those that `laurel.data.preferences` reads; their bytes depend on the rows alone, not on the shares in
+The files are those that `laurel.data.preferences` reads; their bytes depend only on the rows, not on the shares in
 which they were written.
 """
 

@@ -13,7 +13,7 @@ from laurel.errors import DataError
 
 MANIFEST = "manifest.json"
 RUN = ".run.json"
-"""What is true of one run alone: how long it took, what it cost, its runs in MLflow. DVC ignores this file, so that two
+"""Facts of only one run: how long it took, what it cost, its runs in MLflow. DVC ignores this file, so that two
 runs with the same result have the same hashes; it lies in the output, so that it appears and moves with it."""
 RUN_PAGE = "run.html"
 """The same for a person, beside the report; DVC ignores it, too."""
@@ -91,5 +91,5 @@ def digest_directory(path: Path) -> str:
 
 
 def stamp_directory(path: Path) -> str:
-    """Return what is the same for as long as no file that `digest_directory` reads is written, moved or removed."""
+    """Return a stamp that changes when a file that `digest_directory` reads is written, moved or removed."""
     return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))

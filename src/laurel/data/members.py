@@ -40,7 +40,7 @@ class Tally:
     names: tuple[str, ...]
     """The members', in order."""
     statuses: tuple[dict[str, int], ...]
-    """Of each member: how many pairs have each status."""
+    """For each member, how many pairs have each status."""
     patterns: dict[tuple[str | None, ...], int]
     """The members' labels of a pair (first, second, tie or None) -> number of pairs."""
 

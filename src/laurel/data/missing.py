@@ -42,7 +42,7 @@ class Missing:
 
 
 class Reasons:
-    """Counts of reasons; reasons that differ in numbers and ids alone are one, shown as the first of them.
+    """Counts of reasons; reasons that differ only in numbers and ids are one, shown as the first of them.
 
     >>> reasons = Reasons()
     >>> for text in ("status 500: request a1 broke", "status 500: request b2 broke", "status 503: overloaded"):
@@ -113,7 +113,7 @@ def listed(entries: Iterable[Mapping[str, Any]]) -> list[Missing]:
 
 
 def in_a_line(missing: Sequence[Missing], most: int = 3) -> str:
-    """Say the most frequent reasons in a line; empty where nothing is missing."""
+    """Return the most frequent reasons in a line; empty where nothing is missing."""
     ordered = sorted(missing, key=lambda one: -one.answers)
     rest = sum(one.answers for one in ordered[most:])
     lines = [f"{one.what}, {one.answers:,} times: {one.reason}" for one in ordered[:most]]

@@ -27,7 +27,7 @@ CODES = {0: 1.0, 1: 0.0, 2: 0.5, 3: None}
 
 
 def is_motif(path: Path) -> bool:
-    """Tell whether a path is such a folder, or one of its files of preferences."""
+    """Whether a path is such a folder, or one of its files of preferences."""
     return (_root(path) / MESSAGES).is_file()
 
 

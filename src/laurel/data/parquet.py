@@ -64,7 +64,7 @@ class ParquetWriter:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
-        """Write what is left and what closes the file: without this it cannot be read."""
+        """Write the remaining rows and the file's footer: without these it cannot be read."""
         if self._waiting:
             self._write_group(pa.concat_tables(self._waiting).combine_chunks())
             self._waiting = []
@@ -81,7 +81,7 @@ class ParquetWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of a file that cannot be finished, without another try at writing."""
+        """Close a file that cannot be finished, without another try at writing."""
         self._writer.is_open = False
         self._stream.close()
 

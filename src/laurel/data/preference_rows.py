@@ -23,7 +23,7 @@ from laurel.errors import DataError
 from laurel.params.file import shown
 
 CHOICES = {0: 1.0, 1: 0.0, "0": 1.0, "1": 0.0, "candidate_0": 1.0, "candidate_1": 0.0, "tie": 0.5}
-"""What column choice may hold -> probability that candidate_0 is the better."""
+"""Value of the column choice -> probability that candidate_0 is the better."""
 EXTRAS = ("p_first", "status", "votes", "swap_consistent", "annotator", "sampler", "seed", "chosen_first")
 """Further columns of Laurel's, each with the prefix laurel_."""
 IMPORTED = "imported"
@@ -185,7 +185,7 @@ class Layout(ABC):
 
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
-    """Those that must be there."""
+    """Columns that must be there."""
     optional: ClassVar[tuple[str, ...]] = ()
     takes_extras: ClassVar[bool] = True
     """Whether programs that read such rows accept further columns."""
@@ -200,7 +200,7 @@ class Layout(ABC):
 
     @abstractmethod
     def write(self, row: Row) -> dict[str, Any]:
-        """Lay a decided row out."""
+        """Return a decided row in this layout."""
 
 
 class TRL(Layout):
@@ -317,7 +317,7 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
 
 
 def _turns(columns: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return what the user said, where the column holds that too, and the answer."""
+    """Return the user's turn, if the column holds it, and the answer."""
     value = columns.get(name)
     if isinstance(value, list) and len(value) == 2:
         return _clean(_content(value[0]), name), _clean(_content(value[1]), name)

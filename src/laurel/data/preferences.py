@@ -88,7 +88,7 @@ class Pairs:
     sampler: str
     """How they were drawn."""
     seed: int
-    """Of the draw."""
+    """Seed of the draw."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -173,15 +173,9 @@ def read_pairs(path: Path, stage: str = STAGE) -> Pairs:
 def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
     """Read the labels of an annotate stage's output; errors as `read_pairs`, or a label is not allowed."""
     table = _read(path, PREFERENCES, PREFERENCES_SCHEMA, stage)
-    consistent = table["swap_consistent"].cast(pa.int8()).fill_null(-1)
+    annotator = _single(path / PREFERENCES, table, "annotator", "")
     try:
-        return Preferences(
-            p_first=table["p_first"].to_numpy(),
-            status=_texts(table["status"].combine_chunks()),
-            votes=table["votes"].to_numpy(),
-            swap_consistent=consistent.to_numpy(),
-            annotator=_single(path / PREFERENCES, table, "annotator", ""),
-        )
+        return _preferences(table, table["votes"].to_numpy(), annotator)
     except DataError as error:
         raise DataError(f"{path / PREFERENCES}: {error} Run laurel {STAGE} again.") from None
 
@@ -193,21 +187,24 @@ def read_labels(path: Path) -> tuple[Pairs, Preferences]:
     """
     pairs = read_table(path / PAIRS, _columns(PAIRS_SCHEMA, "first", "second"), STAGE)
     labels = read_table(path / PREFERENCES, _columns(PREFERENCES_SCHEMA, "p_first", "status", "swap_consistent"), STAGE)
-    consistent = labels["swap_consistent"].cast(pa.int8()).fill_null(-1)
     return (
         Pairs(pairs["first"].to_numpy().astype(np.int64), pairs["second"].to_numpy().astype(np.int64), "", 0),
-        Preferences(
-            p_first=labels["p_first"].to_numpy(),
-            status=_texts(labels["status"].combine_chunks()),
-            votes=np.zeros(len(labels), dtype=np.int32),
-            swap_consistent=consistent.to_numpy(),
-            annotator="",
-        ),
+        _preferences(labels, np.zeros(len(labels), dtype=np.int32), ""),
+    )
+
+
+def _preferences(table: pa.Table, votes: npt.NDArray[np.int32], annotator: str) -> Preferences:
+    return Preferences(
+        p_first=table["p_first"].to_numpy(),
+        status=_texts(table["status"].combine_chunks()),
+        votes=votes,
+        swap_consistent=table["swap_consistent"].cast(pa.int8()).fill_null(-1).to_numpy(),
+        annotator=annotator,
     )
 
 
 def labels_of(preferences: Path, judge: str, number: int) -> Path:
-    """Return where the labels of a judge are, of them a label set, in the output of annotate."""
+    """Return where a label set of a judge is in the output of annotate."""
     return set_of(preferences if judge == MAIN else preferences / "judges" / judge, number)
 
 

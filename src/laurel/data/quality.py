@@ -21,7 +21,7 @@ MEASURES = {
     "abstain_rate": ("pairs that the annotator abstained from", "pairs", ""),
     "intransitivity": ("intransitive triads", "triads", "random 25%"),
 }
-"""Shares: what each is of, what is counted, what to read it against."""
+"""For each share: its name, what is counted, and what to compare it with."""
 
 REFERENCES = {
     "gold": "a person",
@@ -40,11 +40,11 @@ class Figure:
     interval: tuple[float, float] | None
     """95%; None where the value is not a share."""
     of: int
-    """How many there are."""
+    """Number of cases."""
     unit: str
-    """Of what."""
+    """What is counted or measured."""
     remark: str
-    """What to read it against."""
+    """What to compare it with."""
     gate: str = ""
     """The limit of its gate, and whether it passed; empty without a gate."""
 
@@ -73,7 +73,7 @@ def figures(quality: Mapping[str, Any]) -> list[Figure]:
 
 
 def _allowed(gate: Mapping[str, Any] | None) -> str:
-    """Say what a figure's gate allows, and whether it passed."""
+    """Describe a figure's gate, and say whether it passed."""
     if gate is None:
         return ""
     low, high = f"{100 * gate['low']:g}%", f"{100 * gate['high']:g}%"
@@ -123,7 +123,7 @@ _UNLABELLED = {
 
 
 def label_in_words(status: str, p_first: float | None) -> str:
-    """Say what a pair's label is; `p_first` counts where it has one."""
+    """Return a pair's label in words; `p_first` matters only if it has one."""
     if status in _UNLABELLED or p_first is None:
         return _UNLABELLED[status]
     if status == "tie":

@@ -61,7 +61,7 @@ def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iter
 
 
 def sync_directory(path: Path) -> None:
-    """See to it that names made, changed and removed in a directory outlive a loss of power, where that can be done."""
+    """Sync a directory where possible, so that names made, changed and removed in it outlive a loss of power."""
     if os.name != "posix":  # elsewhere directories cannot be opened
         return
     opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -107,7 +107,7 @@ def lock_of(place: Path) -> Path:
 
 
 def _remove(previous: Path) -> None:
-    """Remove what was moved aside, which may be a symbolic link."""
+    """Remove the old output that was moved aside, which may be a symbolic link."""
     if previous.is_symlink():
         previous.unlink()
     else:

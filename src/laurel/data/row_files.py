@@ -139,7 +139,7 @@ def _parquet_rows(path: Path) -> _Numbered:
 
 
 def _distinct(path: Path, columns: list[str]) -> list[str]:
-    """Refuse a column that is there twice, of which one would be read."""
+    """Refuse a file with two columns of one name, since only one would be read."""
     twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
     if twice is not None:
         raise DataError(f'{path}: has two columns "{twice}". Rename or remove one.')

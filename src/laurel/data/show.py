@@ -46,7 +46,7 @@ class _Group:
     """Files that differ in numbers only, such as shards."""
 
     name: str
-    """With `*` for what differs, where there is more than one."""
+    """Where there are several, `*` stands for the part that differs."""
     files: tuple[Path, ...]
 
     @property

@@ -1,4 +1,4 @@
-"""Counts of captions and segments over shards of steps; memory grows with the number of distinct ones alone."""
+"""Counts of captions and segments over shards of steps; memory grows only with the number of distinct ones."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
 
 VERDICTS = ("first", "second", "tie", "abstain", "unread", "failed")
-"""Of the pair as it is, not as it was shown; unread could not be read, failed never came."""
+"""Answers about the pair in its own order, not as it was shown; unread could not be read, failed never came."""
 FIRST, SECOND, TIE, ABSTAIN, UNREAD, FAILED = range(len(VERDICTS))
 _NONE = pa.array([], pa.dictionary(pa.int32(), pa.string()))
 

@@ -21,7 +21,7 @@ from laurel.params import EnvParams
 from laurel.seeding import generator
 
 MAX_BYTES = 1_500_000
-"""Of a file: the report carries it whole."""
+"""Largest size of a film: the report embeds it."""
 
 
 def record(

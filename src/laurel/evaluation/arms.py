@@ -57,5 +57,5 @@ def arms_of(metrics: Mapping[str, Any]) -> tuple[ArmInfo, ...]:
 
 
 def described(arm: ArmInfo) -> dict[str, Any]:
-    """Return what metrics.json says of an arm besides its results."""
+    """Return an arm's entries of metrics.json besides its results."""
     return {"role": arm.role, "label": arm.label, "rewards": list(arm.rewards)}

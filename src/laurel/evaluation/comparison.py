@@ -74,8 +74,8 @@ def improvement_interval(probability: float, m: int, n: int) -> tuple[float, flo
 
     The statistic's variance is at most P (1 - P) / min(m, n) (van Dantzig 1951; Birnbaum and Klose 1957, Annals of
     Mathematical Statistics 28, 933-945), which an arm that fails now and then reaches beside one that never does. So
-    it is taken for a share of min(m, n). Intervals that estimate the variance are narrower, and with five seeds hold
-    such a truth in a third to two thirds of cases.
+    it is treated as a share of min(m, n) cases. Intervals that estimate the variance are narrower: with five seeds they
+    cover such a truth in a third to two thirds of cases.
     """
     return wilson(probability, min(m, n))
 
@@ -83,9 +83,9 @@ def improvement_interval(probability: float, m: int, n: int) -> tuple[float, flo
 def permutation_p(ours: Floats, theirs: Floats) -> float:
     """Return the two-sided p-value of the Mann-Whitney statistic over all ways to split the seeds between the arms.
 
-    Exact, also where scores are equal, which have the mean of their ranks; `scipy.stats.mannwhitneyu` is exact only
-    without. As twice the smaller tail, at most 1. Splits are counted by their rank sum (Streitberg and Röhmel 1986,
-    Statistical Software Newsletter 12, 10-17), not listed: ten seeds against ten have 184,756.
+    Exact even with ties, which get the mean of their ranks; `scipy.stats.mannwhitneyu` is exact only without. Twice
+    the smaller tail, at most 1. Splits are counted by their rank sum (Streitberg and Röhmel 1986, Statistical Software
+    Newsletter 12, 10-17), not listed: ten seeds against ten have 184,756.
 
     >>> permutation_p(np.array([4.0, 5.0, 6.0, 7.0, 8.0]), np.array([0.0, 0.0, 1.0, 2.0, 3.0])) == 2 / 252
     True

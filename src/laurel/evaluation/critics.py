@@ -17,7 +17,7 @@ _ACROSS = 4
 
 
 def read_calibration(agent: Path) -> Calibration | None:
-    """Return what a trained agent's critic said of states; None of an agent without such a critic."""
+    """Return how a trained agent's critic valued states; None for an agent without such a critic."""
     if not (agent / OPTIMIZER).exists():  # of Stable-Baselines3
         return None
     with safe_open(agent / OPTIMIZER, framework="np") as kept:

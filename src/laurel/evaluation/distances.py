@@ -1,7 +1,7 @@
 """How far rewards are from each other: EPIC on transitions, and how differently they rank episodes.
 
 EPIC (Gleave et al. 2021, "Quantifying Differences in Reward Functions", arXiv 2006.13900) is 0 where rewards differ by
-potential shaping, scale and a constant alone, and at most 1:
+only potential shaping, scale and a constant, and at most 1:
 
     D(A, B) = sqrt((1 - corr(C_A, C_B)) / 2)
     C_R(s, a, s') = R(s, a, s') + E[gamma R(s', a~, x~) - R(s, a~, x~) - gamma R(x, a~, x~)]
@@ -43,7 +43,7 @@ Matrix = dict[str, dict[str, float | None]]
 
 
 def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) -> Floats:
-    """Return the canonically shaped reward of transitions (N,), but for a constant.
+    """Return the canonically shaped reward of transitions (N,), up to a constant.
 
     Args:
         pays: the reward.
@@ -137,7 +137,7 @@ def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions) -> Float
 
 
 def _paid(reward: Reward, captioner: Captioner, transitions: Transitions, shape: tuple[int, int]) -> Floats:
-    """Return what a reward pays; the threshold, from which shaping starts, where it has nothing to say."""
+    """Return the reward of each transition; where it has nothing to say, the threshold of shaping."""
     captions, valid = captioner.ids(transitions).reshape(shape), np.ones(shape, dtype=np.bool_)
     ends = transitions.terminated.reshape(shape), transitions.truncated.reshape(shape)
     raw = reward.pay(Steps(transitions, captions, captioner.texts, valid, *ends)).reshape(-1)

@@ -41,7 +41,7 @@ class Moment:
     terminated: bool = False
     truncated: bool = False
     success: bool | None = None
-    """None where success has no meaning, or the episode goes on."""
+    """Whether it succeeded; None where success has no meaning, or the episode goes on."""
     cut: bool = False
     """Whether the recording stops here although the episode would go on."""
 

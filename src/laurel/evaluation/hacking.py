@@ -26,9 +26,9 @@ from laurel.training.credit import CREDIT, SCHEMA, THIRDS
 from laurel.training.curve import KL as DIVERGENCE
 
 PARTS = 10
-"""Of a training, within which pay and success are averaged."""
+"""Parts into which a training run is divided; pay and success are averaged within each."""
 LEAST_FALL, LEAST_RISE = 0.15, 0.1
-"""Of success: a share of its whole range (of the run's returns); of pay: a share of its range in the training."""
+"""Smallest fall of success, as a share of its range (that of the run's returns), and rise of pay, of its own range."""
 LASTS = 2
 """Tenths of a language model's training for which a fall must last."""
 LEAST_AGENTS = 0.25
@@ -47,7 +47,7 @@ class Period:
     """Environment steps."""
     end: int
     paid: tuple[float, float]
-    """Of an episode, before the reward's weight; at the start and at the end."""
+    """Mean pay of an episode at the start and at the end, before the reward's weight."""
     true: tuple[float, float]
     """Success rate, or return."""
 
@@ -81,7 +81,7 @@ class Hacked:
     """What fell: success or return."""
     periods: Sequence[Period]
     agents: int
-    """Of the arm in all."""
+    """Number of the arm's agents."""
     earners: Sequence[Earner]
     episodes: Sequence[Episode] = ()
 
@@ -130,7 +130,7 @@ def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period |
 
 
 def earners(agents: Sequence[Path]) -> list[Earner]:
-    """Return what captions earned in agents' trainings, those first that earned most late.
+    """Return what captions earned while agents were trained, those first that earned most in the last third.
 
     Args:
         agents: their directories; agents of an engine that keeps no account of captions add nothing.
@@ -173,7 +173,7 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
 
 
 def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, float]) -> list[str]:
-    """Say of which arms a failing episode is paid more, in all, than one that does the task.
+    """Return a warning for each arm that is paid more for a failed episode than for a solved one.
 
     Each caption may be paid rightly, and their sum over an episode mislead: agents then learn to collect captions. What
     the task is worth stands for comparison where any arm did it.

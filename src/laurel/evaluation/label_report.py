@@ -21,10 +21,10 @@ USED = {
     "cost_usd": "cost",
     "seconds": "seconds of answering, added up",
 }
-"""What asking took -> in words."""
+"""Figure of the usage -> its name in words."""
 KAPPA = ("kappa", "kappa_low", "kappa_high")
 KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "label_sets_by", "gates", "missing", "annotator")
-"""What of an annotation's figures is laid out here."""
+"""Figures of an annotation that this module lays out."""
 
 
 _STATUSES = {
@@ -38,7 +38,7 @@ _STATUSES = {
 
 
 def status_in_words(status: str) -> str:
-    """Say what a pair's status means.
+    """Return a pair's status in words.
 
     >>> status_in_words("parse_failed"), status_in_words("some_other")
     ('answer not readable', 'some other')
@@ -53,7 +53,7 @@ class Answer:
     how: str
     """Which text was shown first, and who answered where several did."""
     verdict: str
-    """With how sure the model was, where it was asked for that."""
+    """The verdict, and how sure the model was if it was asked for that."""
     raw: str | None
     """What the model wrote; None where nothing came, or nothing was to be written."""
 
@@ -79,7 +79,7 @@ class Example:
 def usage_by_annotator(
     usage: Mapping[str, float | None], annotators: Sequence[str]
 ) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Say what asking took, in all under no name, then by each member of an ensemble; nothing where nothing was asked.
+    """Return what asking cost: in all, under no name, then by member of an ensemble; nothing if nothing was asked.
 
     Args:
         usage: of all; keys such as `members.0.calls` are of a member.
@@ -94,7 +94,7 @@ def usage_by_annotator(
 
 
 def used(usage: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Return what asking took, in words; a cost without a known price is unknown, not zero."""
+    """Return what asking cost, in words; without a known price the cost is unknown, not zero."""
     return [(words, _amount(key, usage[key])) for key, words in USED.items() if key in usage]
 
 

@@ -21,12 +21,12 @@ from laurel.evaluation.words import key_in_words
 from laurel.params.arms import ArmInfo
 
 DRAWS = 100
-"""Of the intervals: fewer than in the report, since they are drawn again and again."""
+"""Bootstrap draws of an interval: fewer than in the report, since the page is written again and again."""
 FIGURES = {"success_curve": "success_rate", "return_curve": "return_mean"}
 MOVED = (
     '<!doctype html>\n<meta http-equiv="refresh" content="0; url=report.html">\n<a href="report.html">The report</a>\n'
 )
-"""What stands in the page's place once there is a report."""
+"""The page that replaces this one once there is a report."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from laurel.params import EnvParams
 from laurel.seeding import generator
 
 STARTS = 256
-"""That are walked from at most; they lie evenly among all."""
+"""Most starts to walk from; they are spread evenly over all."""
 DRAWN = 4
 """Walks of an agent that are drawn."""
 MOST_STEPS = 40
@@ -40,10 +40,10 @@ class Walk:
     """What an agent did from one start."""
 
     squares: Sequence[Square]
-    """One after another, a move that led nowhere left out."""
+    """The squares in the order of the walk, without moves that led nowhere."""
     moves: int
     arrived: bool
-    """At the goal."""
+    """Whether the goal was reached."""
     shortest: int
     """Moves of the shortest way to the goal, on which nothing slips; -1 where there is none."""
 
@@ -60,7 +60,7 @@ class ArmPaths:
 
 
 def map_of(env: EnvParams) -> tuple[str, ...] | None:
-    """Return the rows of a grid world's map; None of another environment."""
+    """Return the rows of a grid world's map; None for another environment."""
     world = make_reference(env).unwrapped
     return world.squares if isinstance(world, GridWorld) else None
 

@@ -41,7 +41,7 @@ class Performance:
     learned: LearnedReward | None
     episodes: int
     steps: int
-    """Of an episode at most."""
+    """Most steps of an episode."""
     seed: int
     fps: float | None = None
     """Steps a second; None leaves it to the environment, up to FASTEST."""

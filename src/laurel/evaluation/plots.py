@@ -24,7 +24,7 @@ from laurel.evaluation.summary import number, steps
 from laurel.params.arms import ArmInfo
 
 LOG = "_log"
-"""Behind the names of curves over a logarithmic axis, which the report alone has."""
+"""Suffix of the names of curves over a logarithmic axis, which only the report has."""
 MAX_POINTS = 200
 """Episodes of an arm shown in the scatter; more are thinned evenly."""
 

@@ -193,7 +193,7 @@ def _in_words(found: Headline, arms: Iterable[str]) -> Headline:
 
 
 def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list[str]:
-    """Say what was run, in a few words each."""
+    """Return the facts of the run, each in a few words."""
     seeds = sorted({len(arm["seeds"]) for arm in arms.values()})
     trained = sorted({arm["env_steps"] for arm in arms.values() if arm["env_steps"]})
     episodes = sum(arm["episodes"] for arm in arms.values())
@@ -231,7 +231,7 @@ def _rank_warning(rank: Mapping[str, Any] | None) -> str:
         return ""
     tau = rank["tau"]
     if tau is None:
-        return "The learned reward or the true return is the same in every episode: how one ranks the other is unknown."
+        return "The learned reward or the true return is the same in every episode, so their ranks cannot be compared."
     if tau < 0:
         return (
             f"The learned reward ranks episodes against their true return (Kendall's tau {number(tau)}): "

@@ -21,7 +21,7 @@ class RunFacts:
     made: Sequence[str] = ()
     """When, from which commit and on what machine the report was made, in a few words each."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Stage -> seconds that it took, in the order of the stages; stages of which that is not known are left out."""
+    """Stage -> seconds that it took, in the order of the stages; stages without a known time are left out."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """Stage -> what asking took there: calls, tokens, cost; in annotate of an ensemble's members, too."""
     annotators: Sequence[str] = ()

@@ -14,14 +14,14 @@ from laurel.evaluation.words import flat, in_words
 
 NONE = "-"
 LONG = ("calibration",)
-"""What a reward's quality holds that is no table's."""
+"""Entries of a reward's quality that are too long for a table."""
 Cell = tuple[str, str]
 """A value and, maybe empty, its 95% interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Several of a kind beside each other."""
+    """A table of several things of one kind."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
@@ -70,7 +70,7 @@ def _measured(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
 
 
 def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
-    """Return what rewards from several label sets say of themselves, as ranges."""
+    """Return the quality of a reward's several label sets, as ranges."""
     found: dict[str, list[Any]] = {}
     for one in sets:
         for key, value in flat(one, leave_out=("reward", "label_set", *LONG)):
@@ -83,7 +83,7 @@ def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
 
 
 def _range(ordered: Iterable[str]) -> str:
-    """Say from where to where values in words go.
+    """Return the range of values in words.
 
     >>> _range(["0.70", "0.74", "0.80"]), _range(["15", "15"])
     ('0.70 to 0.80', '15')

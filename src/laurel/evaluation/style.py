@@ -25,7 +25,7 @@ class ArmStyle:
     order: int = 2
     """Arms with a higher number are drawn over others."""
     marker: str = "None"
-    """On the line, where a group has more arms than colours."""
+    """Marker on the line, where a group has more arms than colours."""
 
 
 @dataclass(frozen=True, slots=True)

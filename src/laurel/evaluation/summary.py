@@ -1,4 +1,4 @@
-"""The results of an experiment as tables for terminals and Markdown, from metrics.json alone; imports nothing heavy."""
+"""The results of an experiment as tables for terminals and Markdown, from only metrics.json; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALPHA = 0.05
 """Level at which a difference is claimed, after Holm's correction for all comparisons of a run."""
 
 FURTHER = "further."
-"""Before the names of an environment's further measures, in the rows of evaluation episodes."""
+"""Prefix of an environment's further measures in the rows of evaluation episodes."""
 NONE = "-"
 """Shown where a number is not defined."""
 
@@ -257,7 +257,7 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
 
 
 def legend(metrics: Mapping[str, Any]) -> str:
-    """Say what the tables' numbers are."""
+    """Explain the numbers in the tables."""
     sentences = [
         "Means over seeds with 95% intervals that allow for a seed unlike those seen (none with a single seed); IQM: "
         "interquartile mean."

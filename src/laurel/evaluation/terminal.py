@@ -20,9 +20,9 @@ PANEL, GUTTER = 36, 2
 WORDS = 14
 """Fewest lines of text below the picture, so that the picture keeps its size from step to step."""
 LEAST_LINES, LEAST_COLUMNS = 10, 40
-"""Of a terminal in which a picture makes sense."""
+"""Smallest terminal in which a picture makes sense."""
 MOST_LINES = 24
-"""Of a picture; larger ones flicker."""
+"""Most lines of a picture; larger ones flicker."""
 ENDS_LINE = "\x1b[0m\x1b[K"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
@@ -42,7 +42,7 @@ class Screen:
     """Columns of the widest text so far: words stay where they are when a text is narrower."""
 
     def draw(self, moment: Moment, title: Sequence[str], columns: int, lines: int) -> str:
-        """Return what to write for a moment, so that it takes the place of the last one."""
+        """Return the text that draws a moment over the last one."""
         shown = self._lines(moment, title, columns, lines - 1)[: lines - 1]
         back = f"\x1b[{self.drawn}A" if self.drawn else ""
         self.drawn = len(shown)

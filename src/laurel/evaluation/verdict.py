@@ -31,7 +31,7 @@ class Headline:
     """What the metrics say, in sentences that hold in every case."""
 
     verdict: Verdict
-    """better: ahead of the baseline and every control; mixed: of the baseline alone; unknown: nothing to
+    """better: ahead of the baseline and every control; mixed: only of the baseline; unknown: nothing to
     compare with, or too few seeds to tell."""
     sentences: tuple[str, ...]
 
@@ -88,7 +88,7 @@ def _verdict(against: Sequence[str], *, unbeaten: bool) -> Verdict:
 
 
 def outcome(metrics: Mapping[str, Any], entry: Mapping[str, Any]) -> Outcome | None:
-    """Say what a comparison found; None where a score is unknown."""
+    """Return the outcome of a comparison; None where a score is unknown."""
     if entry["probability"] is None:
         return None
     if entry["p"] is None or min(entry["seeds"]) < seeds_needed(n_comparisons(metrics)):
@@ -138,7 +138,7 @@ def _first_sentence(arms: Arms, main: str, baseline: Sequence[str]) -> str:
 
 
 def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:
-    """Say of all opponents how the main arm did by a measure."""
+    """Say how the main arm did against all opponents, by one measure."""
     words = {
         "higher": "it returned more than {}",
         "lower": "it returned less than {}",

@@ -25,9 +25,9 @@ from laurel.seeding import generator
 POINTS = 400 / math.log(10)
 """Elo of a logit."""
 PRIOR = 1000 / POINTS
-"""Standard deviation of a strength that is assumed before any comparison, in logits: who never lost stays finite."""
+"""Standard deviation of the prior of a strength, in logits: an arm that never lost keeps a finite one."""
 DRAWS = 200
-"""Of the bootstrap over prompts."""
+"""Draws of the bootstrap over prompts."""
 BASE = "writer"
 """The actor of the arm that others are compared with."""
 LAST = 0.1

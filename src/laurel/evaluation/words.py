@@ -14,11 +14,11 @@ NAMES = {
     "heldout_loss": "held-out loss (cross-entropy)",
     "kendall_tau_vs_return": "Kendall's tau with the return",
 }
-"""Keys that say less than what they stand for."""
+"""Keys that need other words than their own."""
 
 
 def key_in_words(key: str) -> str:
-    """Say a key.
+    """Return a key in words.
 
     >>> key_in_words("calibration_error")
     'calibration error'

@@ -1,4 +1,4 @@
-"""What a stage may spend on asking, and what asking took."""
+"""The budget and the usage of a stage that asks models."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Account:
         """Empty where no model was asked."""
 
     def add(self, usage: Usage) -> None:
-        """Add what asking took."""
+        """Add the usage of asking."""
         self.usage = added(self.usage, usage)

@@ -14,11 +14,11 @@ from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labe
 from laurel.feedback.unasked import UnaskedPairs
 
 CANDIDATES = 20_000
-"""Pairs that are looked at for a round where there are more, and at least five for each that is chosen."""
+"""Most candidate pairs of a round, but at least five for each pair that is chosen."""
 DRAWS, GAPS = 4, (1, 2, 3, 5, 8, 16, 64)
-"""Candidates stand this far apart in these many orders that the posterior finds possible."""
+"""Half of the candidates are pairs these many places apart, in so many orders drawn from the posterior."""
 MEMBERS = 5
-"""Of the ensemble whose spread is disagreement."""
+"""Members of the ensemble whose spread measures disagreement."""
 
 Chosen = tuple[IntArray, IntArray]
 
@@ -174,7 +174,7 @@ def _without(first: IntArray, second: IntArray, firsts: IntArray, seconds: IntAr
 
 
 def _matching(first: IntArray, second: IntArray, order: IntArray) -> IntArray:
-    """Return the rows, in this order, of pairs of which neither caption was in a pair before."""
+    """Return the rows of pairs that share no caption with an earlier pair, in this order."""
     ends = np.stack([first[order], second[order]], axis=1).ravel()
     new = np.zeros(len(ends), dtype=np.bool_)
     new[np.unique(ends, return_index=True)[1]] = True

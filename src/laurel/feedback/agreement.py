@@ -94,7 +94,7 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
 
 
 def _kappa(values: Floats, of: int) -> Kappa:
-    """Sum up the value, which comes first, and its resamples."""
+    """Return the value, which comes first, with the interval of its resamples."""
     value, resampled = values[0], values[1:][~np.isnan(values[1:])]
     if np.isnan(value):
         return {"value": None, "ci95": None, "of": of}

@@ -30,7 +30,7 @@ class Answer(NamedTuple, Generic[Value]):
     vote: int
     """Number of the vote in this variant."""
     verdict: str
-    """What it says in a word of the question's kind; about a pair: first, second, tie or abstain, of the texts as they
+    """Its verdict, a word of the question's kind; about a pair: first, second, tie or abstain, of the texts as they
     are and not as they were shown. unread where it could not be read, failed where it never came, unasked where the
     budget did not allow for it."""
     value: Value | None
@@ -133,7 +133,7 @@ def judge(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged = ign
         on_judged: called as judgements are known, which may be long before they are yielded.
     """
     identical: deque[bool] = deque()
-    """Of each pair that was drawn but not yet answered."""
+    """Whether the texts are identical, of each pair that was drawn but not yet answered."""
 
     def asked() -> Iterator[Pair]:
         for pair in pairs:

@@ -30,11 +30,11 @@ class Advice:
     """What to try, to follow "Try "."""
 
     asking: str
-    """Where answers cannot be read, depend on the order or contradict each other."""
+    """For answers that cannot be read, depend on the order or contradict each other."""
     aim: str
-    """Where it prefers the wrong thing."""
+    """For an annotator that prefers the wrong thing."""
     ties: str
-    """Where it prefers nothing."""
+    """For an annotator that prefers nothing."""
 
 
 class AnnotatorKind(ABC):
@@ -45,7 +45,7 @@ class AnnotatorKind(ABC):
     """
 
     Params: ClassVar[type[Section]]
-    """Of the section `annotate.KIND`."""
+    """Model of the section `annotate.KIND`."""
     local: ClassVar[bool] = False
     """Whether it is a language model in this process, of which there may be no memory for two."""
 
@@ -112,7 +112,7 @@ class AnnotatorKind(ABC):
         return goal_in_words(adapter, None)
 
     def aims_elsewhere(self, adapter: EnvAdapter) -> bool:
-        """Say whether it aims at another of the environment's goals than success at its task."""
+        """Whether it aims at another of the environment's goals than success at its task."""
         return False
 
     @property
@@ -137,13 +137,13 @@ class AnnotatorKind(ABC):
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
+        """What to change if its labels are bad."""
         other = "another annotator (annotate.annotator)"
         return Advice(other, other, other)
 
 
 def is_directory(name: str) -> bool:
-    """Tell a directory of this machine from a name on the Hugging Face hub."""
+    """Whether this names a directory of this machine, rather than a model on the Hugging Face hub."""
     return name.startswith(("/", ".", "~")) or Path(name).is_dir()
 
 

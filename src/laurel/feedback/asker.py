@@ -36,7 +36,7 @@ LOOK_AHEAD = 128
 FIRST_LOOK_AHEAD = 16
 """The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
 POLL_SECONDS = 0.5
-"""How often to look whether another process has got its answer."""
+"""Seconds between two looks for the answer that another process waits for."""
 REPORTED = 5
 """Reasons for failures that are reported as they happen."""
 CUT = "length"
@@ -51,13 +51,13 @@ class _Ask(Generic[Item]):
     """A request that the store has no answer to, and the item that it is about."""
 
     number: int
-    """Of the item in its block."""
+    """Number of the item in its block."""
     variant: int
     vote: int
     key: str
     item: Item
     unread: str | None = None
-    """Of a follow-up: the answer that could not be read."""
+    """For a follow-up, the answer that could not be read."""
 
     def after(self, unread: str) -> _Ask[Item]:
         """Return the follow-up question, in the same conversation."""
@@ -117,7 +117,7 @@ class Asker(Generic[Item, Value]):
     ) -> None:
         steered = f', goal "{question.goal}"' if question.goal else ""
         self.name = f"{model.identity.model} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
-        """Who is asked in which words: provenance of every answer."""
+        """Name of the model and the prompt: provenance of every answer."""
         self.votes = votes
         self.question = question
         self.on_judged: OnJudged = ignore
@@ -312,7 +312,7 @@ class Asker(Generic[Item, Value]):
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
 
     def _report(self, reason: str) -> None:
-        """Report a failure when it first happens; failures that differ in numbers alone count as one."""
+        """Report a failure when it first happens; failures that differ only in numbers count as one."""
         kind = kind_of(reason)
         if kind not in self._reported and len(self._reported) < REPORTED:
             self._reported.add(kind)

@@ -1,4 +1,4 @@
-"""What all annotators that ask a chat model share: making the asker, checking the prompt, estimating the cost.
+"""Base of all annotators that ask a chat model: makes the asker, checks the prompt, estimates the cost.
 
 `ChatAnnotator.asker` asks any kind of question with the model that the params name, not only about pairs.
 """
@@ -71,7 +71,7 @@ class ChatAnnotator(AnnotatorKind):
         return False
 
     def scored(self, prompt: Prompt) -> bool:
-        """Say whether the probabilities of the prompt's choices are wanted.
+        """Whether the probabilities of the prompt's choices are wanted.
 
         Raises:
             AnnotationError: the prompt does not go with the model.
@@ -79,7 +79,7 @@ class ChatAnnotator(AnnotatorKind):
         return bool(prompt.choices)
 
     def writes(self, prompt: Prompt) -> bool:
-        """Say whether the model writes tokens, which take time and cost money."""
+        """Whether the model writes tokens, which take time and cost money."""
         return True
 
     def sent(self, keys: Sequence[str]) -> Mapping[str, str]:
@@ -95,7 +95,7 @@ class ChatAnnotator(AnnotatorKind):
         return {}, 1
 
     def price(self, identity: Identity) -> Price | None:
-        """Return what its tokens cost in the way it is asked; None where that is unknown.
+        """Return the price of its tokens, live or in batches as it is asked; None where that is unknown.
 
         Raises:
             ParamsError: the table of prices that the params name cannot be read.
@@ -116,7 +116,7 @@ class ChatAnnotator(AnnotatorKind):
     def asker(
         self, question: Question[Item, Value], budget: Budget | None = None, *, lazy: bool = False
     ) -> Asker[Item, Value]:
-        """Make what asks this model a question of any kind, with the votes, store and budget of the params.
+        """Make an asker of this model for a question of any kind, with the votes, store and budget of the params.
 
         Args:
             question: what is asked.
@@ -146,7 +146,7 @@ class ChatAnnotator(AnnotatorKind):
     def answers(
         self, question: Question[Item, Value], items: Sequence[Item], asking: str, account: Account
     ) -> Iterator[list[Answer[Value]]]:
-        """Yield the answers about each item, in their order, for what is to learn from them.
+        """Yield the answers about each item, in order, for something that learns from them.
 
         Args:
             question: what is asked.
@@ -303,10 +303,10 @@ def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator |
     Args:
         params: section annotate.
         key: of the reward that asks, for the error.
-        cannot: what an annotator of pairs alone does not do, such as "gives no scores".
+        cannot: what an annotator that only judges pairs cannot do, such as "gives no scores".
 
     Raises:
-        AnnotationError: the annotator judges pairs alone.
+        AnnotationError: the annotator only judges pairs.
     """
     kind = kind_of(params)
     if isinstance(kind, ChatAnnotator):
@@ -320,7 +320,7 @@ def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator |
 
 
 def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:
-    """Return which questions are answered, and what answers to this model in this prompt were like."""
+    """Return which questions are answered, and the lengths of this model's answers in this prompt."""
     if identity is None or not path.exists():
         return frozenset(), Usual(None, None)
     with ResponseStore(path, read_only=True) as store:

@@ -1,4 +1,4 @@
-"""What a chat model chooses among named options, such as actions, asked once for each distinct state in words.
+"""A chat model's choices among named options, such as actions; it is asked once about each distinct state in words.
 
 Answers are kept in the store of responses, so that what was asked in one run costs nothing in the next.
 """
@@ -88,7 +88,7 @@ class Chooser:
 
     @property
     def account(self) -> dict[str, Any]:
-        """What asking took: who was asked, distinct states, those without a readable answer, calls, tokens."""
+        """Who was asked, and how much: distinct states, those without a readable answer, calls, tokens."""
         asked = {"model": self.model, "states": len(self._known), "unread": self.unread}
         return {**asked, **(self._asker.usage if self._asker else {})}
 
@@ -131,7 +131,7 @@ def chooser(
     per_token: bool = False,
     key: str,
 ) -> Chooser:
-    """Make what chooses among options.
+    """Make a chooser.
 
     Args:
         kind: the chat model.

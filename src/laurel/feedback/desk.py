@@ -1,4 +1,4 @@
-"""Who answers questions that come while agents are trained: pairs of captions, or captions one by one.
+"""Judges that answer questions while agents are trained, about pairs of captions or single ones.
 
 A desk is made from the section `annotate` as the stage annotate makes its annotator, with the same store and budget.
 """
@@ -26,7 +26,7 @@ from laurel.params.annotation import ENSEMBLE, AnnotateParams
 from laurel.seeding import derive_seed, generator
 
 BLOCK = 64
-"""Questions that are taken at once where a model does not say more: newer ones wait for them."""
+"""Questions that are taken at once unless a model takes more; newer ones wait for them."""
 
 
 class Desk(ABC):
@@ -41,7 +41,7 @@ class Desk(ABC):
     @property
     @abstractmethod
     def usage(self) -> Usage:
-        """Return what answering took so far."""
+        """Return the usage so far."""
 
     def known_answers(self) -> dict[str, Any]:
         """Ask questions whose answers are beyond dispute; return what they show of the judge, empty without any.
@@ -81,7 +81,7 @@ class PairDesk(Desk):
 
 
 class CaptionDesk(Desk):
-    """Says of captions whether they help: a chat model by an answer, the sentence encoder by which goal is nearer.
+    """Says whether captions help: a chat model by an answer, the sentence encoder by which goal is nearer.
 
     Several annotators vote, each with its weight; one without an answer has no vote.
     """
@@ -125,7 +125,7 @@ def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | 
     """Refuse annotators that cannot say of a single caption whether it helps.
 
     Raises:
-        AnnotationError: an annotator judges pairs alone, or has no goal to judge by.
+        AnnotationError: an annotator only judges pairs, or has no goal to judge by.
         PromptError: the prompt does not go with the environment or the model.
     """
     for one in annotate.voters:

@@ -13,7 +13,7 @@ from laurel.llm.prices import Price, in_words
 from laurel.params.annotation import BudgetParams
 
 BATCH_MINUTES = 24 * 60
-"""Within which a batch is answered, or ends without."""
+"""Minutes after which a batch is answered, or has failed."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Estimate:
     minutes: float | None
     """Minutes of live calls; None where they cannot be estimated."""
     minutes_by: str
-    """What limits the speed, as text."""
+    """Which limit sets the speed, as text."""
     can_batch: bool
     """Whether the Batch API could be used."""
     in_batches: bool
@@ -74,7 +74,7 @@ class Estimate:
         return self.distinct - self.answered - self.sent
 
     def costs(self, price: Price | None) -> str:
-        """Say what asking costs at a price: the usual amount and the most."""
+        """Return the cost of asking at a price, in words: the expected amount and the most."""
         if price is None:
             return "unknown"
         most = in_words(price.of(self.input_tokens, self.most_output))
@@ -112,7 +112,7 @@ def in_lines(found: Estimate, budget: BudgetParams) -> str:
 
 
 def in_minutes(minutes: float | None) -> str:
-    """Say a number of minutes; little is not nothing.
+    """Write a number of minutes; few are not none.
 
     >>> in_minutes(0.0), in_minutes(0.02), in_minutes(1442.0), in_minutes(None)
     ('0.0', 'below 0.1', '1,442.0', 'unknown')

@@ -39,7 +39,7 @@ class Wanted:
     """Its name, or the beginning of its digest."""
 
     def fits(self, row: Mapping[str, Any], status: Status) -> bool:
-        """Say whether a row of `ResponseStore.rows` of this status is meant."""
+        """Whether a row of `ResponseStore.rows` with this status is selected."""
         named = self.prompt is None or row["prompt"] == self.prompt or row["prompt_digest"].startswith(self.prompt)
         return named and self.status in (None, status) and self.model in (None, row["model"])
 
@@ -128,7 +128,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _status(row: Mapping[str, Any]) -> Status:
-    """Return what can be made of an answer, as annotating does."""
+    """Return the status of an answer, as annotating would read it."""
     if row["damaged"]:
         return "damaged"
     text = _text(row)

@@ -49,7 +49,7 @@ class _Limit:
     """A limit on a figure."""
 
     name: str
-    """Of the gate."""
+    """Name of the gate."""
     figure: str
     """Its name in quality.json; where it is compared with a reference, of that."""
     rate: Mapping[str, Any] | None
@@ -78,7 +78,7 @@ class _Limit:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What quality.json says of it."""
+        """Its entry in quality.json."""
         return {"gate": self.name, "low": self.low, "high": self.high, "passed": self.passed}
 
     @property
@@ -193,7 +193,7 @@ def _quoted(captions: Sequence[str]) -> str:
 
 
 def _each(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the figures of all labels, and those of each annotator where several voted, with how to begin."""
+    """Yield the beginning of a sentence, and figures: of all labels, then of each annotator where several voted."""
     yield "", quality
     for one in quality.get("by", ()):
         yield f"{one['annotator']}: ", one
@@ -217,14 +217,14 @@ def _limit(name: str, value: float, quality: Mapping[str, Any], advice: Advice) 
 
 
 def _source(quality: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what labels must agree with: gold, or the oracle where there is no gold."""
+    """Return the reference that labels must agree with: gold, or the oracle where there is no gold."""
     if "agreement" in quality.get("gold", {}):
         return "gold", "a person's"
     return "oracle", "the environment's hand-written progress"
 
 
 def _missing(gates: GateParams, quality: Mapping[str, Any]) -> list[str]:
-    """Say what there is too little of to compare labels with."""
+    """Say which reference labels are missing or too few."""
     sentences = []
     compared = quality.get("gold", {}).get("agreement", {"of": 0})["of"]
     if gates.min_gold_pairs is not None and compared < gates.min_gold_pairs:

@@ -1,4 +1,4 @@
-"""What annotators judge by: the goal in params or the environment's own, or a fixed sentence where neither is known."""
+"""The goal that annotators judge by: that of params, the environment's own, or a fixed sentence if neither is known."""
 
 from __future__ import annotations
 

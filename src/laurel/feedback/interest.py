@@ -27,7 +27,7 @@ SIMILAR = 0.9
 
 
 def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple[BoolArray, dict[str, Any]]:
-    """Return (K, K) whether task j is boring to an agent that does task i well, and what asking took, as of `Chooser`.
+    """Return (K, K) whether task j is boring to an agent that does task i well, and the usage, as of `Chooser`.
 
     Args:
         adapter: has the K tasks in words.
@@ -36,7 +36,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
     Raises:
         ParamsError: no judge has that name.
-        AnnotationError: it cannot be made or asked, judges pairs alone, or too few of its answers can be read.
+        AnnotationError: it cannot be made or asked, only judges pairs, or too few of its answers can be read.
     """
     asked = asked_of(annotate, judge)
     kind = chat_model(asked, KEY, "says nothing of tasks")

@@ -164,7 +164,7 @@ def _drawn(known: list[KnownPair], n: int, rng: np.random.Generator) -> tuple[Kn
 
 
 def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dict[str, Any]:
-    """Say how a judge did.
+    """Measure how often a judge is right.
 
     Args:
         subject: pairs with sides.

@@ -3,7 +3,7 @@
     p(first) = mean over the orders of the mean over their readable answers; an answer in words counts 1, 0 or
                1/2 (a tie), one in log-probabilities its probability
 
-A pair has a label only where most votes in each order are readable: with one order alone, a model that always names the
+A pair has a label only where most votes in each order are readable: with only one order, a model that always names the
 text shown first would give confident labels.
 """
 
@@ -66,7 +66,7 @@ class LanguageModelAnnotator:
 
 
 def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: bool) -> Judgement:
-    """Judge a pair of which too few answers name a side: `labels` do."""
+    """Judge a pair of which too few answers, `labels`, name a side."""
     if not all_asked:
         return Judgement("unasked", None, 0, None, answers)
     if labels:
@@ -78,5 +78,5 @@ def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: b
 
 
 def _side(total: float, number: int) -> int:
-    """Return which text the answers in one order are for on the whole: 1 the first, -1 the second, 0 neither."""
+    """Return which text most answers in one order prefer: 1 the first, -1 the second, 0 neither."""
     return (2 * total > number) - (2 * total < number)

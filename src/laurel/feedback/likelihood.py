@@ -52,7 +52,7 @@ class Likelihood:
         return self._density(difference) ** 2 / (p * (1 - p))
 
     def foreseen(self, mean: Real, variance: Real) -> tuple[Real, Real, Real]:
-        """Return what an answer is expected to do to a difference (C,) that is known as normal.
+        """Return how an answer would shift what is known of a difference (C,), which has a normal distribution.
 
         Returns:
             The chance that it is "first", by how much that would raise the mean, and by how much the other would lower

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 Shown = Literal["pair", "caption"]
-"""What a question shows: two captions, the better of which is asked for; or one, which may help towards the goal."""
+"""The captions of a question: two, to say which is better; or one, to say whether it helps towards the goal."""
 Item = tuple[str, str]
 """Two texts to choose between; or a text to be judged by itself, and an empty one."""
 TRIES = 5
-"""Times that a question is asked again that got no answer because the model failed."""
+"""Times that a question is asked again after the model failed."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a question that got no answer is asked again; doubled each time."""
 BUSY_SECONDS = 60.0
@@ -45,7 +45,7 @@ class Office:
     label_set: int = 0
     """Which of annotate.feedback_seeds."""
     prompt: str | None = None
-    """Of a chat model that is shown a caption."""
+    """Prompt of a chat model that is shown a single caption."""
     goal: str | None = None
 
     @property
@@ -62,14 +62,14 @@ class Verdict(NamedTuple):
     p: float | None
     """Probability that the first is better, or of yes; None without a label."""
     swap_consistent: bool | None = None
-    """Of a pair: whether both orders gave the same label; None where only one was asked."""
+    """Whether both orders of a pair gave the same label; None where only one was asked."""
     answers: str = ""
     """The single answers behind it, as `laurel.feedback.online_quality.packed` writes them."""
 
 
 @dataclass(frozen=True)
 class Open:
-    """A question that is to be answered."""
+    """A question without an answer yet."""
 
     number: int
     desk: str

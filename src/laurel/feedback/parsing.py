@@ -9,7 +9,7 @@ One rule: a verdict counts only as the last thing that an answer says, in one of
 Whatever follows a verdict may take it back, and two verdicts that differ contradict each other, so such answers are
 unreadable; so is one that was cut off, and one whose marked thoughts never end. The asker then asks once more. Prose
 such as "Caption 2 is better" is not searched for verdicts: words deny, suppose and quote in too many ways.
-Any string is read in time that grows with its length alone. Which verdicts there are, and by which words they are
+Any string is read in time that grows only with its length. Which verdicts there are, and by which words they are
 known, is for each kind of question to say.
 """
 
@@ -155,13 +155,13 @@ class VerdictReader:
         return next(name for name, words in found.groupdict().items() if name != "label" and words is not None)
 
     def _refuses(self, text: str) -> bool:
-        """Say whether a text declines to answer, and names no option."""
+        """Whether a text declines to answer, and names no option."""
         plain = text.casefold()
         return len(text) <= _LONGEST_REFUSAL and bool(_REFUSAL.match(plain)) and not self._named.search(plain)
 
 
 def _without_thoughts(text: str) -> str | None:
-    """Return what follows a model's marked thoughts; None where they never end, or end in disorder."""
+    """Return the text after a model's marked thoughts; None where the marks never end, or do not match."""
     _, channel, last = text.rpartition("<|channel|>")
     if channel:
         head = _FINAL_CHANNEL.match(last)
@@ -205,7 +205,7 @@ def _last_part(answer: str) -> tuple[str, str, bool]:
 
 
 def _json_object(text: str) -> _Pairs | None:
-    """Parse a text that is one JSON object."""
+    """Return the JSON object that a text is; None where it is not one."""
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:

@@ -69,7 +69,7 @@ class _Mode:
 
     parameters: Real
     curvature: Real
-    """Of the log-posterior there: a matrix, or its diagonal."""
+    """Curvature of the log-posterior there: a matrix, or its diagonal."""
     evidence: float
 
 

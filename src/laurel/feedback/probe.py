@@ -33,7 +33,7 @@ class Score:
     of: int
     fraction: float
     low: float
-    """Of the 95% Wilson interval, as `high`."""
+    """Lower end of the 95% Wilson interval; `high` is the upper end."""
     high: float
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Answered:
     """In the question's order, and with its texts exchanged: first, second or tie, of the question as it is; or the
     status of a judgement without a label."""
     answer: Side | None
-    """Of both together, as in a label; None without an answer."""
+    """The answer from both orders together, as in a label; None without an answer."""
 
     @property
     def right(self) -> bool:
@@ -131,7 +131,7 @@ def _together(forth: Judgement, back: Judgement) -> Side | None:
 
 
 def has_probe(env_id: str) -> bool:
-    """Say whether there are questions for an environment."""
+    """Whether there are questions for an environment."""
     return any(fnmatch(env_id, pattern) for pattern in probed_ids())
 
 

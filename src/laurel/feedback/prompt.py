@@ -34,12 +34,12 @@ WORDS = ("description", "goal", "anti_goal", "example")
 LONGEST = 8000
 """Characters of a caption that are shown; the prompt says where more were cut."""
 MOST_BYTES = 100_000
-"""Of a prompt's file."""
+"""Largest size of a prompt's file."""
 SILENCE = "(no answer)"
-"""Stands for an empty answer in a conversation: many servers refuse a turn without text."""
+"""Replaces an empty answer in a conversation: many servers refuse a turn without text."""
 
 HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
-"""With all that a prompt must quote, and longer than it may be: for the sample of a question."""
+"""A sample text with everything that a prompt must quote, and longer than a prompt may show."""
 TEXT = {"type": "string"}
 """JSON schema of a text."""
 
@@ -55,12 +55,12 @@ def answer_schema(**keys: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the prompts of a kind of question hold, and what an answer to them looks like."""
+    """What the prompts of a kind of question contain, and how an answer to them looks."""
 
     kind: str
     """Name of the kind."""
     slots: tuple[str, ...]
-    """For the texts that are asked about; block user must hold each."""
+    """Slots for the texts that are asked about; block user must hold each."""
     choices: tuple[str, ...]
     """The only answers that are meant where the prompt says `answer: choice`."""
     schema: str
@@ -68,7 +68,7 @@ class Form:
     optional: tuple[str, ...] = ()
     """Slots that a prompt may leave out."""
     folder: Path | None = None
-    """Of packaged prompts; None: the folder of the kind's name beside this module."""
+    """Folder of packaged prompts; None: the folder of the kind's name beside this module."""
 
     @property
     def packaged(self) -> Mapping[str, Path]:
@@ -77,7 +77,7 @@ class Form:
 
     @property
     def all_slots(self) -> tuple[str, ...]:
-        """All that a prompt of this kind can say."""
+        """All slots that a prompt of this kind may use."""
         return (*self.slots, *self.optional, *WORDS)
 
 
@@ -90,7 +90,7 @@ class Prompt:
     digest: str
     """SHA-256 of the file's text: provenance of every answer."""
     description: str
-    """What is special about it, in a line."""
+    """What distinguishes it, in a line."""
     answer: AnswerFormat
     """json: an object; choice: one of a few words and nothing else, fit for log-probabilities; text: as its kind of
     question reads it."""
@@ -99,7 +99,7 @@ class Prompt:
     used: frozenset[str]
     """Slots that it uses."""
     text: str = field(repr=False, compare=False)
-    """Of the file."""
+    """Text of the file."""
     _template: Template = field(repr=False, compare=False)
 
     @property

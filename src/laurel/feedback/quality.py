@@ -20,7 +20,7 @@ from laurel.feedback.rates import grouped_rate, rate
 from laurel.feedback.triads import intransitivity
 
 BINS = 10
-"""Of equal width, of how sure a label is: from 1/2 to 1."""
+"""Bins of equal width for how sure a label is, from 1/2 to 1."""
 
 NO_MEMBERS: Mapping[str, Preferences] = MappingProxyType({})
 
@@ -47,7 +47,7 @@ def measure(
     Returns:
         `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
         `intransitivity` among judged triads; as `_answers` what answers tell; for each reference what `compare`
-        says; and where several annotators voted, `by`: the same for each of them alone.
+        says; and where several annotators voted, `by`: the same for each of them.
     """
     found = _measured(pairs, preferences, verdicts, references, seed)
     several = [
@@ -138,7 +138,7 @@ def compare(labels: Floats, known: Floats) -> dict[str, Any] | None:
 
 
 def _bins(sure: Floats, right: BoolArray) -> list[dict[str, Any]]:
-    """Return how often labels are right that are about equally sure."""
+    """Return how often labels are right, in bins of labels that are about equally sure."""
     place = np.minimum(((sure - 0.5) * 2 * BINS).astype(np.int64), BINS - 1)
     found = []
     for rows in (place == i for i in range(BINS)):
@@ -149,5 +149,5 @@ def _bins(sure: Floats, right: BoolArray) -> list[dict[str, Any]]:
 
 
 def _applying(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what does not apply."""
+    """Leave out figures that do not apply."""
     return {name: value for name, value in found.items() if value is not None}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 """What a question is about: a text, or several."""
 Value = TypeVar("Value")
-"""What an answer says as a figure, e.g. a probability."""
+"""The value of an answer, e.g. a probability."""
 
 
 class Reading(NamedTuple, Generic[Value]):
@@ -33,7 +33,7 @@ class Reading(NamedTuple, Generic[Value]):
     verdict: str
     """In a word, one of the kind's own."""
     value: Value | None
-    """None where the answer names no value, e.g. abstains."""
+    """The value that the answer names; None where it names none, e.g. abstains."""
 
 
 class Question(ABC, Generic[Item, Value]):
@@ -52,7 +52,7 @@ class Question(ABC, Generic[Item, Value]):
     per_token: bool = False
     """Whether the likelihood of a choice that is scored is the mean over its tokens."""
     variants: int = 1
-    """In how many ways each item is asked about, e.g. 2 where either text may be shown first."""
+    """Ways in which each item is asked about, e.g. 2 where either text may be shown first."""
 
     def __init__(self, prompt: Prompt, adapter: EnvAdapter, goal: str | None = None, *, scored: bool = True) -> None:
         self.prompt = prompt
@@ -65,7 +65,7 @@ class Question(ABC, Generic[Item, Value]):
         return {slot: quote(text) for slot, text in zip(self.form.slots, _texts(item), strict=True)}
 
     def content(self, item: Item, variant: int) -> str:
-        """Return what tells this item and variant from all others, for the key under which its answer is kept."""
+        """Return the content of this item and variant, which identifies it in the key of its answer."""
         *others, last = _texts(item)
         return "".join(f"{len(text)}:{text}" for text in others) + last
 
@@ -89,7 +89,7 @@ class Question(ABC, Generic[Item, Value]):
         return self.prompt.messages(self.texts(item, variant), self.adapter, self.goal)
 
     def shared(self) -> dict[str, Any]:
-        """Return what the answers to all items depend on, besides who is asked, for the keys of answers."""
+        """Return the part of the answers' keys that all items share, besides who is asked."""
         return {
             "question": self.form.kind,
             "prompt": self.prompt.digest,  # a template may ask what a caption says, which no sample shows

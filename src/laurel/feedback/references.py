@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 def references(
     pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, gold: GoldFile | None, captions: Collection[str] = ()
 ) -> dict[str, Floats]:
-    """Return what each reference says of the pairs, as `laurel.feedback.quality` takes it.
+    """Return each reference's labels of the pairs, as `laurel.feedback.quality` takes them.
 
     Args:
         pairs: P pairs of segments.
@@ -39,7 +39,7 @@ def references(
 
 
 def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captions: Collection[str] = ()) -> Floats:
-    """Return which segment of each pair (P,) is further by the adapter's oracle, summed over its steps.
+    """Return which segment of each pair (P,) made more progress by the adapter's oracle, summed over its steps.
 
     1 is the first, 0 the second, 1/2 neither, NaN where the adapter has no oracle.
     """
@@ -74,7 +74,7 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chose
 
 
 def task_of(annotate: AnnotateParams, adapter: EnvAdapter) -> Task:
-    """Return what labels of a run are for: its environment, and the goal that its annotator judges by.
+    """Return the task of a run's labels: its environment, and the goal that its annotator judges by.
 
     Raises:
         PromptError: there is no goal of the name that params give.

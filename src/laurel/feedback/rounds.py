@@ -46,7 +46,7 @@ class OneRound:
             yield self._round
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
-        """Do nothing: there is no round after this."""
+        """Do nothing: there is no other round."""
 
 
 class Rounds:

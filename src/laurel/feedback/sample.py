@@ -1,6 +1,6 @@
 """A sample of labelled pairs for a person to look at: some of each kind, the uncertain ones first.
 
-Whether a pair is drawn depends on its segments, the seed and its kind alone, so that the sample of all pairs is the one
+Whether a pair is drawn depends only on its segments, the seed and its kind, so that the sample of all pairs is the one
 that is left of samples of shares.
 """
 
@@ -47,7 +47,7 @@ def draw(pairs: Pairs, preferences: Preferences, seed: int, size: int = SIZE) ->
 
 
 def _shuffled(pairs: Pairs, seed: int) -> IntArray:
-    """Return the pairs' numbers in an order that depends on each pair's segments alone (SplitMix64's mixing)."""
+    """Return the pairs' numbers in an order that depends only on each pair's segments (SplitMix64's mixing)."""
     x = np.uint64(seed) + (pairs.first.astype(np.uint64) << np.uint64(32) | pairs.second.astype(np.uint64))
     x = (x + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -91,7 +91,7 @@ class SimulatedWriter:
         if family is None:
             raise AnnotationError(
                 f"rewards of kind code: the simulated writer (annotator scripted) has functions for "
-                f"{', '.join(_BANK)} alone, and none for {adapter.env_id}. Take the annotator openai or huggingface."
+                f"{', '.join(_BANK)} only, and none for {adapter.env_id}. Take the annotator openai or huggingface."
             )
         own = _BANK[family]
         self._kinds = own["good"], own["wrong"], _BROKEN, _HOSTILE

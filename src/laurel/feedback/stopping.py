@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from laurel.params.annotation import StopParams
 
 ENOUGH_HELD_OUT = 50
-"""Held-out pairs with a preference before which accuracy is not trusted."""
+"""Held-out pairs with a preference that accuracy needs before it is trusted."""
 
 
 class StoppingRule:

@@ -22,14 +22,14 @@ LONGEST_PROMPT = 200_000
 """Characters of a block that has been rendered."""
 
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a template can do wrong while it is rendered."""
+"""Errors of a template that is rendered."""
 _FILTERS = ("capitalize", "first", "last", "length", "lower", "title", "trim", "upper")
 _NODES = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Block, nodes.If, nodes.Name, nodes.Const),
     *(nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Filter, nodes.Test),
     *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Concat, nodes.Div, nodes.Sub, nodes.Tuple, nodes.List),
 )
-"""What a template may be made of: none of these makes its text longer than its slots."""
+"""Nodes that a template may have: none of these makes its text longer than its slots."""
 _NAMES: dict[type[nodes.Node], str] = {
     nodes.For: "a loop",
     nodes.Call: "a call",

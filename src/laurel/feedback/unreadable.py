@@ -66,7 +66,7 @@ class Readable:
         return any(self._read.values())
 
     def should_stop(self) -> bool:
-        """Say whether to stop asking: none of the first questions, or of as many in this run, got a readable answer."""
+        """Whether to stop asking: none of the first questions, or of as many in this run, got a readable answer."""
         return self._stop
 
     def succeeded(self, *, fresh: bool) -> None:

@@ -45,7 +45,7 @@ class YesNoQuestion(Question[Item, float]):
 
 
 def verdicts(key: str) -> VerdictReader:
-    """Return what reads a verdict, in words or as the value of a key of a JSON object."""
+    """Return a parser of verdicts, in words or as the value of a key of a JSON object."""
     return VerdictReader(
         key,
         words={"true": "yes", "false": "no", "null": "unclear", "none": "unclear"},

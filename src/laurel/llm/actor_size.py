@@ -1,4 +1,4 @@
-"""What it takes to train a language model as an actor, by its config alone: weights, memory, hours.
+"""What training a language model as an actor takes, from only its config: weights, memory, hours.
 
 The model is built on PyTorch's meta device, where weights have shapes and take no memory.
 """
@@ -20,11 +20,11 @@ GPUS = {24: "L4", 40: "A100", 80: "A100_80GB or H100", 141: "H200"}
 ACTIVATIONS = 34
 """Bytes for each token, hidden unit and layer at 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1)."""
 REFERENCED = ("dpo", "kto")
-"""Losses that compare with the model of before the round."""
+"""Losses that compare with the model before the round."""
 
 
 class Size(NamedTuple):
-    """Of a model."""
+    """How large a model is."""
 
     weights: int
     trained: int
@@ -34,7 +34,7 @@ class Size(NamedTuple):
 
 
 def size_of(model: str, rank: int) -> Size:
-    """Return the size of a model: a directory, `smollm2` or a name on the hub, of which the config alone is read.
+    """Return the size of a model: a directory, `smollm2` or a name on the hub; only its config is read.
 
     Args:
         model: which.
@@ -85,7 +85,7 @@ def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps:
 
 
 def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int) -> str:
-    """Say what an agent of an arm takes.
+    """Describe the size of an arm's agent: its weights, memory and hours.
 
     Args:
         name: of the arm.
@@ -97,7 +97,7 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
     try:
         size = size_of(settings.model, settings.rank)
     except (LaurelError, OSError, ValueError) as error:
-        return f"{name}: how large {settings.model} is is not known here ({first_line(error)})"
+        return f"{name}: the size of {settings.model} is not known here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
     gpu = next(
         (f"a GPU such as {kind}" for least, kind in GPUS.items() if memory < 0.9 * least),

@@ -83,7 +83,7 @@ class BatchLedger:
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))
-                query = f"SELECT key, token FROM batch_lines WHERE key IN ({marks})"  # noqa: S608  marks alone
+                query = f"SELECT key, token FROM batch_lines WHERE key IN ({marks})"  # noqa: S608  only marks
                 found.update(self._connection.execute(query, some))
         return found
 
@@ -135,5 +135,5 @@ class BatchLedger:
         except sqlite3.Error as error:
             raise DataError(
                 f"{self.path}: cannot be used to keep track of batches ({error}). Repair the file, or choose another "
-                "annotate.language_model.responses; batches that were sent are known to this file alone."
+                "annotate.language_model.responses; only this file knows which batches were sent."
             ) from None

@@ -1,4 +1,4 @@
-"""A server's Batch API through the `openai` package: files, batches and what became of each request."""
+"""A server's Batch API through the `openai` package: files, batches and the outcome of each request."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from laurel.llm.openai_chat import read_headers, read_key
 from laurel.params.judges import OPENAI, OpenAIParams
 
 TRANSFER_SECONDS = 1200.0
-"""For a file of 200 MB, over a slow line."""
+"""Enough for a file of 200 MB over a slow line."""
 CLOCKS_APART = 3600.0
 """Seconds that a server's clock may differ from ours."""
 TOKEN = "laurel"  # noqa: S105  the name of a field, no secret
-"""Under which a batch carries our token in its metadata."""
+"""Key of our token in a batch's metadata."""
 NO_SUCH_PATH = frozenset({404, 405, 501})
 
 
@@ -71,7 +71,7 @@ class BatchServer:
             return self._client.files.create(file=(name, lines), purpose="batch", timeout=TRANSFER_SECONDS).id
 
     def create(self, entry: Entry, file: str) -> str:
-        """Have a file of requests answered; return the batch's id.
+        """Create a batch from a file of requests; return its id.
 
         A creation whose answer is lost may have succeeded, so the server's batches are looked through before another
         attempt: nothing is paid for twice.

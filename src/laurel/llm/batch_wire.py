@@ -15,7 +15,7 @@ PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 """The path of every request in a batch, whatever the server's own path is."""
 MOST_LINES = 50_000
 MOST_BYTES = 200_000_000
-"""Limits of a file."""
+"""Limits on a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def request_line(key: str, body: Mapping[str, Any]) -> bytes:
 def in_files(
     lines: Iterable[tuple[str, bytes]], most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES
 ) -> Iterator[list[tuple[str, bytes]]]:
-    """Divide (key, line) among files that are within the limits; a line that alone is beyond them is a file."""
+    """Divide (key, line) among files that are within the limits; a line that is beyond them by itself is a file."""
     file: list[tuple[str, bytes]] = []
     size = 0
     for key, line in lines:

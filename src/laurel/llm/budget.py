@@ -18,7 +18,7 @@ from laurel.llm.prices import Price, in_words
 from laurel.params.annotation import BudgetParams
 
 SLACK = 0.01
-"""Share of a limit that is not worth another round of requests once the others are answered."""
+"""With less than this share of a limit left, another round of requests is not worth its while."""
 KEY = "annotate.budget"
 
 
@@ -174,7 +174,7 @@ class BudgetedChat:
                 budget.on_its_way -= most
 
     def _most(self, request: ChatRequest, again: bool) -> Spending:
-        """Return what a request may take; what answers told so far corrects the estimate."""
+        """Return the most that a request may use, estimated and corrected by the answers so far."""
         question = input_tokens_of(request) * (max(1.0, self._reported / self._estimated) if self._estimated else 1.0)
         answer = longest_answer(request)
         if again and self._longest:
@@ -182,7 +182,7 @@ class BudgetedChat:
         return Spending(1, question + answer, self._price.of(question, answer) if self._price else 0.0)
 
     def _spent(self, request: ChatRequest, answer: Reply | Failure, most: Spending) -> Spending:
-        """Return what an answer took; the most that it may have where it does not say."""
+        """Return what an answer used; the most that it may have used if it does not say."""
         if isinstance(answer, Withheld):
             return Spending()
         if isinstance(answer, Failure):
@@ -206,11 +206,11 @@ class BudgetedChat:
 
 
 class _Drawn:
-    """Requests with their numbers, of which the next can be looked at before it is taken."""
+    """Numbered requests; the next one can be looked at before it is taken."""
 
     def __init__(self, requests: Iterable[ChatRequest]) -> None:
         self.number = 0
-        """Of the next one."""
+        """Number of the next request."""
         self._requests = iter(requests)
         self._next: ChatRequest | None = None
 

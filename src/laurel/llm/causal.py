@@ -96,12 +96,12 @@ def save_causal(local: LocalModel, folder: Path) -> None:
 
 
 def is_adapted(local: LocalModel) -> bool:
-    """Whether the model has LoRA weights, and they alone are trained."""
+    """Whether the model has LoRA weights, and only they are trained."""
     return hasattr(local.model, "peft_config")
 
 
 def written_prompt(local: LocalModel, user: str, system: str | None = None) -> str:
-    """Return what a model reads before it answers: messages by its chat template."""
+    """Return the prompt that a model reads: messages in its chat template."""
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": user})
     text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

@@ -32,14 +32,14 @@ class Sampling:
     max_tokens: int = 512
     """Tokens of an answer at most."""
     seed: int | None = None
-    """Of the draw, where the model takes one; two requests that differ in it alone are two questions."""
+    """Seed of the draw, where the model takes one; requests that differ only in it are two questions."""
     reasoning_effort: str | None = None
     """How much a reasoning model thinks before it answers; None leaves it to the model."""
     extra_body: str = ""
     """Further fields of the request that an answer depends on, as JSON with sorted keys."""
 
     def recorded(self) -> dict[str, Any]:
-        """Return what keys and stores hold of it. Later fields are left out where not set, so that keys stay."""
+        """Return the fields that keys and stores hold. Later fields are left out where not set, so that keys stay."""
         later = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
         always = {name: value for name, value in asdict(self).items() if name not in later}
         return always | {name: value for name, value in later.items() if value}

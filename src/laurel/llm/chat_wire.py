@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 CHOICE_TOKENS = 4
 """Tokens of an answer that is a choice: a space or a quotation mark may come first."""
 BYTES_PER_TOKEN = 4
-"""About, in English."""
+"""About as many as in English."""
 _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
 """Fields that a server may not know, or not with these values; answers do not depend on them."""
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
@@ -30,7 +30,7 @@ would choose cannot be distinguished from rounding."""
 
 
 class Dialect:
-    """What a server takes, as far as it has said: fields that it refuses are left out for the rest of a run.
+    """The fields that a server takes: those that it refuses are left out for the rest of a run.
 
     A limit to the length of an answer is `max_tokens` at most servers and `max_completion_tokens` at OpenAI's own;
     where one is refused the other is tried.
@@ -128,7 +128,7 @@ def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply | 
 
 
 def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply | Failure:
-    """Read an answer that was JSON: the one place where what a server says becomes a Reply.
+    """Read an answer that was JSON: the only place where a server's answer becomes a Reply.
 
     The text must be there. What else is wrong (numbers of tokens, log-probabilities, a finish reason) counts as
     unknown, so that the answer is kept and read by its words. Raises nothing, whatever the answer holds.
@@ -203,7 +203,7 @@ def _plain(token: str) -> str:
 
 
 def _choice_of(token: str, choices: tuple[str, ...]) -> str | None:
-    """Return the choice that a token is, or alone can be the beginning of."""
+    """Return the only choice that a token is, or begins."""
     if not token:
         return None
     exact = [choice for choice in choices if _plain(choice) == token]

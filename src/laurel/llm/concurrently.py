@@ -31,7 +31,7 @@ class Idle:
     def __init__(self) -> None:
         self.now = 0
         self.wake: Callable[[], None] = lambda: None
-        """Is called when there is one more."""
+        """Called when another item becomes idle."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait, and hold no place the while."""

@@ -1,4 +1,4 @@
-"""A file that is brought to disk soon after each change, many changes at once.
+"""A file whose changes are synced to disk soon, many at once.
 
 Waiting for the disk after every answer (SQLite's `synchronous = FULL`) takes about 2 ms each, and would make a fast
 server wait. So a thread syncs the write-ahead log, again as long as there is something new: what is lost with the power

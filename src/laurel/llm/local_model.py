@@ -32,7 +32,7 @@ DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
 ADAPTER = "adapter_model.safetensors"
 ADAPTERS = Path(__file__).with_name("adapters")
 QUALITY = "quality.json"
-"""Beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
+"""File beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
 WHOLE = 2**20
 """Bytes up to which all of a file is digested; of a larger one, so many are, in blocks all over it."""
 BLOCK = 2**12
@@ -56,7 +56,7 @@ class LocalModel:
     """Whether it takes a given mask and positions, so that several continuations can share a row: no layer derives
     positions from the order of the tokens."""
     picks_logits: bool
-    """Whether it computes logits at chosen positions alone."""
+    """Whether it can compute logits only at chosen positions."""
 
     def logits(self, tokens: torch.Tensor, wanted: torch.Tensor, **inputs: Any) -> torch.Tensor:
         """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (B, W).
@@ -74,7 +74,7 @@ class LocalModel:
                 logits = logits.take_along_dim(wanted[..., None], dim=1)
             if logits.isnan().any():
                 raise RefusedError(
-                    f'What language model "{self.identity.model}" computes in {self.model.dtype} is not a number: '
+                    f'Language model "{self.identity.model}" gives NaN in {self.model.dtype}: '
                     f"set {KEY}.dtype to bfloat16 or float32, or fix its weights."
                 )
         return logits
@@ -133,7 +133,7 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
 
 
 def _check(params: HuggingFaceParams, device: torch.device) -> None:
-    """Refuse what cannot work before gigabytes are read."""
+    """Refuse settings that cannot work, before gigabytes are read."""
     if params.quantization != "none" and device.type != "cuda":
         raise ParamsError(
             f'{KEY}.quantization is "{params.quantization}", which needs a GPU, but the model is to run on the '
@@ -251,8 +251,8 @@ def _check_base(params: HuggingFaceParams) -> None:
     if base["weights"] != weights_digest(params):
         raise RefusedError(
             f'The adapter "{params.adapter}" was tuned on {base["model"]} with weights of the digest '
-            f'{base["weights"]}, which "{params.model}" has not. Set {KEY}.model to the model that it was tuned on, or '
-            f"{KEY}.adapter to another one."
+            f'{base["weights"]}, but "{params.model}" has others. Set {KEY}.model to the one that it was tuned on, or '
+            f"{KEY}.adapter to another adapter."
         )
 
 
@@ -297,7 +297,7 @@ def weights_revision(folder: Path) -> str:
 
 
 def weights_digest(params: HuggingFaceParams) -> str:
-    """Return a digest of a model's weights alone, which an adapter is for; they must be on this machine."""
+    """Return a digest of only a model's weights, which an adapter belongs to; they must be on this machine."""
     from transformers.utils.hub import cached_file
 
     config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision)

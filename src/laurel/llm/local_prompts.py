@@ -11,7 +11,7 @@ from laurel.llm.chat import ChatRequest, Failure, RefusedError
 from laurel.llm.local_model import LocalModel
 
 CUT = "\ue0c7\ue0d7\ue0c7"
-"""Stands in a rendered conversation where the text of a message is cut: private characters, which no caption has."""
+"""Marks where the text of a message is cut in a rendered conversation: private characters, which no caption has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Prompt:
 
 
 class Pack(NamedTuple):
-    """Prompts that are answered together, and what they take of a batch."""
+    """Prompts that are answered together, and their size in a batch."""
 
     prompts: list[Prompt]
     width: int

@@ -3,7 +3,7 @@
 What all prompts begin with is computed once, for all batches. What they have of their own is packed into rows as trees:
 prompts that go on alike, such as with the same first text, have these tokens once, and each token sees those that it
 follows and no others (tree attention; Miao et al. 2023, arXiv 2305.09781). Where the first tokens of the answers
-differ, they alone are compared; otherwise the probability of an answer is the product over its tokens, or their mean
+differ, only they are compared; otherwise the probability of an answer is the product over its tokens, or their mean
 where that is asked for.
 """
 
@@ -30,14 +30,14 @@ class Read(NamedTuple):
     """A log-probability to read off."""
 
     place: int
-    """Of the token before, in its row."""
+    """Index of the token before, in its row."""
     token: int
     prompt: int
     choice: str
 
 
 class Row(NamedTuple):
-    """What the model is run on after the shared beginning, and what is read off it."""
+    """Tokens that the model is run on after the shared beginning, and the log-probabilities to read off."""
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class Row(NamedTuple):
     reads: tuple[Read, ...] = ()
 
     def with_path(self, path: Sequence[int]) -> Row:
-        """Add a path, of whose tokens those that the last path begins with are there already."""
+        """Add a path; the tokens that it shares with the beginning of the last path are there already."""
         last = [self.tokens[place] for place in self.line]
         begins = _alike(last, path, min(len(last), len(path)))
         line = (*self.line[:begins], *range(len(self.tokens), len(self.tokens) + len(path) - begins))
@@ -118,7 +118,7 @@ class Scorer:
         return [_reply(prompt, sums[prompt.number]) for prompt in prompts]
 
     def _rows(self, prompt: Prompt, before: Sequence[Row] = ()) -> list[Row]:
-        """Return rows that have a prompt, too: one where the model takes trees, else one for each of its paths."""
+        """Return the rows that hold a prompt, too: one row where the model takes trees, else one for each path."""
         rows = list(before)
         for path, reads in _paths(prompt, self.shared):
             row = rows.pop() if rows and self._local.trees else Row()
@@ -128,7 +128,7 @@ class Scorer:
         return rows
 
     def _logprobs(self, rows: Sequence[Row]) -> Iterator[tuple[Read, float]]:
-        """Run the model on rows; yield what is read off them.
+        """Run the model on rows; yield the log-probabilities read off them.
 
         Padding stands on the right, where no token before it can see it, so that rows without branches need no mask.
         """
@@ -175,9 +175,9 @@ def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
 
 
 def _paths(prompt: Prompt, shared: int) -> list[tuple[list[int], list[Read]]]:
-    """Return what a prompt runs the model on after the shared beginning, and what is read off.
+    """Return the rows of tokens that a prompt adds to the shared beginning, each with the positions to read off.
 
-    That is the prompt alone, unless its answers differ later than in the first token.
+    That is a single row, the prompt's, unless its answers differ later than in the first token.
     """
     own = prompt.tokens[shared:]
     last = len(own) - 1

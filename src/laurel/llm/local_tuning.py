@@ -28,7 +28,7 @@ from laurel.seeding import derive_seed, generator
 
 CHECKPOINT = ".checkpoint.safetensors"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""Of attention, as most architectures call them."""
+"""The projections of attention, as most architectures call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Tuning:
     """How the weights are fitted."""
 
     rank: int = 16
-    """Of the matrices that are added to each projection of attention."""
+    """Rank of the matrices that are added to each projection of attention."""
     learning_rate: float = 2e-3
-    """Of Adam, after WARM_UP steps and until half of them are done; then it falls to 0 in a line."""
+    """Adam's rate, after WARM_UP steps and until half of them are done; then it falls to 0 linearly."""
     passes: int = 3
-    """Over all questions."""
+    """Passes over all questions."""
     batch: int = 4
     """Items whose questions make a step, all of one group."""
 
@@ -55,9 +55,9 @@ class Item(NamedTuple):
     group: str
     """Items of a group begin alike, for they are asked in the words of one environment."""
     requests: tuple[ChatRequest, ...]
-    """With two choices each."""
+    """Requests with two choices each."""
     targets: tuple[float, ...]
-    """Of each request: the probability that its first choice is right."""
+    """For each request, the probability that its first choice is right."""
 
 
 class Row(NamedTuple):
@@ -202,7 +202,7 @@ def _with_adapter(model: Any, tuning: Tuning) -> Any:
 def _save(
     file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer, losses: list[float]
 ) -> None:
-    """Write what the next pass needs; whole or not at all."""
+    """Write the state that the next pass needs; whole or not at all."""
     from safetensors.torch import save_file
 
     tensors = {name: weight.detach() for name, weight in weights.items()}
@@ -215,7 +215,7 @@ def _save(
 
 
 def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer) -> list[float]:
-    """Take what a stopped run left, if it left anything; return the losses of its passes."""
+    """Load the state that a stopped run left, if any; return the losses of its passes."""
     from safetensors import safe_open
 
     if not file.exists():

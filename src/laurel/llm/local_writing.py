@@ -40,7 +40,7 @@ class Writer:
         return replies
 
     def _text(self, tokens: list[int], ended: str) -> tuple[str, str]:
-        """Return what an answer says, and its finish reason; the marks of harmony's channels are special tokens."""
+        """Return an answer's text and its finish reason; the marks of harmony's channels are special tokens."""
         decode = self._local.tokenizer.decode
         marked = CHANNEL in self._local.tokenizer.get_added_vocab()
         written = answer_of({"content": decode(tokens, skip_special_tokens=not marked)}, ended)

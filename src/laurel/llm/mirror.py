@@ -1,7 +1,7 @@
 """Copies of the answers in a folder that outlives the machine: a run starts with all copies and leaves its own.
 
 For pipeline steps, whose disk is discarded. The folder may be a mounted bucket without locks: a database there is only
-ever copied, never opened, and each file is written by one run alone.
+ever copied, never opened, and each file is written by only one run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.responses import ResponseStore
 
 SECONDS = 60.0
-"""Between two copies during a run: the most that is lost with a machine."""
+"""Time between two copies during a run: the most that is lost with a machine."""
 PATTERN = "responses-*.db"
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def _absorb(path: Path, folder: Path, scratch: Path) -> None:
 
 
 class _Copy:
-    """Copies what a store did not hold at the beginning, and the batches that it waits for."""
+    """Copies the answers that are new in a store, and the batches that it waits for."""
 
     def __init__(self, path: Path, target: Path, scratch: Path) -> None:
         self._path, self._target = path, target

@@ -32,9 +32,9 @@ ATTEMPTS = 2
 MOST_FAILED_POLLS = 10
 """Failed polls in a row before the run stops; its batches continue at the server."""
 KEPT_DAYS = 30.0
-"""A server may have forgotten a batch that is older."""
+"""Days after which a server may have forgotten a batch."""
 SAY_EVERY = 600.0
-"""Seconds between two lines about a batch of which there is nothing new."""
+"""Seconds between two lines about a batch that has not changed."""
 
 
 class OpenAIBatch:
@@ -51,7 +51,7 @@ class OpenAIBatch:
     """
 
     at_once = MOST_LINES
-    """Questions; fewer would make more batches one after the other, more would fill the memory."""
+    """Questions asked at once; fewer would make more batches one after the other, more would fill the memory."""
 
     def __init__(
         self,
@@ -102,9 +102,9 @@ class _Sent:
     batch: str
     made_at: float
     keys: set[str]
-    """Of the requests in it that are asked now and not answered yet."""
+    """Keys of its requests that this run asks and that are not answered yet."""
     dialect: Dialect
-    """In which they were put."""
+    """The dialect in which they were written."""
     reported: tuple[object, ...] = ()
     """The state that the last line about it reported."""
     reported_at: float = 0.0
@@ -304,7 +304,7 @@ class _Run:
             yield number, answer
 
     def _say(self, sent: _Sent, batch: Batch) -> None:
-        """Write a line about a batch where there is something new, and now and then where there is not."""
+        """Write a line about a batch if it has changed, and now and then if it has not."""
         counts = batch.request_counts
         state = (batch.status, *((counts.completed, counts.failed) if counts else ()))
         if state == sent.reported and time.monotonic() - sent.reported_at < SAY_EVERY:

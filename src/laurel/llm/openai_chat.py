@@ -31,7 +31,7 @@ DEFAULT_KEY = "OPENAI_API_KEY"
 PATIENCE = 4.0
 """A request is given up when its attempts and waits took this multiple of one attempt's timeout."""
 MOST_BYTES = 16 * 2**20
-"""Of an answer; of a larger one no more is read."""
+"""Largest answer; a larger one is read no further."""
 LONGEST_PAUSE = 600.0
 """Seconds; a run whose server asks for a longer one stops."""
 

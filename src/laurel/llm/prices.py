@@ -28,16 +28,16 @@ class Price(Section):
     """US dollars for a million tokens of a model."""
 
     model: str
-    """As the server names it."""
+    """Name of the model at the server."""
     endpoint: str | None = None
     """The server; None: any."""
     date: datetime.date
-    """When this was true."""
+    """Day on which this was the price."""
     source: str
-    """Where it is written."""
+    """Where the price is published."""
     input: NonNegative
     cached_input: NonNegative | None = None
-    """Of what the server had read before; None: as any input."""
+    """Price of input that the server has cached; None: that of any input."""
     output: NonNegative
     batch: NonNegative | None = None
     """Share of it that a batch costs; None: unknown."""
@@ -68,7 +68,7 @@ class Price(Section):
 
 
 FREE = Price(model="a model in this process", date=datetime.date.min, source="", input=0.0, output=0.0, batch=1.0)
-"""Of a model that runs here: the machine costs something, tokens do not."""
+"""Price of a model that runs here: the machine costs something, tokens do not."""
 
 
 class Prices:

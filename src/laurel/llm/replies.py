@@ -21,7 +21,7 @@ ABOVE_ZERO = 1e-3
 REASONING, REASONING_CUT = "reasoning", "reasoning_length"
 """Finish reasons of an answer in which there was nothing but reasoning: ended by itself, or cut off (max_tokens)."""
 CHANNEL = "<|channel|>"
-"""Begins a channel in the harmony format."""
+"""The mark that begins a channel in the harmony format."""
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 _CHANNEL = re.compile(r"<\|channel\|>(?P<header>[^<]*(?:<\|constrain\|>[^<]*)?)<\|message\|>")
@@ -80,7 +80,7 @@ def stored_scores(text: Any) -> dict[str, float] | None:
 
 
 def is_damaged(text: Any, logprobs: Any) -> bool:
-    """Say whether a stored answer holds nothing that can be used: no text, and no valid log-probabilities."""
+    """Whether a stored answer holds nothing that can be used: no text, and no valid log-probabilities."""
     return logprobs is not None and not str(text or "").strip() and stored_scores(logprobs) is None
 
 
@@ -102,7 +102,7 @@ def seconds(value: Any) -> float:
 
 
 def answer_of(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
-    """Return what a message says, without its reasoning, and its finish reason; None where it is not a message.
+    """Return a message's text, without its reasoning, and its finish reason; None where it is not a message.
 
     The content may be text, null or a list of parts. A refusal stands for a missing content.
 
@@ -145,10 +145,10 @@ def _part(part: Any) -> str | None:
 
 
 def final_channel(text: str) -> str:
-    """Return what a text in the harmony format says in its final channel; any other text as it is.
+    """Return the final channel of a text in the harmony format; any other text as it is.
 
     gpt-oss models write their reasoning into the channel `analysis` and the answer into `final`; servers without a
-    parser for them hand over all of it, some without the marks. A text of other channels alone says nothing.
+    parser for them hand over all of it, some without the marks. A text with only other channels says nothing.
     Source: https://github.com/openai/harmony, docs/format.md.
 
     >>> final_channel("<|channel|>analysis<|message|>2 or 1?<|end|><|start|>assistant<|channel|>final<|message|>1")

@@ -48,12 +48,12 @@ class Exchange:
     """Name of the prompt that the question was put in."""
     prompt_digest: str = ""
     cost_usd: float | None = None
-    """By the price that held when it was asked; None where that is unknown."""
+    """Cost by the price that held when it was asked; None where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What many questions share."""
+    """The part that many questions share."""
 
     id: str
     """Digest of it and of the example, so that stores can be joined."""
@@ -195,7 +195,7 @@ class ResponseStore:
                 self._log.changed()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
-        """Return what an exchange shares with others, which is kept once."""
+        """Return the part of an exchange that others share, which is stored once."""
         shared = {
             **asdict(exchange.identity),
             "prompt": exchange.prompt,
@@ -238,7 +238,7 @@ class ResponseStore:
         """Yield all that is kept of each answer, in the order of the keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         query = (
-            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, asked_at, {columns} "  # noqa: S608  names alone
+            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, asked_at, {columns} "  # noqa: S608  only names
             "FROM responses "
             "JOIN contexts ON contexts.id = responses.context ORDER BY key"
         )

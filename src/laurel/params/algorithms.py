@@ -28,7 +28,7 @@ class HintsParams(Section):
     options: dict[str, JsonValue] = Field(default_factory=dict)
     """What that actor is made with, e.g. {judge: player}."""
     weight: Positive = 1.0
-    """Of its log-probabilities, at first."""
+    """Weight of its log-probabilities, at first."""
     share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
     """Share of the run over which the weight falls to 0."""
 
@@ -212,7 +212,7 @@ class GroupParams(AlgorithmParams):
     model: str = "smollm2"
     """The causal language model that is trained: smollm2 (`make language-model`), a directory, or a name on the hub."""
     rank: Count = 16
-    """Of the LoRA weights, which alone are trained."""
+    """Rank of the LoRA weights; only they are trained."""
     n_envs: Count = 32
     """Completions of an update; a multiple of `group`."""
     n_steps: Count = 2
@@ -220,14 +220,14 @@ class GroupParams(AlgorithmParams):
     group: Annotated[int, Field(ge=2)] = 8
     """Completions of one prompt."""
     max_tokens: Count = 24
-    """Of a completion."""
+    """Tokens of a completion at most."""
     temperature: Positive = 0.7
-    """Of sampling."""
+    """Temperature of sampling."""
     stop: str = '"\n'
     """Characters that end a completion, which is without them."""
     learning_rate: Positive = 5e-4
     batch_size: Count = 16
-    """Completions whose gradient is computed at once, which is a matter of memory alone."""
+    """Completions whose gradient is computed at once; this only affects memory."""
     beta: NonNegative = 0.05
     """Weight of the divergence from the frozen model."""
     max_kl: Positive | None = None

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     JsonValue,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -59,7 +60,7 @@ class BudgetParams(Section):
     on_limit: Literal["stop", "continue"] = "stop"
     """stop: end with what to do next; continue: go on with the pairs that were judged, and say how many are missing."""
     prices: FilePath | None = None
-    """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: the packaged ones alone."""
+    """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: only the packaged ones."""
 
     @property
     def limited(self) -> bool:
@@ -115,7 +116,7 @@ class MemberParams(Section):
     annotator: Annotated[str, BeforeValidator(_member)]
     """Who votes: any annotator but an ensemble."""
     weight: Positive = 1.0
-    """Of its vote, relative to the other members'."""
+    """Weight of its vote, relative to the other members'."""
     embedding: Overrides = Field(default_factory=dict)
     scripted: Overrides = Field(default_factory=dict)
     language_model: Overrides = Field(default_factory=dict)
@@ -209,7 +210,7 @@ class AnnotateParams(PluggedSection):
 
     @property
     def voters(self) -> tuple[AnnotateParams, ...]:
-        """The params of each annotator that judges: the members of an ensemble, otherwise these alone."""
+        """The params of each annotator that judges: the members of an ensemble, otherwise only these."""
         if self.annotator != ENSEMBLE or self.ensemble is None:
             return (self,)
         return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))
@@ -271,11 +272,17 @@ class AnnotateParams(PluggedSection):
             raise ValueError("has annotator openai and so needs `openai.model`, as the server names it.")
         return self
 
+    @field_validator("judges")
+    @classmethod
+    def _judges_have_names(cls, judges: dict[str, Overrides]) -> dict[str, Overrides]:
+        for name in judges:
+            if name == MAIN or not NAME.fullmatch(name):
+                raise ValueError(f"has a judge {shown(name)}, but names are letters, digits, _ and -, and not {MAIN}.")
+        return judges
+
     @model_validator(mode="after")
     def _judges_are_annotators(self) -> AnnotateParams:
         for name, own in self.judges.items():
-            if name == MAIN or not NAME.fullmatch(name):
-                raise ValueError(f"has a judge {shown(name)}, but names are letters, digits, _ and -, and not {MAIN}.")
             if shared := SHARED.intersection(own):
                 raise ValueError(f"has judges.{name}.{min(shared)}, which all judges share: set it once, in annotate.")
             asking = own.get("language_model")

@@ -36,7 +36,7 @@ class ArmParams(Section):
     """An arm as params hold it."""
 
     name: str
-    """Also the folder of its agents."""
+    """Name of the arm, and of its agents' folder."""
     reward: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
     """Rewards that are added up, each with its weight; empty: the environment's reward alone."""
     shaping: dict[str, JsonValue] = Field(default_factory=dict)

@@ -16,7 +16,7 @@ from laurel.errors import ParamsError, closest
 from laurel.textfile import UnfitFileError, read_text
 
 MOST_BYTES = 200_000
-"""Of a file; the repository's params.yaml has less than a tenth."""
+"""Largest file; the repository's params.yaml has less than a tenth."""
 MOST_CHARACTERS = 4_000_000
 """Most characters of a document, each alias counted as what it repeats."""
 MOST_SENTENCES = 10

@@ -23,9 +23,9 @@ class GridParams(Section):
     """What each has of its own of the section annotate, e.g. {annotator: openai, openai: {model: a}}; and a `name` to
     call it by, if wanted."""
     prompts: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(distinct)] | None = None
-    """For chat models; null takes each model's own."""
+    """Prompts to try with chat models; null takes each model's own."""
     temperatures: Annotated[tuple[NonNegative, ...], Field(strict=False), AfterValidator(distinct)] | None = None
-    """For chat models that write their answers; null takes each model's own."""
+    """Temperatures to try with chat models that write their answers; null takes each model's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Cell:
 
     model: str
     prompt: str | None
-    """None where it is not asked with a prompt; likewise `temperature`."""
+    """The prompt; None where it is not asked with one; likewise `temperature`."""
     temperature: float | None
     annotate: AnnotateParams
 

@@ -18,7 +18,7 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def _address(value: str) -> str:
-    """Take http(s)://host/path alone; what may hold a secret is refused without being shown."""
+    """Take only http(s)://host/path; parts that may hold a secret are refused without being shown."""
     malformed = "must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1."
     try:
         url = urlsplit(value)
@@ -149,7 +149,7 @@ class ServeParams(Section):
     """`vllm serve`, started at the first question that has no stored answer, and stopped with the stage."""
 
     gpus: Count | None = None
-    """Among how many the model is divided; null: all that this machine has."""
+    """How many GPUs the model is divided among; null: all that this machine has."""
     max_model_len: Count | None = None
     """Tokens of a question and its answer at most; null: as the model has it."""
     start_minutes: Positive = 30.0
@@ -165,7 +165,7 @@ class OpenAIParams(ChatSection):
     """Address of the server up to and with its version, e.g. http://localhost:8000/v1; null is OpenAI's own."""
     api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
     """Environment variable that holds the key, never the key itself. It is sent to the company that issues it, to this
-    machine, and to servers that the user allows (`laurel.permissions`); over http to this machine alone."""
+    machine, and to servers that the user allows (`laurel.permissions`); over http only to this machine."""
     temperature: NonNegative = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
     max_tokens: Count = 512
@@ -175,9 +175,9 @@ class OpenAIParams(ChatSection):
     requests_per_minute: Count | None = None
     """null: no limit but what the server says in its headers."""
     tokens_per_minute: Count | None = None
-    """Of questions and answers, an answer counted with max_tokens; null: no limit but what the server says."""
+    """Tokens of questions and answers, an answer counted with max_tokens; null: no limit but what the server says."""
     timeout_seconds: Positive = 60.0
-    """For one attempt, from connecting to the last byte."""
+    """Time for one attempt, from connecting to the last byte."""
     retries: Annotated[int, Field(ge=0, le=20)] = 6
     """Further attempts at a request that failed for the moment."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -235,9 +235,9 @@ class HuggingFaceParams(ChatSection):
     device: Device = "auto"
     """Where the model runs; auto: on a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights; auto takes the one that they were saved in."""
+    """Type of the weights; auto takes the one that they were saved in."""
     quantization: Literal["none", "4bit", "8bit"] = "none"
-    """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
+    """Weights in fewer bits, by bitsandbytes; only on a GPU."""
     adapter: str | None = None
     """LoRA weights on top, by peft: a directory, as in `laurel annotate tune`, or a name on the hub; or laurel, which
     comes along and makes a judge of smollm2 with the prompt concise."""

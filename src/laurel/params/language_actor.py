@@ -24,9 +24,9 @@ class TunedModelParams(AlgorithmParams):
     `make language-model` puts on this machine; or tiny, a Llama of two layers that is made on the spot and knows
     nothing."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
-    """Rank of the LoRA weights that alone are trained; 0 trains the whole model; null: 16, and 0 for tiny."""
+    """Rank of the LoRA weights, the only ones trained; 0 trains the whole model; null: 16, and 0 for tiny."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the model's weights."""
+    """Type of the model's weights."""
     prompt: str | None = None
     """What the model reads of a state: brief, bare (brief without the system message that a chat template adds),
     instruct, or a file of your own that ends in .jinja; null: brief for tiny, instruct for others."""
@@ -35,7 +35,7 @@ class TunedModelParams(AlgorithmParams):
 
     @property
     def rank(self) -> int:
-        """Of the LoRA weights; 0: the whole model is trained."""
+        """Rank of the LoRA weights; 0: the whole model is trained."""
         return self.lora_rank if self.lora_rank is not None else 0 if self.model == TINY else LORA_RANK
 
     @property
@@ -62,22 +62,22 @@ class LanguageActorParams(TunedModelParams):
     """Let the model write only answers that can be read; false: anything, and an answer that cannot be read is a random
     action and worse than all others."""
     max_tokens: Count = 48
-    """Of an answer that is not constrained, and of a strategy in the model's own words."""
+    """Tokens at most of an answer that is not constrained, and of a strategy in the model's own words."""
     temperature: Positive = 1.0
-    """Of proposals, and of acting unless evaluate.greedy."""
+    """Temperature of proposals, and of acting unless evaluate.greedy."""
     n_envs: Count = 4096
     n_steps: Count = 4
     """Steps of each environment in a round."""
     gamma: Probability = 0.95
     gae_lambda: Probability = 1.0
-    """Of the returns that the critic is fitted to: 1 are Monte Carlo's, lower ones TD(lambda)'s."""
+    """Lambda of the returns that the critic is fitted to: 1 is Monte Carlo, lower ones are TD(lambda)."""
     imitation_rounds: Count = 1
     """Rounds of random actions at first: the model learns from them how to write answers, and the critic what states
     are worth."""
     imitation_examples: Count = 1500
     """Answers of a round that are imitated at most."""
     keep_best: bool = False
-    """Keep the best answer to each state so far, a random one too: it alone is imitated at first, and later proposals
+    """Keep the best answer to each state so far, a random one too: only it is imitated at first, and later proposals
     are compared with it. It costs fewest proposals and steps, where a state's outcome is no matter of luck."""
     imitation_share: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of a random round's answers, those of the highest score, that is imitated; 1: any of them. Not with
@@ -114,7 +114,7 @@ class LanguageActorParams(TunedModelParams):
     n_epochs: Count = 2
     """Passes over a round's pairs or groups."""
     beta: NonNegative | None = None
-    """Of the loss; null: 2 for simpo, 0.5 for dpo, 0.1 for kto, 0 for grpo and rloo, where it weighs the divergence."""
+    """Beta of the loss; null: 2 for simpo, 0.5 for dpo, 0.1 for kto, 0 for grpo and rloo, where it weighs the KL."""
     simpo_gamma: NonNegative = 0.5
     """simpo only: margin by which the chosen answer should be likelier."""
     imitation: NonNegative = 0.5
@@ -131,7 +131,7 @@ class LanguageActorParams(TunedModelParams):
     @model_validator(mode="after")
     def _best_is_of_pairs(self) -> LanguageActorParams:
         if self.keep_best and self.loss in ("grpo", "rloo"):
-            raise ValueError(f"has keep_best, which is for losses of pairs, and {self.loss} is none: leave it out.")
+            raise ValueError(f"has keep_best, which only losses of pairs use, unlike {self.loss}: leave it out.")
         return self
 
 

@@ -29,7 +29,7 @@ MEANING: Mapping[str, str] = {
     "value_coef": "Weight of the value's error in the loss.",
     "max_grad_norm": "Gradients longer than this are shortened to it.",
     "hidden": "Widths of the hidden layers.",
-    "temperature": "Of sampling: 0 takes the likeliest token.",
+    "temperature": "Temperature of sampling: 0 takes the likeliest token.",
     **dict.fromkeys(
         ("embedding", "scripted", "language_model", "openai", "huggingface"), "As the section of annotate of this name."
     ),

@@ -32,10 +32,10 @@ class PluggedSection(Section):
     chooser: ClassVar[str]
     """The field that names the plug-in."""
     key: ClassVar[str]
-    """Of this section, for messages."""
+    """Key of this section, for messages."""
 
     _sections: dict[str, Section] = PrivateAttr(default_factory=dict)
-    """Of plug-ins that have no field here: kind -> section."""
+    """Sections of plug-ins that have no field here: kind -> section."""
 
     @model_validator(mode="wrap")
     @classmethod

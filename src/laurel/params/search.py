@@ -27,7 +27,7 @@ FIXED = ("agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers"
 """What says how much is trained and where, not how."""
 DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
 DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
-"""Of the algorithm's own section, as far as it has them."""
+"""Ranges for keys of the algorithm's own section, where it has them."""
 OPEN = "agent.sb3.kwargs"
 """A mapping of free entries: arguments of the algorithm's class, whose kinds are not known here."""
 DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)

@@ -40,7 +40,7 @@ class ShapingParams(Section):
 
     @property
     def discount(self) -> float:
-        """Of the next potential."""
+        """Discount of the next potential."""
         return 1.0 if self.gamma is None else self.gamma
 
 
@@ -61,9 +61,9 @@ class CurriculumParams(Section):
 
     interest: str | None = None
     """Whose notion of what is interesting weighs, too: main, the annotator of the section annotate, or one of
-    annotate.judges; null: learning progress alone."""
+    annotate.judges; null: only learning progress."""
     rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
-    """Of the moving averages of success, by episodes of a task."""
+    """Rate of the moving averages of success over a task's episodes."""
     mastered: Probability = 0.5
     """A task with at least this success is done well: others are boring beside it that the judge says so of."""
     boring: NonNegative = 0.001
@@ -111,7 +111,7 @@ class AgentParams(PluggedSection):
     @model_validator(mode="after")
     def _curriculum_is_ours(self) -> AgentParams:
         if self.curriculum is not None and self.engine == "sb3":
-            raise ValueError("has a curriculum, which Laurel's own algorithms alone follow: set engine to laurel.")
+            raise ValueError("has a curriculum, which only Laurel's own algorithms follow: set engine to laurel.")
         return self
 
     @property
@@ -136,6 +136,6 @@ class AgentParams(PluggedSection):
 
     @property
     def settings(self) -> AlgorithmParams:
-        """The settings of the algorithm that is used; of the engine laurel alone."""
+        """The settings of the algorithm that is used; of the engine laurel only."""
         found: AlgorithmParams = self.section_of(self.algorithm)
         return found

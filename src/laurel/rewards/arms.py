@@ -1,4 +1,4 @@
-"""Which arms can be paid what they are to be paid, in an environment. Imports nothing heavy."""
+"""Which arms can be trained in an environment, by whether their rewards can be paid there. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Reward(Protocol):
         ...
 
     def begin(self, n_envs: int) -> None:
-        """Forget what came before: steps of N environments at the beginning of episodes follow."""
+        """Reset: the next steps are of N environments at the beginning of episodes."""
         ...
 
     def pay(self, steps: Steps) -> FloatArray:
@@ -60,10 +60,10 @@ class LearningReward(Reward, Protocol):
     """A reward that is learned while an agent is trained on it, and kept in the agent's checkpoints."""
 
     name: str
-    """Of the reward, in the params."""
+    """Name of the reward in params.yaml."""
 
     def keep(self, place: Path) -> None:
-        """Write the learned reward, as an artefact, and what it takes to learn it again, into a new directory."""
+        """Write the learned reward, as an artefact, and all that `resume` needs, into a new directory."""
         ...
 
     def resume(self, place: Path, steps: int) -> None:
@@ -81,5 +81,5 @@ class AskingReward(Reward, Protocol):
 
     @property
     def account(self) -> Mapping[str, Any]:
-        """What that took, as `laurel.feedback.chooser.Chooser.account` says."""
+        """The usage of asking, as `laurel.feedback.chooser.Chooser.account` returns it."""
         ...

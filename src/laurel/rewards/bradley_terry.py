@@ -3,7 +3,7 @@
     p(first better) = sigmoid(r(first) - r(second)),  r(segment) = L / n (r of its n items added up)
 
 with L the items of the longest segment (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741, who add up
-segments of one length): a shorter segment counts as if it went on like this, and length alone is worth nothing.
+segments of one length): a shorter segment counts as if it went on like this, and length by itself is worth nothing.
 Items are rows of features, whatever they stand for. All members train at
 once as one batched network.
 
@@ -64,7 +64,7 @@ class Ensemble(nn.Module):
         n_features: F, width of an item's features.
         hidden: widths of the hidden layers.
         size: K, number of members.
-        seed: of the initialisation, which alone makes the members differ before training. Biases begin with 0 below
+        seed: of the initialisation, the only difference between members before training. Biases begin with 0 below
             tanh; below ReLU they are drawn, since units that all bend at the origin bend nowhere else.
         activation: of the hidden layers.
     """
@@ -111,7 +111,7 @@ class Ensemble(nn.Module):
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What members say about pairs with a segment that they were not trained on."""
+    """The members' predictions for pairs with a segment that they were not trained on."""
 
     epochs: int
     """Epochs after which the mean held-out loss was lowest."""
@@ -189,7 +189,7 @@ def fit(
 
 
 class Trainer:
-    """An ensemble on its way; `weights` (K, P) says how much each member minds each comparison."""
+    """An ensemble in training; `weights` (K, P) are the weights of comparisons for each member."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Trainer:
 
 
 def _items_repeat(comparisons: Comparisons) -> bool:
-    """Tell whether it pays to look for items that occur again: captions do, observations of steps hardly ever."""
+    """Whether it pays to look for repeated items: captions repeat, observations of steps hardly ever do."""
     compared = comparisons.members[np.concatenate([comparisons.first, comparisons.second])]
     counts = np.bincount(compared[compared >= 0])
     return bool(counts.sum() >= 2 * np.count_nonzero(counts))

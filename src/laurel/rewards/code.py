@@ -58,7 +58,7 @@ class CodeReward:
         self._sandbox.close()
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return what the function pays (T, N), UNPAID where it fails.
+        """Return the function's rewards (T, N), UNPAID where it fails.
 
         Raises:
             SandboxError: it was stopped at its limits, or fails too often.
@@ -102,7 +102,7 @@ _ADVICE = (
 
 
 def rows_of(transitions: Transitions, numbers: Numbers) -> Rows:
-    """Return what a function is called with for N transitions."""
+    """Return the arguments of a function for N transitions."""
     return numbers.of(transitions.observation), transitions.action.tolist(), numbers.of(transitions.next_observation)
 
 

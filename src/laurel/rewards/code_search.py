@@ -65,7 +65,7 @@ class Sample:
         return cls(rows_of(steps[first], numbers), place.reshape(-1), episode, returns, success)
 
     def totals(self, values: Floats) -> Floats:
-        """Sum what is paid for the distinct transitions (D,) over each episode (E,)."""
+        """Sum the rewards of the distinct transitions (D,) over each episode (E,)."""
         return np.bincount(self.episode, np.nan_to_num(values)[self.place]).astype(np.float64)
 
     def agreement(self, values: Floats) -> float:
@@ -95,7 +95,7 @@ class Writer(Protocol):
 
 
 class ChatWriter:
-    """A chat model, asked with one prompt at first and with another where there is something to reflect on."""
+    """A chat model, asked with one prompt in the first round and with another one, about the results, later."""
 
     simulated = False
 
@@ -125,18 +125,18 @@ class Candidate:
     problem: str = ""
     """Why it cannot be used, or an empty string."""
     kind: str = CODE
-    """Of the problem, in a word."""
+    """Kind of the problem, in a word."""
     score: float | None = None
     tried: Tried | None = None
     agreement: float = float("nan")
     values: Floats = field(default_factory=lambda: np.empty(0))
-    """(D,) what it pays for the distinct collected transitions."""
+    """(D,) its rewards of the distinct collected transitions."""
     traces: Sequence[str] = ()
-    """What its components are like, a line each."""
+    """Descriptions of its components, a line each."""
 
     @property
     def what(self) -> str:
-        """What became of it, for a reader."""
+        """Its result, in words."""
         return self.problem or "usable"
 
 
@@ -150,11 +150,11 @@ class Search:
     try_out: Callable[[CodeReward], Tried] | None
     """A short training; None: functions are compared by their agreement with the collected returns."""
     quantile: float
-    """Of the trial's shaping."""
+    """Quantile of the trial's shaping."""
 
     @property
     def chosen_by(self) -> str:
-        """What the scores are."""
+        """The kind of score, in words."""
         return "mean return of a short training" if self.try_out else "rank correlation with collected returns"
 
     def run(self, rounds: int) -> tuple[Candidate, list[Candidate]]:
@@ -247,7 +247,7 @@ def _most(found: Evaluated) -> str:
 
 
 def _trace(name: str, values: Floats, sample: Sample) -> str:
-    """Say what a component is like: mean, range, and whether it goes along with returns and success."""
+    """Describe a component: mean, range, and whether it goes along with returns and success."""
     known = values[~np.isnan(values)]
     totals = sample.totals(values)
     facts = [f"mean {known.mean():.3g}, from {known.min():.3g} to {known.max():.3g}"]

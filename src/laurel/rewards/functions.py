@@ -123,13 +123,13 @@ def _schema() -> Any:
 
 
 def transition_features(adapter: EnvAdapter, transitions: Transitions) -> FloatArray:
-    """Return what a reward model on observations sees: features before and after (N, 2F)."""
+    """Return the input of a reward model on observations: features before and after (N, 2F)."""
     before, after = adapter.features(transitions.observation), adapter.features(transitions.next_observation)
     return np.concatenate([before, after], axis=1)
 
 
 def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> Reward:
-    """The reward model's own answer."""
+    """Return the reward that a reward model defines."""
     threshold = model.normalizer.threshold(quantile)
     if model.input == "observation":
         return ObservationReward(model, threshold, lambda transitions: transition_features(adapter, transitions))

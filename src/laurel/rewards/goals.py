@@ -28,11 +28,11 @@ from laurel.rewards.method import RewardContext
 
 FILE = "goals.json"
 Suggestions = Mapping[str, Sequence[str]]
-"""What happened last ("": the episode begins) -> goals."""
+"""Caption of the last step ("": the episode begins) -> goals."""
 
 
 class Suggesting(Protocol):
-    """How goals are suggested: what `laurel.rewards.methods.goals.GoalsParams` says of it."""
+    """How goals are suggested; fields as in `laurel.rewards.methods.goals.GoalsParams`."""
 
     form: Literal["open", "closed"]
     context: Literal["environment", "caption"]
@@ -45,7 +45,7 @@ def check(settings: Suggesting, params: RewardContext, adapter: EnvAdapter) -> N
     """Refuse an annotator that suggests no goals, or a prompt that does not fit.
 
     Raises:
-        AnnotationError: the annotator judges pairs alone, or has no goal or progress here.
+        AnnotationError: the annotator only judges pairs, or has no goal or progress here.
         PromptError: the prompt does not exist, or does not go with the environment.
     """
     if kind := chat_model(params.annotate, "rewards.goals", "suggests no goals"):
@@ -98,7 +98,7 @@ def suggested(
 
 
 def _question(settings: Suggesting, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
-    """Return what a chat model is asked; errors as in `check`."""
+    """Return the question for a chat model; errors as in `check`."""
     if settings.form == "open":
         return GoalsQuestion(GoalsQuestion.load_prompt(settings.prompt or "suggest"), adapter, settings.goal)
     prompt = SensibleQuestion.load_prompt(settings.prompt or "yes_no")
@@ -119,7 +119,7 @@ class GoalTable:
 
     goals: Sequence[str]
     contexts: Mapping[str, Sequence[int]]
-    """What happened last -> which goals were suggested."""
+    """Caption of the last step -> which goals were suggested."""
     captions: Sequence[str]
     similarity: FloatArray
     """(V, G) cosines."""
@@ -192,7 +192,7 @@ class GoalReward:
         self._reached = np.zeros_like(self._open)
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return what steps are paid (T, N), UNPAID where no goal is reached."""
+        """Return the steps' rewards (T, N), UNPAID where no goal is reached."""
         self._extend(steps.texts)
         paid = np.full(steps.valid.shape, UNPAID)
         for t, ids in enumerate(steps.captions):

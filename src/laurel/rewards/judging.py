@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from laurel.feedback.desk import Desk
 
 IDLE_SECONDS = 0.01
-"""Between two looks for questions; an agent waits for an answer longer than that anyway."""
+"""Time between two looks for questions; an agent waits longer than that for an answer anyway."""
 HEARTBEAT_SECONDS = 1.0
 HUNG_SECONDS = 60.0
-"""Without a sign of life after which a judge is ended and started again."""
+"""A judge without a sign of life for this long is ended and started again."""
 LONGEST_PAUSE = 30.0
 """Seconds at most between two starts of a judge that dies without an answer."""
 STARTED_WITHIN = 600.0
@@ -104,11 +104,11 @@ class Judging:
             if self._failed:
                 raise self._failed
             if not self._thread.is_alive():
-                raise WorkerError("The judge's process could not be started: see what stands above.")
+                raise WorkerError("The judge's process could not be started: its own message is above.")
             time.sleep(IDLE_SECONDS)
 
     def _watch(self) -> None:
-        """Keep a process at work until all is over."""
+        """Keep a judge's process running until training is over."""
         pause, before = 0.0, 0
         while not self._over.wait(pause):
             reason = self._watched()

@@ -30,14 +30,14 @@ from laurel.rewards.functions import ScoredCaptions
 
 Own = TypeVar("Own", bound=RewardParams)
 Source = Literal["trajectories", "captions", "preferences"]
-"""Outputs of the stages before train-reward."""
+"""An output of a stage before train-reward."""
 QUALITY = "quality.json"
-"""What a method may write into its artefact: figures that say how far the reward can be trusted, for the report."""
+"""File that a method may write into its artefact: how far the reward can be trusted, for the report."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What agents made of a reward in a short training."""
+    """How agents did on a reward in a short training."""
 
     score: float
     """Mean return in the last quarter of it, the environment's own."""
@@ -80,7 +80,7 @@ class Inputs:
     reward: Path
     """Where all rewards of the run are, each in a folder of its name."""
     trajectories: Path | None = None
-    """None where a `per_seed` reward is made for a seed that train-reward did not have, as the seeds of a search."""
+    """The collected steps; None for a seed that train-reward did not have, as the seeds of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
     judge: Path | None = None
@@ -88,10 +88,10 @@ class Inputs:
     agents: Path | None = None
     """Where agents are that were trained: what such a reward was in the end lies with each."""
     trial: Trial | None = None
-    """For methods that choose by a short training; the stage train-reward has one."""
+    """The short training by which some methods choose; only the stage train-reward has one."""
 
     def made(self, name: str) -> Path:
-        """Return where a reward is that was made before, from the same label set."""
+        """Return the directory of a reward that was made before, from the same label set."""
         return set_of(self.reward / name, self.label_set)
 
 
@@ -107,7 +107,7 @@ class RewardContext:
 
     @cached_property
     def account(self) -> Account:
-        """What asking for these rewards may cost and took; one for all that are made with this context."""
+        """The budget and usage of asking for these rewards; shared by all that are made with this context."""
         return Account(self.annotate.budget)
 
     @classmethod
@@ -116,7 +116,7 @@ class RewardContext:
         return cls(params.env, params.caption, params.annotate, params.rewards)
 
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
-        """Return what a reward is made from: the preferences of its judge, and of them a label set."""
+        """Return the inputs of a reward: one label set of its judge's preferences."""
         judge = method_of(settings).judge(self.rewards)
         return replace(inputs, preferences=labels_of(inputs.preferences, judge, number), label_set=number)
 
@@ -132,7 +132,7 @@ class RewardContext:
 
 @dataclass(frozen=True)
 class PayTable:
-    """What a reward pays for what, in normalised units; all of one length V."""
+    """What a reward pays for each of V texts, in normalised units."""
 
     texts: Sequence[str]
     rewards: FloatArray
@@ -141,7 +141,7 @@ class PayTable:
     counts: IntArray
     """How often collection met each text."""
     threshold: float
-    """Of the quantile that was asked for: shaping pays what exceeds it."""
+    """The normalised reward at the quantile that was asked for: shaping pays what exceeds it."""
 
     @classmethod
     def of_captions(cls, place: Path, quantile: float) -> PayTable:
@@ -162,7 +162,7 @@ class Method(ABC, Generic[Own]):
     kind: ClassVar[str]
     """Its name, which is its module's or entry point's, too."""
     role: ClassVar[Role] = "method"
-    """Of arms that are paid its reward: method, control or bound."""
+    """Role of arms that are paid its reward: method, control or bound."""
     summary: ClassVar[str]
     """What such an arm is paid, in a few words for the report."""
     Settings: ClassVar[type[RewardParams]] = RewardParams
@@ -228,7 +228,7 @@ class Method(ABC, Generic[Own]):
 
     @abstractmethod
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Return what the artefact pays; `shaping.quantile` says where its threshold is.
+        """Return the reward that is stored in the artefact; `shaping.quantile` says where its threshold is.
 
         Raises:
             DataError: the artefact is missing or damaged.
@@ -239,7 +239,7 @@ class Method(ABC, Generic[Own]):
         return None
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
-        """Return what the artefact pays for each caption; None where pay does not depend on a caption alone."""
+        """Return the artefact's reward of each caption; None where it does not depend on only the caption."""
         return None
 
 
@@ -259,7 +259,7 @@ class LearningMethod(Method[Own]):
         seed: int,
         judge: Path | None,
     ) -> LearningReward:
-        """Return what pays an agent of an arm, and a seed, while it is trained.
+        """Return the reward that learns while an agent, of an arm and a seed, is trained.
 
         Args:
             name: of the reward.

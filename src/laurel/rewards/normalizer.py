@@ -24,7 +24,7 @@ class Normalizer:
     sd: float
     """0 where there is no spread: then everything normalises to 0."""
     quantiles: tuple[float, ...]
-    """Of the normalised rewards, at LEVELS."""
+    """Quantiles of the normalised rewards, at LEVELS."""
 
     @classmethod
     def of(cls, raw: Floats) -> Normalizer:

@@ -85,7 +85,7 @@ class OnlineReward:
         """Numbers of the captions with a label."""
         self._labels: list[Label] = []
         self._usable = 0
-        """Of these with an answer that can be learned from."""
+        """How many of these have an answer that can be learned from."""
         self._fitted = 0
         """Labels that the reward was last fitted to."""
         self._gates_at = FIRST_LOOK
@@ -99,7 +99,7 @@ class OnlineReward:
         """Do nothing: a caption is paid alike in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return what captions are paid by the labels that count; look for answers where it is time."""
+        """Return the rewards of captions by the labels that count so far; look for answers when it is time."""
         if not self._steps and self._own.listed:
             self._met.add(list(filter(None, map(self._adapter.describe, self._adapter.events()))))
         known = len(self._places) - 1

@@ -68,12 +68,12 @@ class YesNoTable:
     encoder: str = ""
 
     def reward(self) -> CaptionReward:
-        """Return what pays by it."""
+        """Return the reward that it defines."""
         return CaptionReward(self.paid, 0.0, self._score)
 
     @property
     def paid(self) -> dict[str, float]:
-        """Return what labelled captions are paid, in the classifier's words where there is one."""
+        """The rewards of labelled captions; empty with a classifier, which then scores every caption."""
         if self.weights is not None:
             return {}
         return {text: float(p > 0.5) for text, p in self.known.items()}
@@ -152,7 +152,7 @@ def read_made(place: Path) -> Made:
 
 
 def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-    """Return what an artefact pays; errors as in `read_made`."""
+    """Return the reward of an artefact; errors as in `read_made`."""
     made = read_made(place)
     if isinstance(made, RewardModel):
         return learned(made, adapter, quantile)
@@ -160,7 +160,7 @@ def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
 
 
 def table(place: Path, quantile: float) -> PayTable | None:
-    """Return what an artefact pays for what; None where nothing is learned there."""
+    """Return an artefact's rewards of captions; None where nothing is learned there."""
     if read_json(place / CONFIG).get("form") in (None, "nothing"):
         return None
     made = read_made(place)

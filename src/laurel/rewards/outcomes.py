@@ -132,7 +132,7 @@ class OutcomeReward:
         self._last = [deque[int](maxlen=self._length) for _ in range(n_envs)]
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return what steps are paid (T, N), UNPAID but at the ends of episodes."""
+        """Return the steps' rewards (T, N), UNPAID except at the ends of episodes."""
         paid = np.full(steps.valid.shape, UNPAID)
         ended = steps.terminated | steps.truncated
         for t, n in zip(*np.nonzero(steps.valid | ended), strict=True):
@@ -243,7 +243,7 @@ class SupervisedJudge(OutcomeJudge):
 
 
 class TrueJudge(OutcomeJudge):
-    """What the environment says, with a share of wrong answers where it plays a teacher."""
+    """The environment's own outcome, with a share of wrong answers where it plays a teacher."""
 
     simulated = True
 
@@ -266,7 +266,7 @@ def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
     """Return the judge that the settings name.
 
     Raises:
-        AnnotationError: the annotator judges pairs alone.
+        AnnotationError: the annotator only judges pairs.
     """
     if settings.judge == "supervised":
         return SupervisedJudge(settings, params)

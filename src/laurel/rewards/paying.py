@@ -1,4 +1,4 @@
-"""From steps to pay: captions, their counts in the episode, the raw reward, the shaped one.
+"""Pays steps: captions, their counts in the episode, the raw reward and the shaped one.
 
 The one place where that happens: for training, Stable-Baselines3, roll-outs and films alike.
 """
@@ -73,7 +73,7 @@ class Paymaster:
         return Pay(captions, raw, shaped, valid & (raw > UNPAID))
 
     def mixed(self, extrinsic: FloatArray, shaped: FloatArray) -> FloatArray:
-        """Return what agents learn from: the environment's reward and what was paid, weighed; of one shape."""
+        """Return the reward that agents learn from: the weighted sum of the environment's and the shaped one."""
         return self._shaping.extrinsic * extrinsic + self._shaping.intrinsic * shaped
 
     def abandon(self, transitions: Transitions, which: BoolArray) -> None:

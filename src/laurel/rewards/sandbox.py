@@ -160,7 +160,7 @@ class Sandbox:
 
 
 def _silent() -> Any:
-    """Return what takes printed text, up to a limit, instead of the terminal."""
+    """Return a stream that takes printed text, up to a limit, instead of the terminal."""
     from pydantic_monty import CollectString
 
     return CollectString(2**16)

@@ -25,7 +25,7 @@ SHRINKAGE = 1.0
 """Prior weight, in texts, of an offset of 0 for a group's scores."""
 SWEEPS = 200
 COMPARED = 500
-"""Captions of which pairs are compared with the environment's progress, the most frequent ones."""
+"""The most frequent captions, whose pairs are compared with the environment's progress."""
 Scores = npt.NDArray[np.float64]
 
 
@@ -90,7 +90,7 @@ def judge_of(params: RewardContext) -> ChatAnnotator | None:
     """Return the chat model; None where the annotator is embedding or scripted.
 
     Raises:
-        AnnotationError: the annotator judges pairs alone.
+        AnnotationError: the annotator only judges pairs.
     """
     return chat_model(params.annotate, "rewards.score", "gives no scores")
 
@@ -119,7 +119,7 @@ def asked(
     """Have groups of texts scored.
 
     A chat model is asked; the sentence encoder's utility is a score as it is; the simulated teacher gives the
-    environment's progress, and with its error rate that of another text of the group, or any where it stands alone.
+    environment's progress, and with its error rate that of another text of the group, or any where it has no group.
 
     Args:
         captions: of single steps, that texts may be made of.

@@ -95,7 +95,7 @@ class StoredRewards:
         return self.path / name / f"seed-{seed}" if seeds is not None else self._of_set(name, seed)
 
     def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
-        """Return what a reward pays an agent's seed for what; None without a table, or with one for each seed."""
+        """Return a reward's table for an agent's seed; None without a table, or with one for each seed."""
         settings = self.settings[name]
         if self.seeds[name] is not None:
             return None
@@ -195,7 +195,7 @@ def described(path: Path, seed: int | None = None) -> Described:
 
 
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:
-    """Return what an arm is paid besides the environment's reward; None where that is nothing.
+    """Return an arm's reward besides the environment's; None where it has none.
 
     A reward that is made anew for each seed is made here where train-reward did not know the
     seed, as those of a search.

@@ -39,7 +39,7 @@ Train = Literal["head", "all"]
 CONFIG, HEAD, MODEL = "text.json", "head.safetensors", "model"
 VERSION = 1
 PRIOR_SD = 10.0
-"""Of the head's weights, whose vectors have length 1."""
+"""Standard deviation of the prior over the head's weights; sentence vectors have length 1."""
 EXACT = 20_000
 """Pairs up to which a head is fitted in double precision, so that it is the same on every CPU."""
 Vectors = npt.NDArray[np.float32]

@@ -20,7 +20,7 @@ from laurel.rewards.text import TextReward
 from laurel.rewards.text_pairs import joined
 
 MOST_BYTES = 1_000_000
-"""Of a request's body."""
+"""Largest body of a request."""
 MOST_TEXTS = 1024
 """In a request."""
 SECONDS = 30

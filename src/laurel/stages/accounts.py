@@ -7,12 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.evaluation.play import Played, account_of
+from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
+from laurel.rewards.stored import OWN
 
 _SHARES = ("parse_rate", "position_bias", "answer_abstain_rate")
-"""Figures of `laurel.feedback.quality` that an account has the means of."""
+"""Figures of `laurel.feedback.quality` whose means an account has."""
 
 
 def _share(quality: dict[str, Any], name: str) -> float | None:
@@ -27,11 +31,6 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
     Raises:
         DataError: a file of an agent's own reward is damaged.
     """
-    import numpy as np
-
-    from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
-    from laurel.rewards.stored import OWN
-
     found: dict[str, list[dict[str, Any]]] = {}
     for arm, _, place in agents:
         for folder in sorted((place / OWN).glob("*")) if place else ():

@@ -32,7 +32,7 @@ from laurel.tracking.tracker import Tracker
 
 STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000
-"""Characters that MLflow takes."""
+"""Longest tag that MLflow takes, in characters."""
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
             judges and label sets go where `laurel.data.preferences.labels_of` says.
-        shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
+        shard: (number, of how many): judge only this share of the pairs; `merge_preferences` joins them.
         responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
             goes with it; None where it stays.
 

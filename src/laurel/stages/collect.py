@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STAGE, PART = "collect", "collect-part"
 ENVS_PER_THREAD = 16
-"""Fewer are stepped sooner than a thread is woken."""
+"""Stepping fewer than this takes less time than waking a thread."""
 
 
 def run(
@@ -37,7 +37,7 @@ def run(
 
     Args:
         output: directory to write shards of `laurel.data.trajectories` into.
-        part: collect this one alone, from 0 on; `merge_trajectories` joins them. None collects all.
+        part: collect only this one, counted from 0; `merge_trajectories` joins them. None collects all.
 
     Raises:
         EnvError: the environment cannot be made, or its spaces are not supported.
@@ -86,7 +86,7 @@ class _Collector:
     adapter: EnvAdapter
     behaviour: Behaviour
     seed: int
-    """Of the environments."""
+    """Seed of the environments."""
     steps: int
     """Transitions of this part."""
 

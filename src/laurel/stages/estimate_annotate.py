@@ -1,4 +1,4 @@
-"""What the annotate stage would ask and what that would cost, from the captions alone: asks and writes nothing."""
+"""What the annotate stage would ask and what that would cost, from only the captions: asks and writes nothing."""
 
 from __future__ import annotations
 

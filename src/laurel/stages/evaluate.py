@@ -50,7 +50,7 @@ from laurel.training.curve import CURVE_SCHEMA, read_curve
 
 METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
 EPISODES = "episodes"
-"""Tables of the agents that were played already, while the others are."""
+"""Folder of the tables of finished agents, while the others are played."""
 
 
 def run(
@@ -180,7 +180,7 @@ def run(
 
 
 def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list[Played]:
-    """List what is played: every trained agent, and arms that need no training.
+    """List the agents to play: every trained one, and arms that need no training.
 
     Raises:
         DataError: an agent was not trained, or there is nothing to play.
@@ -217,7 +217,7 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
 
 
 def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTable | None, dict[str, Any]]:
-    """Return what the reward pays that agents are watched by, and how good it is, beside all other learned ones."""
+    """Return the table of the reward that agents are watched by, and its quality beside that of the other rewards."""
     name, seed = next(iter(watched.reward)), watched.agent.seeds[0]
     qualities = stored.qualities()
     own = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}

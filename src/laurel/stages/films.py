@@ -88,7 +88,7 @@ def small_world_figures(
     agents: Sequence[Played],
     results: pd.DataFrame,
 ) -> dict[str, Figure]:
-    """Draw what is known of small worlds alone; elsewhere nothing.
+    """Draw the figures that only small worlds have; elsewhere nothing.
 
     Returns:
         `paths`: greedy ones of every trained arm through a grid world, of the seed that `portraits` takes; `critics`:

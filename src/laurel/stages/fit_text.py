@@ -30,7 +30,7 @@ def run(
     batch_size: int = 16,
     max_length: int = 512,
 ) -> str:
-    """Fit a reward model of texts; return what is known of its quality, for a terminal.
+    """Fit a reward model of texts; return its quality as text for a terminal.
 
     Args:
         rows: preferences of any format that `laurel import` reads.

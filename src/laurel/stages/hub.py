@@ -1,6 +1,6 @@
 """`laurel export hub`: a reward and its preferences as two folders for the Hugging Face hub, each with its card.
 
-Knows nothing about the hub itself: nothing is sent. Cards say what manifests, quality.json and metrics.json know.
+Sends nothing to the hub. The cards' facts come from manifests, quality.json and metrics.json.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
         reward: what train-reward wrote, or one of its rewards.
         preferences: what annotate wrote.
         captions: what caption wrote.
-        reports: what evaluate wrote; where it is of another reward, or not there, cards say nothing of agents.
+        reports: what evaluate wrote; if it is missing, or of another reward, cards say nothing of agents.
         output: directory to make or replace.
 
     Returns:
@@ -107,7 +107,7 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         if results
         else "No report of agents that were trained on this reward was there when the card was written.",
         "## Limits",
-        f"It was made for {env} and knows its captions alone; in another environment it pays what is worded alike. "
+        f"It was made for {env} and only knows its captions; in another environment it pays what is worded alike. "
         "Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""A project of the user's own: a folder with all that `laurel run` and `dvc repro` need."""
+"""Makes a new project: a folder with all that `laurel run` and `dvc repro` need."""
 
 from __future__ import annotations
 
@@ -97,6 +97,6 @@ def dvc_graph() -> dict[str, Any]:
 
 
 def _params(stage: Stage) -> list[str]:
-    """Return the sections that a stage's result depends on; of agents, rewards need the seeds alone."""
+    """Return the sections that a stage's result depends on; of agents, rewards only need the seeds."""
     sections = [name for name in stage.sections if name not in ("judges", "tracking")]
     return ["agent.seeds" if stage.name == "train-reward" and name == "agent" else name for name in sections]

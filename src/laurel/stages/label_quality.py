@@ -186,7 +186,7 @@ def _warn(checked: Checked, out: Output) -> None:
 def assess(
     seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Path, texts: Sequence[str], out: Output
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write quality.json beside the labels, whatever they are like, and note what to be warned of.
+    """Write quality.json beside the labels, also of bad ones, and note warnings.
 
     Returns:
         What quality.json holds, and a sentence for each gate of annotate.gates that does not let the labels pass.
@@ -220,7 +220,7 @@ def assess(
 
 
 def _replies(annotate: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
-    """Return what models wrote, by key of the store."""
+    """Return the models' answers by their keys in the store."""
     if not keys:
         return {}
     with ResponseStore(annotate.language_model.store) as store:

@@ -101,7 +101,7 @@ def _nothing_to_learn(
 
 
 def _why(out: Output) -> str:
-    """Say why answers are missing, where that is known."""
+    """Say why answers are missing, if that is known."""
     reasons = in_a_line(read_missing(out.path))
     return f" Reasons: {reasons}." if reasons else ""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SECONDS = 10
-"""Between two writings of the page, and after which a browser loads it again."""
+"""Time between two writings of the page, and until a browser loads it again."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class LivePage:
             self._try()
 
     def _try(self, *, ended: bool = False) -> None:
-        """Write the page; where that cannot be done, agents train without it."""
+        """Write the page; if that fails, agents train without it."""
         try:
             self.write(ended=ended)
         except OSError as error:

@@ -17,7 +17,7 @@ from laurel.params.training_run import TrainingSections, arms_of
 from laurel.stages.parts import check_each_once
 
 MAX_BRANCHES = 100
-"""What Vertex AI collects of a loop at most."""
+"""Most outputs of a loop that Vertex AI collects."""
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,16 @@ DVC_FILE = "dvc.yaml"
 
 
 def own_files(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
-    """Return file -> digest of the user's own files that some parameters name, but for outputs of stages.
+    """Return file -> digest of the user's own files that parameters name, except outputs of stages.
 
-    Of a directory it is the stamp, since a model may be large. The store of answers changes with what it is asked.
+    For a directory it is a stamp, since a model may be large. The store of answers is left out: each run adds to it.
     """
     places = list(outputs)
     return {file: digest for file, digest in _files_of(content).items() if not _among(places, file)}
 
 
 def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> list[str]:
-    """Say of which of the user's files DVC does not see changes, since dvc.yaml does not name them as deps.
+    """Name the user's files whose changes DVC does not see, since they are not deps in dvc.yaml.
 
     Args:
         stages: those to look at.
@@ -75,7 +75,7 @@ def _files_of(content: Any) -> dict[str, str]:
 
 
 def is_there(path: Path) -> bool:
-    """Say whether there is a file or folder of a name that may be any text."""
+    """Whether a file or folder has this name, which may be any text."""
     try:
         return path.exists()
     except OSError:  # a sentence, such as a goal, may be longer than a name can be
@@ -83,7 +83,7 @@ def is_there(path: Path) -> bool:
 
 
 def _among(outputs: Iterable[Path], file: str) -> bool:
-    """Say whether a file is an output of a stage, or a folder that holds one."""
+    """Whether a file is an output of a stage, or a folder that holds one."""
     return any(
         one.resolve().is_relative_to(Path(file).resolve()) or Path(file).resolve().is_relative_to(one.resolve())
         for one in outputs

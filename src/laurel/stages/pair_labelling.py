@@ -39,7 +39,7 @@ class PairLabelling:
     """How pairs are drawn together, and who judges them."""
 
     seed: int
-    """Of the run."""
+    """Seed of the run."""
     label_set: int
     """Which of annotate.feedback_seeds."""
     annotate: AnnotateParams
@@ -143,7 +143,7 @@ def _label_round(
 
 
 def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, out: Output) -> dict[str, float]:
-    """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
+    """Ask the annotator the questions with known answers, if `annotate.probe` says so; return the score as counts.
 
     Raises:
         AnnotationError: it knows too little.
@@ -173,7 +173,7 @@ def _embeddings(annotate: AnnotateParams, texts: Sequence[str]) -> FloatArray:
 
 
 def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
-    """Return what one of several is to judge of a round's pairs; all where the round is not shared."""
+    """Return one machine's share of a round's pairs; all of them where the round is not shared."""
     if shard is None:
         return pairs
     number, count = shard

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
-    """Refuse what a stage on this machine would refuse that comes late; return the environment's adapter.
+    """Refuse now what a late stage on this machine would refuse; return the environment's adapter.
 
     Args:
         params: of the run, all sections.
@@ -65,7 +65,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
 
 
 def _check_evaluation(params: Params, adapter: EnvAdapter) -> None:
-    """Refuse arguments of the environment in evaluation with which agents could not act there."""
+    """Refuse environment arguments of evaluation with which agents could not act."""
     from laurel.envs import adapter_for
 
     other = adapter_for(params.env.with_kwargs(params.evaluate.kwargs))
@@ -152,7 +152,7 @@ def _judge(params: Params, captions: Path) -> list[str]:
 
 
 def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Say what actors that are not trained ask of a language model, by states that episodes begin with."""
+    """Estimate what untrained actors ask a language model, from the first states of episodes."""
     from laurel.agents.actor import beginnings
     from laurel.agents.actors import make_actor
     from laurel.agents.hints import make_advisor
@@ -176,7 +176,7 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
 
 
 def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Say what curricula ask of a language model."""
+    """Estimate what curricula ask a language model."""
     from laurel.envs.tasks import tasks_of
     from laurel.feedback.interest import KEY, estimate
 
@@ -201,7 +201,7 @@ def _hints(arm: Arm) -> HintsParams | None:
 
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
-    """Say what making rewards asks a chat model for, besides preferences."""
+    """Estimate what making rewards asks a chat model, besides preferences."""
     from laurel.rewards.method import RewardContext
 
     lines = []
@@ -216,7 +216,7 @@ def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
 
 
 def _paid(params: Params, outputs: Mapping[str, Path]) -> list[str]:
-    """Say what rewards that were made with these params can pay an episode; nothing where they were not made yet."""
+    """Say how much the rewards made with these params can pay an episode; nothing if none were made yet."""
     from laurel.data.lineage import read_inputs
     from laurel.stages.reward_warnings import most_paid
 

@@ -112,7 +112,7 @@ def _recorded(folder: Path) -> Mapping[str, Any]:
 
 
 def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
-    """Return what a stage's output was made from and what it is; None where an input or the output is not there."""
+    """Return digests of a stage's output and of all it was made from; None where an input or the output is missing."""
     sections = set(stage.sections) - WITHOUT_EFFECT
     judges = params.judges if "judges" in sections else None
     outputs = places(folder)

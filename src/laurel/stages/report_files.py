@@ -40,7 +40,7 @@ from laurel.tracking.revision import commit
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
-"""Of which the report gives the versions."""
+"""Packages whose versions the report gives."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 """Their versions are given, too, where they trained."""
 
@@ -78,11 +78,11 @@ class Findings:
     """What evaluate found, before it is drawn and written."""
 
     sections: Mapping[str, Any]
-    """Of params."""
+    """Sections of params.yaml."""
     adapter: EnvAdapter
     stored: StoredRewards
     manifests: Mapping[str, dict[str, Any]]
-    """Of the inputs."""
+    """Manifests of the inputs."""
     metrics: dict[str, Any]
     """What metrics.json holds."""
     results: pd.DataFrame
@@ -156,7 +156,7 @@ def rendered(
 def write_run_page(
     env: EnvParams, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
 ) -> RunFacts:
-    """Write what holds for this run alone (seconds, costs, MLflow runs) beside the report."""
+    """Write the facts of only this run (seconds, costs, MLflow runs) beside the report."""
     took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
     facts = RunFacts(
         title=env.id,
@@ -171,7 +171,7 @@ def write_run_page(
 
 
 def _versions(*, with_sb3: bool) -> dict[str, str]:
-    """Return the versions of what a result may depend on, as far as it is installed."""
+    """Return the versions of the packages that a result may depend on."""
     versions = {"python": platform.python_version(), "laurel": __version__}
     for package in (*PACKAGES, *(SB3_PACKAGES if with_sb3 else ())):
         try:

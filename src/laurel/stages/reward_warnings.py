@@ -38,7 +38,7 @@ def hacked_arms(
 def misleading_sums(
     watched: Arm | None, arms: Mapping[str, Arm], results: pd.DataFrame, curves: pd.DataFrame
 ) -> list[str]:
-    """Say of which arms failing is paid more than the task, as far as episodes were scored by what the arm is paid."""
+    """Warn of arms that pay failure more than success, where episodes were scored by the arm's own reward."""
     paid = [
         arm
         for arm in arms.values()
@@ -48,7 +48,7 @@ def misleading_sums(
 
 
 def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
-    """Say what an episode can earn from learned rewards beside what the environment paid the collected ones.
+    """Compare what an episode can earn from learned rewards with what the environment paid the collected ones.
 
     Args:
         arms: of the run; those are looked at that are paid one reward of captions beside the environment's, as a bonus.

@@ -34,7 +34,7 @@ NOT_RUN = "not run"
 def run_suite(
     suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), report: Callable[[str], None]
 ) -> list[str]:
-    """Run what is not up to date of a suite, and write its page after each run; return the names of runs that failed.
+    """Run what is not up to date of a suite, and write its page after each run; return the names of failed runs.
 
     Args:
         suite: what to run.
@@ -77,7 +77,7 @@ def written(run: SuiteRun, work: Path) -> Path:
 
 
 def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
-    """Write what the runs that are there found: NAME.json for programs, NAME.md to read."""
+    """Write the results of the runs so far: NAME.json for programs, NAME.md to read."""
     file = output / f"{suite.name}.json"
     earlier = read_json(file)["runs"] if file.exists() else {}
     results = {run.name: result(run, work / run.name) or _kept(run, earlier.get(run.name)) for run in suite.runs}
@@ -93,7 +93,7 @@ def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
 
 
 def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
-    """Return what a run found and what it took; None where a stage is not up to date."""
+    """Return a run's results and costs; None where a stage is not up to date."""
     if not all(up_to_date(stage, run.params, folder) for stage in STAGES):
         return None
     reports = folder / REPORTS
@@ -116,7 +116,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
 
 
 def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the result that the page had of a run, unless it is of other parameters."""
+    """Return a run's result on the page so far, unless its parameters have changed."""
     return dict(earlier) if earlier is not None and earlier.get("params") == digest_json(run.content) else None
 
 

@@ -40,7 +40,7 @@ from laurel.stages.pipeline import PLACES, STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
 
 TRANSFERRED = "transferred"
-"""The arm, and the reward, of runs that this makes."""
+"""Name of the arm, and of its reward, in the runs that this module makes."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Source:
     folder: Path
     params: Params
     arm: Arm
-    """Whose reward and agents are tried."""
+    """The arm whose reward and agents are tried."""
     metrics: Mapping[str, Any]
 
     @property
@@ -226,7 +226,7 @@ def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
 
 
 def _arm(own: ArmParams) -> dict[str, Any]:
-    """Return an arm that differs from one in its reward alone."""
+    """Return an arm like another one with another reward."""
     kept = own.model_dump(mode="json", include={"shaping", "agent", "extrinsic"})
     return {**{key: value for key, value in kept.items() if value not in (None, {})}, "reward": TRANSFERRED}
 

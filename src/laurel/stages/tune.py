@@ -169,7 +169,7 @@ def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
 def jobs_of(
     params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path, *, alone: bool = False
 ) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
-    """Return what makes the jobs of a candidate: the directory of each seed's agent -> the job that trains it.
+    """Return a function that makes a candidate's jobs: the directory of each seed's agent -> the job that trains it.
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
@@ -191,7 +191,7 @@ def jobs_of(
 
 
 def candidate_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> Params:
-    """Return the parameters of a candidate: the searched arm alone, with the sweep's seeds and steps.
+    """Return the parameters of a candidate: only the searched arm, with the sweep's seeds and steps.
 
     Raises:
         ParamsError: values are not allowed.
@@ -219,7 +219,7 @@ def train_candidate(
 
 
 def counts(trials: Sequence[Trial]) -> dict[str, int]:
-    """Return how many trials ended how."""
+    """Return how many trials ended in each way."""
     states = [trial.state for trial in trials]
     return {"trials": len(states), **{state: states.count(state) for state in ("complete", "pruned", "failed")}}
 

@@ -43,13 +43,13 @@ class Labels:
     """What a judge is tuned on and tested with."""
 
     environments: tuple[str, ...]
-    """Whose hand-written progress gives the answers; none where a file does."""
+    """Environments whose hand-written progress gives the answers; none where a file does."""
     held_out: tuple[str, ...]
     """Environments that it never sees, to test it with."""
     pairs: int = 40
-    """Of each environment to learn from."""
+    """Pairs of each environment to learn from."""
     test_pairs: int = 60
-    """Of each environment to test it with."""
+    """Pairs of each environment to test the judge with."""
     gold: Path | None = None
     """A person's labels, of the environment of the params."""
     preferences: Path | None = None
@@ -191,7 +191,7 @@ def _tune(
 
 
 def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict[str, Any]:
-    """Return what the judge makes of environments that were held out, and of the questions with known answers there."""
+    """Return the judge's results in environments that were held out, and on the questions with known answers there."""
     found: dict[str, Any] = {}
     for subject in tests:
         env_id = subject.adapter.env_id

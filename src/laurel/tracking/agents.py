@@ -1,6 +1,6 @@
 """Agents' runs in MLflow, filled while they train: each begins and ends when its training does.
 
-Read from the agents' checkpoints alone, by a thread, so that a slow server keeps no process from training; what could
+Read only from the agents' checkpoints, by a thread, so that a slow server keeps no process from training; what could
 not be logged on the way is logged in the end. A stage that was stopped finds its runs again by a note beside the
 agents.
 """
@@ -35,7 +35,7 @@ from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE
 
 LOOK_SECONDS = 30.0
-"""Between two looks at the checkpoints: each costs a request for every agent with a new one."""
+"""Time between two looks at the checkpoints: each costs a request for every agent with a new one."""
 POINTS = 30
 """Points of a learning curve that MLflow gets, at most; the files have them all."""
 ADAPTER = "adapter"
@@ -201,7 +201,7 @@ def read_note(note: Path) -> dict[str, str]:
 
 
 def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, Any]:
-    """Return what an agent was trained with: environment, algorithm, and the shaping with its arm's weights."""
+    """Return an agent's parameters of training: environment, algorithm, and shaping with its arm's weights."""
     agent, section = arm.agent, arm.agent.section
     return {
         "arm": arm.name,

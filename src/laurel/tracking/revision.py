@@ -32,7 +32,7 @@ def _of_image() -> re.Match[str] | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """Return what git says of the working directory; None where it says nothing."""
+    """Return git's answer about the working directory; None without one."""
     try:
         result = subprocess.run(("git", *arguments), capture_output=True, text=True, timeout=10, check=False)  # noqa: S603, S607
     except (OSError, subprocess.TimeoutExpired):

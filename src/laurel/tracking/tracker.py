@@ -1,7 +1,7 @@
 """MLflow as a view of the files: one run a stage, one for each agent, flat tags to compare baselines by.
 
 Files remain the truth: whatever is logged here is read from a stage's output, and a server that cannot be
-reached costs a note beside the manifest, not the run. Uses the client API alone, so that nothing depends on
+reached costs a note beside the manifest, not the run. Uses only the client API, so that nothing depends on
 MLflow's idea of an active run.
 """
 

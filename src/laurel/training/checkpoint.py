@@ -58,7 +58,7 @@ class Progress:
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update since then."""
     backend: str | None = None
-    """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
+    """Backend of the environments that the actions were taken in; None where none were, or for older versions."""
 
 
 def compact(actions: Array) -> Array:
@@ -144,7 +144,7 @@ def restore(directory: Path, learner: Learner) -> Progress:
 
 
 def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far.
+    """Return an agent's RUN: how long it was trained, when that began, and when it came this far.
 
     Args:
         accounts: what its training asked of language models: what for -> `laurel.feedback.chooser.Chooser.account`.

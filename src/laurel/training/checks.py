@@ -1,6 +1,6 @@
 """Whether arms and algorithms can be trained in an environment: checked before anything is collected or paid for.
 
-Looks at the spaces alone where that is enough, and then imports no torch.
+Looks only at the spaces where that is enough, and then imports no torch.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ Doubles = npt.NDArray[np.float64]
 
 
 class Curriculum:
-    """Follows the episodes of an agent, and says which tasks the next are of.
+    """Follows the episodes of an agent, and chooses the tasks of the next ones.
 
     Args:
         params: how.
         adapter: has the tasks.
         envs: of the agent.
-        boring: (K, K) as of `laurel.feedback.interest.boring`; None: learning progress alone.
+        boring: (K, K) as of `laurel.feedback.interest.boring`; None: only learning progress.
     """
 
     def __init__(

@@ -51,10 +51,10 @@ def train_together(
 ) -> None:
     """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
 
-    Each becomes what it would have become alone. Agents at different updates are trained in separate groups.
+    Each becomes what it would have become by itself. Agents at different updates are trained in separate groups.
 
     Args:
-        agents: to train; their tasks differ in arm, seed and shaping alone.
+        agents: to train; their tasks differ only in arm, seed and shaping.
         adapter: the environment's adapter.
         advance: called with the number of environment steps done, steps of the checkpoints included.
         tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
@@ -175,7 +175,7 @@ class _Run:
         for part in self.signal.learned if self.progress.update else ():
             part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.rows: list[dict[str, Any]] = []
-        """Of updates since the curve's last row."""
+        """Rows of the updates since the curve's last row."""
         self.ends_here = False
         """Whether training goes on from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None

@@ -23,14 +23,14 @@ class Task:
 
     arm: str
     seed: int
-    """Of the agent; arms with the same seed share initial weights and environments."""
+    """Seed of the agent; arms with the same seed share initial weights and environments."""
     run_seed: int
-    """Of the whole run."""
+    """Seed of the whole run."""
     env: EnvParams
     settings: Any
     """AlgorithmParams, or SB3Params where Stable-Baselines3 trains: of the algorithm, which they also name."""
     shaping: ShapingParams
-    """With the arm's own weights."""
+    """Shaping with the arm's own weights."""
     steps: int
     checkpoint_steps: int
     device: str = "cpu"
@@ -88,6 +88,6 @@ class Assignment:
 
     task: Task
     reward: Reward | None
-    """None trains on the environment's reward alone."""
+    """The learned reward; None trains on the environment's reward alone."""
     directory: Path
     """Where checkpoints and, in the end, the agent are."""

@@ -21,11 +21,11 @@ Floats = npt.NDArray[np.float64]
 
 ACROSS = 3
 BANDWIDTH = 0.12
-"""Of the trend, as a share of a parameter's range."""
+"""Bandwidth of the trend, as a share of a parameter's range."""
 TREND_TRIALS = 8
 """Complete trials below which no trend is drawn, nor the interval of a mean."""
 RESAMPLES = 1000
-"""Of the bootstrap."""
+"""Resamples of the bootstrap."""
 
 
 def draw(space: Space, trials: Sequence[Trial], importances: Mapping[str, Importance], score: str) -> dict[str, Figure]:

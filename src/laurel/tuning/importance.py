@@ -30,10 +30,10 @@ RESAMPLES = 100
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """Of a parameter."""
+    """How much a parameter matters, with its interval."""
 
     share: float
-    """Of all parameters' 1."""
+    """Its share; all parameters' shares add up to 1."""
     low: float
     high: float
     """Ends of the 95% interval."""
@@ -57,7 +57,7 @@ def importances(space: Space, trials: Sequence[Trial], *, resamples: int = RESAM
 
 
 def _as_optuna(space: Space, trials: Sequence[Trial]) -> list[optuna.trial.FrozenTrial]:
-    """Write the complete trials as Optuna has them."""
+    """Return the complete trials as trials of Optuna."""
     import optuna
 
     distributions = {name: distribution_of(name, searched) for name, searched in space.items()}

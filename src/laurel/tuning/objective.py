@@ -2,7 +2,7 @@
 
 A learning curve has the mean return (the environment's own, not the shaped one) of the last 100 episodes at each
 update; the score is its mean over the updates so far. So it says how good agents are and how early, has a meaning at
-any point of the training, and hangs on the last episodes less than a final return does. `laurel.agents.episodes` says
+any point of the training, and depends less on the last episodes than a final return does. `laurel.agents.episodes` says
 which episodes those are; updates before there are enough of them do not count.
 """
 

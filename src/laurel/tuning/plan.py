@@ -34,7 +34,7 @@ class Search:
     entries: Sequence[str] = ()
     """The space, as `read_space` takes it."""
     trials: int = 30
-    """In all, earlier calls included."""
+    """Trials in all, earlier calls included."""
     seeds: Sequence[int] | None = None
     """None takes SEEDS seeds that no agent has."""
     steps: int | None = None

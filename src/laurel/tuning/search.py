@@ -38,7 +38,7 @@ class _Running:
     jobs: Mapping[Path, Job]
     """The directory of each agent -> the job that trains it."""
     total_steps: int
-    """Of each agent."""
+    """Environment steps of each agent."""
     unfinished: list[Job]
     seen: dict[Path, int | None] = field(default_factory=dict)
     """When the curves that were looked at were written."""

@@ -58,7 +58,7 @@ class Study:
 
         Args:
             params: whose own values are tried first; `seed` is used.
-            about: what the trials depend on, as JSON values; a study goes on with the same alone.
+            about: what the trials depend on, as JSON values; a study can only be continued with the same.
 
         Raises:
             DataError: the storage is not an SQLite file of studies, or the study has other parameters or another space.
@@ -204,7 +204,7 @@ class Study:
 
 
 def distribution_of(name: str, searched: Searched) -> Any:
-    """Return what Optuna calls the values of a parameter."""
+    """Return the values of a parameter as an Optuna distribution."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if searched.choices is not None:

@@ -1,4 +1,4 @@
-"""language_model: a causal language model as it comes acts on states in words; what training it begins with.
+"""language_model: a causal language model acts on states in words, before any training by Laurel.
 
 Its options are the settings of `agent.language_model`, such as {model: smollm2}. The model tiny is untrained; its
 weights are those of torch's seed 0.

@@ -99,7 +99,7 @@ def language_model_policy(
 
 
 def action_names(adapter: EnvAdapter, key: str) -> tuple[tuple[str, ...], int]:
-    """Return what discrete actions are called, and the first action.
+    """Return the names of discrete actions, and the first action.
 
     Raises:
         EnvError: actions are not discrete.

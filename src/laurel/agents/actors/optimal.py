@@ -1,4 +1,4 @@
-"""optimal: what dynamic programming finds best, in an environment that says what each action leads to.
+"""optimal: the best action by dynamic programming, in an environment that says what each action leads to.
 
 These are FrozenLake, CliffWalking, Taxi and GridWorld. A list of moves follows the likeliest way, so that where moves
 may slip it is not the best list, though its first move is.

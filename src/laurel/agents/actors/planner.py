@@ -40,7 +40,7 @@ USES: Mapping[int, int | None] = {
 REPORTED = (*USES, grid.PUT_DOWN, grid.TRY_LOCKED, grid.PASS_DOOR)
 """Events after which the planner is asked again."""
 LAST = 3
-"""Reports that the planner is given."""
+"""How many of the last reports the planner is given."""
 
 
 class Subgoal(NamedTuple):
@@ -57,17 +57,17 @@ EXPLORE = Subgoal("You see something new.")
 
 @dataclass
 class _Episode:
-    """What is kept of an environment's episode."""
+    """The planner's state in an environment's episode."""
 
     map: Navigator = field(default_factory=Navigator)
     reports: list[str] = field(default_factory=list)
     subgoal: Subgoal | None = None
     steps: int = 0
-    """Since the subgoal was named."""
+    """Steps taken since the subgoal was named."""
     before: Array | None = None
     """The packed observation that was acted on last."""
     action: int = 0
-    """What was done then."""
+    """The action that was taken then."""
     known: int = 0
     """Kinds of things on the map when the subgoal was named."""
 
@@ -131,7 +131,7 @@ class Planner(Actor):
 
     # -- reporter -----------------------------------------------------------------------------------
     def _report(self, episode: _Episode, row: Array) -> None:
-        """Keep the caption of what the last action did, where the planner should know it."""
+        """Keep the caption of the last action if the planner should know it."""
         if episode.before is None:
             return
         no, nothing = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.float32)
@@ -145,7 +145,7 @@ class Planner(Actor):
 
     # -- planner ------------------------------------------------------------------------------------
     def _is_over(self, episode: _Episode) -> bool:
-        """Whether the planner is to be asked."""
+        """Whether the subgoal is over, so that the planner is asked for another."""
         if episode.subgoal is None or episode.steps >= self._patience:
             return True
         return episode.subgoal is EXPLORE and len(episode.map.things) > episode.known

@@ -1,4 +1,4 @@
-"""writer: a causal language model, as it comes, completes the prompts of an environment of texts."""
+"""writer: a causal language model, before any training by Laurel, completes the prompts of an environment of texts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def algorithm_of(settings: AlgorithmParams) -> Algorithm[Any]:
-    """Return the algorithm that settings are of."""
+    """Return the algorithm that these settings belong to."""
     kind: type[Algorithm[Any]] = ALGORITHMS.load(settings.algorithm, "agent.algorithm")
     return kind(settings)
 

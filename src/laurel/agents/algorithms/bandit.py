@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BanditAlgorithm(Algorithm[BanditParams]):
-    """An estimate for each action, whatever is seen."""
+    """Estimates the value of each action, whatever the observation."""
 
     Params = BanditParams
     learner_class = "laurel.agents.bandit_policy:Bandit"

@@ -18,7 +18,7 @@ Settings = TypeVar("Settings", bound=GroupParams)
 
 
 class GroupAlgorithm(Algorithm[Settings]):
-    """What grpo and rloo share: everything but the loss."""
+    """Base of grpo and rloo, which differ only in the loss."""
 
     learner_class = "laurel.agents.groups:GroupLearner"
 

@@ -42,7 +42,7 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
         return make_policy(self.settings, adapter, self.move_names(adapter), LanguageModelPolicy)
 
     def move_names(self, adapter: EnvAdapter) -> tuple[str, ...]:
-        """Return what the moves of a list, or the actions where an action is one move, are called.
+        """Return the names of a list's moves, or of the actions where an action is one move.
 
         Raises:
             EnvError: the environment has other actions, or no words.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PPOAlgorithm(Algorithm[PPOParams]):
-    """Which of the networks and learners of PPO the settings and the observations ask for."""
+    """Chooses PPO's network and learner by the settings and the observations."""
 
     Params = PPOParams
 

@@ -1,4 +1,4 @@
-"""What bandit agents have in common: a number of arms, and, for most, estimates for each."""
+"""Base of bandit agents: a number of arms, and, for most, estimates for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenBanditAgent(BanditAgent):
 
     @abstractmethod
     def expected(self) -> Floats:
-        """Return what each arm is believed to pay (N, K)."""
+        """Return the estimated reward of each arm (N, K)."""
 
     def merits(self) -> Floats:
         """Return scores (N, K), the highest for the arm that is believed best; here the expected rewards."""

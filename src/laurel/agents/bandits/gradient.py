@@ -48,7 +48,7 @@ class Gradient(OpenBanditAgent):
         return weights / weights.sum(axis=1, keepdims=True)
 
     def expected(self) -> Floats:
-        """Return r̄ for every arm (N, K): no more is known of what one of them pays."""
+        """Return r̄ for every arm (N, K): a gradient bandit does not estimate the arms one by one."""
         return np.repeat(self.average[:, None], self.n_arms, axis=1)
 
     def merits(self) -> Floats:

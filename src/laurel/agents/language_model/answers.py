@@ -1,4 +1,4 @@
-"""What an answer that names moves looks like: how it is written, read, and held to its form token by token."""
+"""The form of an answer that names moves: how it is written, read, and constrained token by token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Form:
     between: str
     end: str
     what: str
-    """In words, for a prompt."""
+    """The form in words, for a prompt."""
 
 
 FORMS = {
@@ -78,7 +78,7 @@ class Converter:
         return answer.strip().rstrip(".").split(",")
 
     def grammar(self, local: LocalModel) -> tuple[Grammar, int]:
-        """Return what may be written so that every answer can be read, and the tokens of the longest one.
+        """Return the grammar of answers that can be read, and how many tokens the longest one has.
 
         Raises:
             AnnotationError: the model's tokenizer merges what stands between moves with them.
@@ -109,16 +109,16 @@ class Converter:
         return grammar, longest
 
     def _check(self, local: LocalModel, first: list[list[int]], later: list[list[int]]) -> None:
-        """Refuse a tokenizer by which an answer's tokens are not those of its parts."""
+        """Refuse a tokenizer that does not split an answer at its moves."""
         end = tokens_of(local, self.form.end) if self.form.end else []
         for move in range(len(self.names)):
             moves = tuple([0, move, 0][: self.longest])
             parts = [*first[moves[0]], *(token for one in moves[1:] for token in later[one]), *end]
             if tokens_of(local, self.write(moves)) != parts:
                 raise AnnotationError(
-                    f"The tokens of {local.identity.model} do not part answers such as {self.write(moves)!r} at their "
-                    "moves, so they cannot be constrained: set agent.language_model.constrained to false, or answer "
-                    "to another form."
+                    f"The tokenizer of {local.identity.model} does not split answers such as {self.write(moves)!r} at "
+                    "their moves, so they cannot be constrained: set agent.language_model.constrained to false, or "
+                    "answer to another form."
                 )
 
 

@@ -20,11 +20,11 @@ from laurel.envs.builtin.model import Model
 from laurel.envs.sequences import Sequences
 
 KEPT = "calibration."
-"""Before the names of the arrays in a checkpoint."""
+"""Prefix of the arrays' names in a checkpoint."""
 
 
 class Calibration(NamedTuple):
-    """What a critic says of K states, and what dynamic programming says."""
+    """Values of K states by a critic and by dynamic programming."""
 
     critic: Floats
     values: Floats

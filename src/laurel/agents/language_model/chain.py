@@ -24,20 +24,20 @@ class Turn(NamedTuple):
     """What a model was asked and what it answered."""
 
     prompt: str
-    """As the model reads it, by its chat template."""
+    """The prompt in the model's chat template."""
     answer: str
 
 
 class Proposal(NamedTuple):
-    """What a chain makes of a state."""
+    """A chain's moves for a state."""
 
     turns: tuple[Turn, ...]
     moves: Moves | None
-    """None where the answer cannot be read."""
+    """The moves of the answer; None where it cannot be read."""
     log_prob: float
-    """Of all turns."""
+    """Log-probability of all turns together."""
     tokens: int
-    """Written."""
+    """Tokens that were written."""
 
 
 class Reader(NamedTuple):
@@ -55,7 +55,7 @@ class Chain(Protocol):
         ...
 
     def taught(self, reader: Reader, states: Sequence[str], moves: Sequence[Moves], rng: Generator) -> list[Proposal]:
-        """Return what the model would have written for these moves, to be learned from, but for free strategies."""
+        """Return the answers with these moves that the model should imitate, except for strategies in free words."""
         ...
 
 
@@ -197,7 +197,7 @@ class StrategyChain:
 
 
 def chain_settings(settings: LanguageActorParams) -> dict[str, Any]:
-    """Return what `make_chain` makes a chain of, fit for JSON.
+    """Return the settings that `make_chain` takes, as JSON values.
 
     Raises:
         PromptError: there is no such prompt.
@@ -226,7 +226,7 @@ def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) 
 
 
 MOST_PROMPTS = 50_000
-"""That are remembered at a time."""
+"""Most prompts that are remembered at a time."""
 
 
 def _rendered(reader: Reader, prompt: Prompt, texts: dict[str, str], goal: str | None) -> str:

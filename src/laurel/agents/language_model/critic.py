@@ -1,4 +1,4 @@
-"""What a state in words is worth: a value fitted to returns."""
+"""Values of states in words, fitted to returns."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     π(a|s) ∝ exp Σ_j log p(w_j | prompt of s, w_1 … w_{j-1}),   w the tokens of a's name
 
 Loss and advantages are those of `laurel.agents.ppo`; the value is a small network's of the model's hidden state at the
-prompt's last token. All names are read in one row, where each sees the prompt and its own tokens alone, and equal
+prompt's last token. All names are read in one row, where each sees only the prompt and its own tokens, and equal
 states of a batch are read once. As in `laurel.agents.actors.llm_policy`, a state has no history.
 """
 

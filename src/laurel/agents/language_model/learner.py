@@ -34,7 +34,7 @@ from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, le
 from laurel.params.language_actor import BETAS, LanguageActorParams
 
 FITS = 4
-"""Times that the critic is fitted to a round: what was cut off is worth what the fit before says, at first nothing."""
+"""Times that the critic is fitted to a round; each fit values cut-off episodes by the fit before it (at first 0)."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class LanguageModelLearner(Learner):
         self.best = BestAnswers()
         self._left = 1.0
         self.calibration: Calibration | None = None
-        """Of the critic as the random rounds left it, where the values are known."""
+        """Measures the critic as the random rounds left it, where the true values are known."""
 
     def schedule(self, done: float) -> None:
         self._left = 1 - done if self.params.anneal else 1.0
@@ -99,7 +99,7 @@ class LanguageModelLearner(Learner):
         return policy.asks.taught(Reader(policy.local, self.adapter), states, moves, self.rng)
 
     def learn(self, rollout: Proposals) -> Mapping[str, float]:
-        """Score the proposals, fit the critic where it is to be, and tune the model.
+        """Score the proposals, fit the critic if the round does, and tune the model.
 
         Raises:
             TrainingError: too many answers cannot be read, or too few proposals can be compared; or the loss is NaN or
@@ -145,7 +145,7 @@ class LanguageModelLearner(Learner):
         return {"policy": loss, "value": error, **entropy, **figures}
 
     def _imitated(self, scored: Sequence[Scored]) -> list[tuple[str, str]]:
-        """Choose what is imitated of a random round, prompts and answers: the share with the highest scores."""
+        """Choose the prompts and answers of a random round to imitate: the share with the highest scores."""
         params = self.params
         if params.keep_best:
             rows = [(prompt, answer) for prompt, (answer, _) in self.best.known.items()]
@@ -193,7 +193,7 @@ class LanguageModelLearner(Learner):
         return gae(reward, value, *ends, gamma=self.params.gamma, lam=self.params.gae_lambda) + value[:-1]
 
     def _scores(self, rollout: Proposals, value: FloatArray, returns: FloatArray) -> FloatArray:
-        """Return what each proposal (T, N) was worth."""
+        """Return the score of each proposal (T, N)."""
         if self.params.score == "return":
             return returns
         following = self.params.gamma * value[1:] * ~rollout.terminated

@@ -1,4 +1,4 @@
-"""Which answers are better than which: proposals for one state, compared by what they were worth."""
+"""Pairs of better and worse answers: proposals for one state, compared by their scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Memory(Protocol):
 
 
 class RoundMemory:
-    """Compares the proposals of one round alone."""
+    """Compares only proposals of the same round."""
 
     def add(self, proposals: Sequence[Scored]) -> list[Scored]:
         return list(proposals)
@@ -98,7 +98,7 @@ class BestAnswers:
 
 @dataclass
 class Skipped:
-    """What taught nothing, and why."""
+    """Proposals that taught nothing, and why."""
 
     alone: int = 0
     """Proposals whose prompt was met once, so that there is nothing to compare them with."""

@@ -31,7 +31,7 @@ MOST_WORDS = 512
 
 
 class LanguageModelPolicy(PolicyNetwork):
-    """Acts by what a causal language model answers about a state in words.
+    """Acts by a causal language model's answers about states in words.
 
     Args:
         n_features: of the environment's observations, which tell agents apart; the model sees their words.
@@ -92,7 +92,7 @@ class LanguageModelPolicy(PolicyNetwork):
     def propose(
         self, adapter: EnvAdapter, states: Sequence[str], rng: np.random.Generator, *, greedy: bool = False
     ) -> list[Proposal]:
-        """Return what the model makes of states in words; greedy: its likeliest answers."""
+        """Return the model's answers to states in words; greedy: the likeliest ones."""
         return self.asks.propose(Reader(self.local, adapter), states, rng, 0.0 if greedy else self.temperature)
 
     def as_actor(self, *, greedy: bool = False) -> Actor:

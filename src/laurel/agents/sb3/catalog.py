@@ -59,7 +59,7 @@ SHARES = (
 )
 """Arguments between 0 and 1."""
 ACTIVATIONS = ("ELU", "GELU", "LeakyReLU", "ReLU", "SiLU", "Tanh")
-"""Of torch.nn, by which policy_kwargs.activation_fn can be named."""
+"""Activations of torch.nn that policy_kwargs.activation_fn can name."""
 
 
 def algorithm_class(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's algorithms as they are before their first step. Imports Stable-Baselines3."""
+"""Makes Stable-Baselines3's algorithms, before their first step. Imports Stable-Baselines3."""
 
 from __future__ import annotations
 

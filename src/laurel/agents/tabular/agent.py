@@ -1,4 +1,4 @@
-"""What agents with a table of action values have in common: the table, its policy, and how an entry moves."""
+"""Base of agents with a table of action values: the table, its policy, and how an entry moves."""
 
 from __future__ import annotations
 

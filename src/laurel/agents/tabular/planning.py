@@ -14,7 +14,7 @@ from laurel.errors import TrainingError
 SWEEPS = 100_000
 """Sweeps after which iterations give up."""
 CLOSE = 1e-9
-"""By how much an action must be better to count as better: less is rounding."""
+"""An action counts as better only by more than this: less is rounding."""
 
 
 def action_values(model: Model, values: Floats, gamma: float) -> Floats:
@@ -119,7 +119,7 @@ def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> 
 
 
 def _under(model: Model, policy: Floats) -> tuple[Floats, Floats]:
-    """Return what a step pays (S,) and where it leads (S, S') under a policy."""
+    """Return the expected reward of a step (S,) and the transition matrix (S, S') under a policy."""
     paid = np.einsum("sa,sat,sat->s", policy, model.transitions, model.rewards)
     return paid, np.einsum("sa,sat->st", policy, model.transitions)
 

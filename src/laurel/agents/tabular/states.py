@@ -14,7 +14,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 
 MAX_ENTRIES = 10_000_000
-"""Of a table."""
+"""Largest number of entries of a table."""
 
 
 class StateIndex:

@@ -28,7 +28,7 @@ from laurel.params.judges import EmbeddingParams
 STREAM = 4096
 """Pairs whose texts are encoded together; memory does not grow with the number of pairs."""
 DECIMALS = 9
-"""Of a probability: far coarser than what implementations of tanh differ by (1e-16), far finer than what it means."""
+"""Decimals of a probability: far more than implementations of tanh differ in (1e-16), and finer than matters."""
 
 
 class EmbeddingAnnotator:

@@ -39,7 +39,7 @@ from laurel.params.annotation import EnsembleParams
 from laurel.seeding import derive_seed
 
 BLOCK = 4096
-"""Pairs that are asked of one member before the next; memory does not grow with their number."""
+"""Pairs that a member judges before the next one does; memory does not grow with the number of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Member:
 
     make: Callable[[], Annotator]
     weight: float = 1.0
-    """Of its vote, relative to the others'."""
+    """Weight of its vote, relative to the others'."""
     local: bool = False
     """Whether it is a language model in this process, of which there may be no memory for two."""
 
@@ -68,7 +68,7 @@ class EnsembleAnnotator:
         self._held: dict[int, Annotator] = {}
         self._used: dict[int, Usage] = {}
         self._failed: dict[int, Reasons] = {}
-        """Of members that are let go of."""
+        """Members that are no longer asked, because they failed."""
         names, simulated = [], False
         for number, member in enumerate(members):
             annotator = (
@@ -92,7 +92,7 @@ class EnsembleAnnotator:
 
     @property
     def usage(self) -> Usage:
-        """Return what all members cost together, and what each did."""
+        """Return the usage of all members together, and of each."""
         used = self._used | {number: annotator.usage for number, annotator in self._held.items()}
         total: Usage = {}
         for number in sorted(used):
@@ -110,7 +110,7 @@ class EnsembleAnnotator:
         return {self.names[number]: failed[number] for number in sorted(failed)}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
-        """Let all members get ready that are not models in this process."""
+        """Prepare all members that are not models in this process."""
         for block in _blocks(pairs):
             for annotator in self._held.values():
                 annotator.prepare(block)
@@ -145,7 +145,7 @@ class EnsembleAnnotator:
                 file.close()
 
     def _vote(self, number: int, asked: IO[str], total: int) -> IO[str]:
-        """Write a member's judgements of all pairs, of which there are this many, to a file and return it."""
+        """Write a member's judgements of all these pairs to a file and return it."""
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
@@ -177,7 +177,7 @@ class EnsembleAnnotator:
             yield Judgement("parse_failed", None, 0)
 
     def _voted(self, number: int, *, stored: bool) -> None:
-        """Count votes: a pair is judged once all members have voted."""
+        """Yield judgements from the votes: a pair is judged once all members have voted."""
         self._votes += number
         judged, self._votes = divmod(self._votes, len(self._members))
         if judged:
@@ -228,7 +228,7 @@ def _judgement(line: str) -> Judgement:
 
 
 def _free_memory() -> None:
-    """Give back what a model took that nothing refers to any more."""
+    """Free the memory of a model that is no longer used."""
     import torch
 
     gc.collect()

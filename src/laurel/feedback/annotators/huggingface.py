@@ -48,7 +48,7 @@ class HuggingFaceKind(ChatAnnotator):
         return load_local(self.section)
 
     def scored(self, prompt: Prompt) -> bool:
-        """Say whether choices are scored, which the mode `score` needs a prompt with choices for."""
+        """Whether choices are scored; the mode `score` needs a prompt with choices."""
         if self.section.mode == "generate":
             return False
         if not prompt.choices:
@@ -60,7 +60,7 @@ class HuggingFaceKind(ChatAnnotator):
         return True
 
     def writes(self, prompt: Prompt) -> bool:
-        """Say whether the model writes tokens: scoring writes none."""
+        """Whether the model writes tokens: scoring writes none."""
         return not self.scored(prompt)
 
     def check_here(self) -> None:

@@ -30,7 +30,7 @@ class OpenAIKind(ChatAnnotator):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What serves the model, where that is to be done here."""
+        """The package that serves the model, if it is served here."""
         return ("vllm",) if self.section.serve else ()
 
     @property
@@ -47,7 +47,7 @@ class OpenAIKind(ChatAnnotator):
         return Identity(self.section.model, endpoint=self.section.base_url or OPENAI), True
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
-        """Return a client; says where questions wait in batches that are now asked live."""
+        """Return a client; warns if questions that are now asked live also wait in batches."""
         if self.in_batches:
             from laurel.llm.openai_batch import OpenAIBatch
 

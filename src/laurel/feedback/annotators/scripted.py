@@ -33,7 +33,7 @@ from laurel.seeding import derive_seed, generator
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What a teacher does other than the oracle; fields as in `ScriptedParams`."""
+    """How a teacher differs from the oracle; fields as in `ScriptedParams`."""
 
     error_rate: float = 0.0
     skip_below: float = -math.inf
@@ -120,7 +120,7 @@ class ScriptedAnnotator:
 
 
 class OracleUtility:
-    """What a segment's text is worth by the adapter's oracle: the sum over its steps.
+    """The value of a segment's text by the adapter's oracle: the sum over its steps.
 
     Args:
         adapter: must have an oracle.

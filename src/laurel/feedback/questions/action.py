@@ -62,7 +62,7 @@ class ActionQuestion(Question[str, Choice]):
         return {"state": quote(item), "options": self._listed}
 
     def shared(self) -> dict[str, Any]:
-        """Return what all answers depend on, the options among it."""
+        """Return the shared part of the answers' keys, options included."""
         return {**super().shared(), "options": self.options, "per_token": self.per_token}
 
     @classmethod

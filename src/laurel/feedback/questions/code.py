@@ -16,13 +16,13 @@ from laurel.feedback.question import Question, Reading
 
 NAME, ARGUMENTS = "reward", ("observation", "action", "next_observation")
 MOST_CHARACTERS = 6000
-"""Of a function; shorter than what a prompt shows of a text, so that the best one is shown whole."""
+"""Longest function; shorter than what a prompt shows of a text, so that the best one is shown whole."""
 CODE = "code"
 """The verdict on a function that may be tried."""
 
 
 class Assignment(NamedTuple):
-    """What a function is asked for."""
+    """The task that a function is written for."""
 
     observation: str
     """The numbers of an observation, in words."""
@@ -31,7 +31,7 @@ class Assignment(NamedTuple):
     best: str = ""
     """The best function so far."""
     feedback: str = ""
-    """What was found when the functions so far were tried."""
+    """The results of the functions so far."""
 
 
 class Written(NamedTuple):
@@ -55,7 +55,7 @@ class CodeQuestion(Question[Assignment, Written]):
         return {"observation": item.observation, "action": item.action, **own}
 
     def content(self, item: Assignment, variant: int) -> str:
-        """Return all that is shown."""
+        """Return everything that the prompt shows."""
         return "".join(f"{len(part)}:{part}" for part in item)
 
     @classmethod

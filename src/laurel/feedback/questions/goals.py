@@ -26,7 +26,7 @@ class GoalsQuestion(Question[str, tuple[str, ...]]):
     form: ClassVar[Form] = Form("goals", slots=("context",), choices=(), schema=_SCHEMA)
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
-        """Return what happened last."""
+        """Return the caption of the last step."""
         return super().texts(item or NOTHING_YET, variant)
 
     @classmethod

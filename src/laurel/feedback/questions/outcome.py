@@ -18,7 +18,7 @@ class Example(NamedTuple):
     episode: str
     reached: bool
     why: str = ""
-    """In a sentence; shown with the outcome."""
+    """The reason in a sentence; shown with the outcome."""
 
 
 class OutcomeQuestion(YesNoQuestion[str]):
@@ -55,7 +55,7 @@ class OutcomeQuestion(YesNoQuestion[str]):
         return {"episode": quote(item), "examples": self._shown}
 
     def shared(self) -> dict[str, Any]:
-        """Return what all answers depend on, the examples among it."""
+        """Return the shared part of the answers' keys, examples included."""
         shown = tuple(tuple(example) if example.why else tuple(example)[:2] for example in self.examples)
         return {**super().shared(), "examples": shown}
 

@@ -18,7 +18,7 @@ class Possible(NamedTuple):
     """A goal that an agent might set itself."""
 
     context: str
-    """The caption of what happened last; empty at the beginning of an episode."""
+    """The caption of the last step; empty at the beginning of an episode."""
     goal: str
 
 
@@ -32,7 +32,7 @@ class SensibleQuestion(YesNoQuestion[Possible]):
     sample = Possible(HARD_TEXT, HARD_TEXT)
 
     def texts(self, item: Possible, variant: int) -> Mapping[str, str]:
-        """Return what happened last, and the goal."""
+        """Return the caption of the last step, and the goal."""
         return super().texts(item._replace(context=item.context or NOTHING_YET), variant)
 
 

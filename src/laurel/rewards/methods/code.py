@@ -42,7 +42,7 @@ class CodeParams(RewardParams):
     """Who writes: main, the annotator of the section annotate, or one of annotate.judges; a chat model, or scripted,
     which is a simulated writer."""
     rounds: Annotated[int, Field(ge=1, le=100)] = 3
-    """After each but the last, what was found is shown to the next."""
+    """Rounds of functions; after each but the last, what was found is shown to the next."""
     samples: Annotated[int, Field(ge=1, le=100)] = 4
     """Functions that are asked for in a round."""
     select: Literal["training", "agreement"] = "training"
@@ -51,11 +51,11 @@ class CodeParams(RewardParams):
     trial: TrialParams = TrialParams()
     """select: training only."""
     temperature: NonNegative = 1.0
-    """Of the draw; with 0 all functions of a round are the same."""
+    """Temperature of sampling; with 0 all functions of a round are the same."""
     max_tokens: Count = 1500
     """Tokens of an answer at most."""
     prompt: str = "write"
-    """Of the first round; a packaged prompt, or a .jinja file of your own."""
+    """Prompt of the first round; a packaged prompt, or a .jinja file of your own."""
     reflection: str = "reflect"
     """The prompt of later rounds."""
     goal: str | None = None
@@ -63,7 +63,7 @@ class CodeParams(RewardParams):
 
 
 class Code(Method[CodeParams]):
-    """Keeps the function, and what became of all that were written."""
+    """Keeps the function, and the results of all that were written."""
 
     kind = "code"
     summary = "what a function pays that a language model wrote"

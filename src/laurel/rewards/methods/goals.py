@@ -31,10 +31,10 @@ class GoalsParams(RewardParams):
     """How a chat model suggests them. open: it writes goals of its own; closed: it is asked of each caption that was
     collected, or that the environment lists, whether that is a sensible goal. Other annotators choose among them."""
     least: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.5
-    """Of the closed form: probability above which a caption is a goal."""
+    """In the closed form, the probability above which a caption is a goal."""
     prompt: str | None = None
-    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own; null: `suggest` in the open form,
-    `yes_no` in the closed one."""
+    """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own; null: `suggest` in the open
+    form, `yes_no` in the closed one."""
     goal: str | None = None
     """The task that a chat model is given; null: the environment's own goal."""
 

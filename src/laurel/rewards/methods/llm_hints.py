@@ -2,7 +2,7 @@
 
     r = log h(a|s) + log K,   h the probabilities of K actions that an actor says, `llm_policy` by default
 
-Above 0 where the model finds the action likelier than chance, and paid above 0 alone. With `shaping.form: bonus` that
+Above 0 where the model finds the action likelier than chance, and paid only above 0. With `shaping.form: bonus` that
 is a bonus. With `potential` it is look-back advice (Wiewiora, Cottrell and Elkan 2003): a potential of the last state
 and action, which leaves it as it is which policies are optimal.
 """

@@ -1,4 +1,4 @@
-"""Control: every caption is paid 1, whatever it says, so that counts alone make the difference.
+"""Control: every caption is paid 1, whatever it says, so that only counts make a difference.
 
 With `shaping.beta` this is a count bonus, 1 / N(caption)^beta over each episode; with beta 0 it is a constant.
 """

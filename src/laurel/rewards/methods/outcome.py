@@ -2,7 +2,7 @@
 
 After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001). An episode's outcome is what its last
 captions say. Each distinct outcome that collection met, or that the environment lists, is asked about once, after
-examples if there are any; the answers are a table, by which agents are paid.
+examples if there are any; agents are paid by the table of answers.
 """
 
 from __future__ import annotations

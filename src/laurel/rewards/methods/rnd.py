@@ -24,7 +24,7 @@ class RNDParams(RewardParams):
     """Settings of rnd."""
 
     width: Count = 64
-    """Of the hidden layer and of the output of both networks."""
+    """Width of the hidden layer and of the output of both networks."""
     learning_rate: Positive = 1e-3
     batch_size: Count = 256
     gamma: Probability = 0.99

@@ -33,7 +33,7 @@ class ScoreParams(RewardParams):
     """Groups in all; null: as many as each text stands in four. A chat model is asked about each group once for each
     order (annotate.language_model.both_orders) and vote."""
     prompt: str = "zero_to_ten"
-    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
+    """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
     goal: str | None = None
     """The task that a chat model is given; null: the environment's own goal."""
 

@@ -28,7 +28,7 @@ class StoredParams(RewardParams):
     name: str = "preference"
     """Which of its rewards; one that is not made anew for each seed. Of several label sets, the first is taken."""
     digest: str | None = None
-    """Of that output, as its manifest.json has it; another one is refused. null: whatever is there."""
+    """Digest of that output, as in its manifest.json; another one is refused. null: whatever is there."""
 
 
 class Stored(Method[StoredParams]):

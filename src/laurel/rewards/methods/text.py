@@ -56,7 +56,7 @@ class Text(Method[TextParams]):
     reads = ("captions", "preferences")
 
     def sources(self) -> Sequence[Source]:
-        """Return captions alone where a trained model is given: no annotator is asked then."""
+        """Return only captions where a trained model is given: no annotator is asked then."""
         return self.reads if self.settings.path is None else ("captions",)
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
