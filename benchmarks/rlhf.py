@@ -2,8 +2,8 @@
 
 By default the model is a Llama of two layers that is first taught a few comments on films: short ones that praise,
 short ones that damn, and long ones, which always damn. So a reward for length is a hack: what it pays more is worse.
-Five seeds of each arm; some minutes. With --smollm2 it is SmolLM2 with examples/rlhf.yaml, about 20 minutes on two
-cores that do nothing else (`make language-model` first). Run it with: python benchmarks/rlhf.py
+Five seeds of each arm; half an hour on a busy machine. With --smollm2 it is SmolLM2 with examples/rlhf.yaml, about 20
+minutes on two cores that do nothing else (`make language-model` first). Run it with: python benchmarks/rlhf.py
 """
 
 import itertools

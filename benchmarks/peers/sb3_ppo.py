@@ -63,11 +63,11 @@ class LearnedReward(VecEnvWrapper):
     def __init__(self, venv: Any, adapter: Any, reward: Any) -> None:
         import gymnasium as gym
 
-        from laurel.envs.captioner import Captioner
-        from laurel.rewards.shaping import EpisodeCounts
+        from laurel.params.training import ShapingParams
+        from laurel.rewards.paying import Paymaster
 
-        self.adapter, self.reward = adapter, reward
-        self.captioner, self.counts = Captioner(adapter), EpisodeCounts(venv.num_envs)
+        self.adapter, self.shaping = adapter, ShapingParams()
+        self.paymaster = Paymaster(adapter, reward, self.shaping, venv.num_envs) if reward else None
         width = adapter.features(np.zeros((1, adapter.observation_size), adapter.observation_dtype)).shape[1]
         super().__init__(venv, observation_space=gym.spaces.Box(-np.inf, np.inf, (width,), np.float32))
 
@@ -81,35 +81,33 @@ class LearnedReward(VecEnvWrapper):
 
     def step_wait(self) -> Any:
         from laurel.envs.base import Transitions
-        from laurel.params.training import ShapingParams
-        from laurel.rewards.shaping import shape
 
         observation, rewards, dones, infos = self.venv.step_wait()
-        if self.reward is not None:
+        if self.paymaster is not None:
             after, truncated = observation.copy(), np.zeros(len(dones), np.bool_)
             for i in np.flatnonzero(dones):
                 after[i], truncated[i] = infos[i]["terminal_observation"], infos[i]["TimeLimit.truncated"]
             step = Transitions(self.before, self.actions, rewards, after, dones & ~truncated, truncated)
-            ids = self.captioner.ids(step)
-            counts = self.counts.update(ids[None], np.ones((1, len(ids)), np.bool_), dones[None])[0]
-            raw, shaping = self.reward(step, ids, self.captioner.texts), ShapingParams()
-            paid = shape(raw, counts, threshold=self.reward.threshold, beta=shaping.beta)
-            rewards = shaping.extrinsic * rewards + shaping.intrinsic * paid
+            ends = step.terminated[None], step.truncated[None]
+            paid = self.paymaster.pay(step, np.ones((1, len(dones)), np.bool_), *ends).shaped[0]
+            rewards = self.shaping.extrinsic * rewards + self.shaping.intrinsic * paid
         self.before = observation.copy()
         return self.adapter.features(observation), rewards, dones, infos
 
 
 def doorkey(seed: int, steps: int, rewarded: bool) -> None:
     """Train for some steps with the settings of params.yaml."""
+    import gymnasium as gym
+    import minigrid  # noqa: F401 - registers its environments
     from doorkey_task import ENV, reward_of
 
-    from laurel.envs import adapter_for, make_reference
+    from laurel.envs import adapter_for
     from laurel.envs.vector import packed
     from laurel.params.training import PPOParams
 
     p, adapter = PPOParams(), adapter_for(ENV)
     clock = Clock()
-    envs = VecMonitor(DummyVecEnv([lambda: packed(make_reference(ENV), adapter)] * p.n_envs))
+    envs = VecMonitor(DummyVecEnv([lambda: packed(gym.make(ENV.id), adapter)] * p.n_envs))
     envs.seed(seed)
     model = PPO(
         "MlpPolicy",

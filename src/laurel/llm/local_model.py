@@ -204,7 +204,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
             _check_base(params)
             model.load_adapter(place)
         if params.quantization == "none":
-            model = model.to(device)
+            model = _merged(model).to(device)
     except torch.OutOfMemoryError:
         raise RefusedError(
             f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
@@ -223,6 +223,14 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     ) as error:
         raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
+
+
+def _merged(model: Any) -> Any:
+    """Add an adapter, if there is one, to the weights, which saves two thirds of the calls of an adapted layer."""
+    for layer in model.modules():
+        if hasattr(layer, "lora_A"):  # as peft calls it, which need not be installed where there is none
+            layer.merge()
+    return model
 
 
 def adapter_place(name: str) -> str:

@@ -22,7 +22,7 @@ from laurel.llm.chat import Reply
 from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Pack, Prompt
 
-WIDTH = 128
+WIDTH = 256
 """Tokens up to which prompts are packed into a row: a wider one saves few more, but attention is quadratic in it."""
 
 
