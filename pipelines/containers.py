@@ -71,7 +71,7 @@ def docker_runner(image: str, asked: AnnotateParams) -> Iterator[tuple[local.Doc
 
 
 def reaches_containers(uri: str) -> bool:
-    """Tell whether a tracking server is one: a database's file is out of a container's reach."""
+    """Whether a tracking URI is a server: a database's file is out of a container's reach."""
     return urlsplit(uri).scheme in ("http", "https")
 
 

@@ -36,12 +36,12 @@ _GRANT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*@[A-Za-z0-9.:\[\]-]+")
 
 
 def looks_like_a_key(name: str) -> bool:
-    """Say whether the name of a variable says that it holds a key, e.g. OPENAI_API_KEY or VLLM_TOKEN_2."""
+    """Whether the name of a variable says that it holds a key, e.g. OPENAI_API_KEY or VLLM_TOKEN_2."""
     return _KEY_NAME.fullmatch(name) is not None
 
 
 def is_loopback(host: str | None) -> bool:
-    """Say whether a host is this machine: localhost, 127.0.0.0/8 or ::1; a name such as 127.0.0.1.example is not."""
+    """Whether a host is this machine: localhost, 127.0.0.0/8 or ::1; a name such as 127.0.0.1.example is not."""
     try:
         return ipaddress.ip_address(host or "").is_loopback
     except ValueError:

@@ -88,7 +88,7 @@ class FakeEncoder:
 @pytest.fixture
 def encoder(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
     fake = FakeEncoder()
-    monkeypatch.setattr("laurel.llm.encoder.load_encoder", fake.load)
+    monkeypatch.setattr("laurel.rewards.functions.load_encoder", fake.load)
     return fake
 
 

@@ -274,7 +274,7 @@ class _SomeSilent:
 
 
 def test_pairs_without_a_label_are_left_out(steps: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.feedback.annotators.make_annotator", lambda *_, **__: _SomeSilent())
+    monkeypatch.setattr("laurel.stages.pair_labelling.make_annotator", lambda *_, **__: _SomeSilent())
     annotate.run(**STAGE["annotate"].given(steps.params), captions=steps.captions, output=tmp_path / "preferences")
     pairs, labels = read_pairs(tmp_path / "preferences"), read_preferences(tmp_path / "preferences")
     _, comparisons = usable_comparisons(steps.captions, tmp_path / "preferences")

@@ -67,7 +67,7 @@ class Faulty:
 
 
 def judged_by(monkeypatch: pytest.MonkeyPatch, *statuses: str) -> None:
-    monkeypatch.setattr("laurel.feedback.annotators.make_annotator", lambda *_, **__: Faulty(*statuses))
+    monkeypatch.setattr("laurel.stages.pair_labelling.make_annotator", lambda *_, **__: Faulty(*statuses))
 
 
 def refused(project: Project) -> Path:

@@ -179,7 +179,7 @@ def test_same_params_same_bytes(tmp_path: Path, env: str) -> None:
 def test_the_number_of_cpus_does_not_show(tmp_path: Path, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     params = make_params(env, backend="envpool", n_envs=3 * collect.ENVS_PER_THREAD, steps=6000)
     for cpus in (1, 3):
-        monkeypatch.setattr("laurel.pool.usable_cpus", lambda cpus=cpus: cpus)
+        monkeypatch.setattr("laurel.stages.collect.usable_cpus", lambda cpus=cpus: cpus)
         STAGE["collect"].run(params, output=tmp_path / str(cpus))
     assert digest_directory(tmp_path / "1") == digest_directory(tmp_path / "3")
     assert sorted(collected_episodes(tmp_path / "3"), key=repr) == sorted(direct_episodes(params), key=repr)

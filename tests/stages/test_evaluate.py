@@ -259,7 +259,7 @@ def test_a_caption_that_collection_never_met_is_scored_where_it_is_shown(
         shown.extend((before, after))
         path.touch()
 
-    monkeypatch.setattr("laurel.evaluation.animation.side_by_side", keep)
+    monkeypatch.setattr("laurel.stages.films.side_by_side", keep)
     project.change({"arms": ["preference"], "agent.seeds": [0], "evaluate.animation_steps": 20})
     project.run("evaluate")
     assert len(shown) == 2

@@ -13,6 +13,7 @@ import yaml
 from laurel.cli.app import main
 from laurel.data.directory import RUN
 from laurel.errors import LaurelError, ParamsError, StageError
+from laurel.evaluation.summary import estimated
 from laurel.params.suite import Suite, load_suite
 from laurel.stages import suite as suite_module
 from laurel.stages.project import run_project
@@ -92,8 +93,8 @@ def test_the_page_has_the_runs_that_are_there(
     arms = read_json(finished.output("evaluate") / "metrics.json")["arms"]
     assert found["runs"]["second"]["metrics"]["arms"] == arms
     success = arms["preference"]["success"]
-    assert f"| second | {suite_module.estimated(arms['extrinsic']['success'])}" in page
-    assert f"{suite_module.estimated(success)}, {arms['preference']['solved']['seeds']} of 2" in page
+    assert f"| second | {estimated(arms['extrinsic']['success'])}" in page
+    assert f"{estimated(success)}, {arms['preference']['solved']['seeds']} of 2" in page
 
     elsewhere = tmp_path / "elsewhere"
     write_page(suite, elsewhere, tmp_path / "out", "laurel benchmark")

@@ -121,7 +121,7 @@ class Writer(PolicyNetwork):
 
 
 class WriterActor(Actor):
-    """A language model as it comes, never trained here."""
+    """A language model that Laurel has not trained."""
 
     def __init__(self, how: Writing, size: int, *, greedy: bool) -> None:
         self._how, self._size, self._greedy = how, size, greedy

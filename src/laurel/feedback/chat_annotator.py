@@ -290,7 +290,7 @@ class ChatAnnotator(AnnotatorKind):
             pace = f"{seconds:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
             paces[pace] = calls * seconds / at_once / 60
         if not calls:
-            return 0.0, "nothing is to be asked"
+            return 0.0, "there is nothing to ask"
         if not paces:
             return None, "no limit is given, and no answer is kept to judge the pace by"
         slowest = max(paces, key=lambda pace: paces[pace])

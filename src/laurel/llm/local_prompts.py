@@ -23,7 +23,7 @@ class Prompt:
     text: str
     tokens: list[int]
     answers: dict[str, list[int]]
-    """Choice -> tokens; empty where text is to be written."""
+    """Choice -> tokens; empty where the model writes text."""
 
 
 class Pack(NamedTuple):

@@ -228,7 +228,7 @@ class ResponseStore:
             return Usual(*self._connection.execute(query, ids).fetchone())
 
     def has_answers(self, identity: Identity, prompt_digest: str, sampling: Sampling) -> bool:
-        """Say whether a model ever answered a question in a prompt that was asked in this way, by whichever vote."""
+        """Whether a model ever answered a question in this prompt with this sampling, in any vote."""
         wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**sampling.recorded(), "seed": None}}
         with self._explained():
             contexts = [json.loads(content) for (content,) in self._connection.execute("SELECT content FROM contexts")]

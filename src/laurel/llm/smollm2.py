@@ -43,7 +43,7 @@ def directory() -> Path:
 
 
 def installed() -> bool:
-    """Say whether the model is on this machine."""
+    """Whether the model is on this machine."""
     recover_killed(directory())
     return (directory() / MANIFEST).is_file()
 

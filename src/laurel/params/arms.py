@@ -257,7 +257,7 @@ def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentPa
 
 
 def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[str, ...]:
-    """Return the judges whose preferences the arms' rewards are learned from; () where no annotator is to be asked."""
+    """Return the judges whose preferences the arms' rewards are learned from; () where no annotator is asked."""
     wanted = chain(rewards, [name for arm in arms if arm.trained for name in arm.reward])
     return tuple(sorted({judge for name in wanted if (judge := judge_of(name, rewards))}))
 

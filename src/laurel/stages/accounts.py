@@ -78,7 +78,7 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
     for name, account in accounts.items():
         if account["simulated"]:
             out.notes.append(
-                f"The labels are simulated that the arm {name} learned from, not a language model's: {account['judge']}"
+                f"The labels are simulated: the arm {name} learned from {account['judge']}, not from a language model"
             )
         for warning, agents in account["warnings"].items():
             out.notes.append(f"{agents} agents of the arm {name}, annotated while they were trained: {warning}")
@@ -92,7 +92,7 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
 
 
 def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict[str, Any]]:
-    """Return for each arm whose actor asks a language model what that took, and note it."""
+    """Return the usage of each arm whose actor asks a language model, and note it."""
     found: dict[str, dict[str, Any]] = {}
     for arm, seed, _ in agents:
         file = account_of(tables / f"{arm.name}-{seed}.parquet")

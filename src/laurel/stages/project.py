@@ -77,7 +77,7 @@ def _seconds(output: Path) -> float | None:
 
 
 def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
-    """Say whether a stage's output is the one that this version of Laurel wrote from these parameters and inputs."""
+    """Whether this version of Laurel wrote a stage's output from these parameters and inputs."""
     state, recorded = _state(stage, params, folder), _recorded(folder).get(stage.name)
     if state is None or recorded is None or any(state[key] != recorded.get(key) for key in ("made_from", "digest")):
         return False

@@ -65,7 +65,7 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         params: sections seed, env, caption, annotate and tracking are used.
         labels: what to learn from, and what to test with.
         output: directory to write the adapter, QUALITY and a model card.
-        prompt: in which questions are put, one with choices; the judge is to be asked with it.
+        prompt: in which questions are put, one with choices; the judge must then be asked with it.
         tuning: how weights are fitted.
         model: as annotate.huggingface names it; None takes the one of the params.
 

@@ -25,7 +25,7 @@ from laurel.params.algorithms import AlgorithmParams, PPOParams
 
 
 def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, device: str) -> bool:
-    """Tell whether agents act where their networks are: on a GPU, if environment and algorithm can be there.
+    """Whether agents act where their networks are: on a GPU, if environment and algorithm can be there.
 
     Raises:
         ParamsError: a GPU is asked for, but missing.
@@ -36,7 +36,7 @@ def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, de
 
 
 def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams) -> bool:
-    """Tell whether environment and algorithm have a form of tensors: PPO of plain layers has."""
+    """Whether environment and algorithm have a form of tensors: PPO of plain layers has."""
     return (
         isinstance(settings, PPOParams)
         and settings.hints is None  # which are computed on the host

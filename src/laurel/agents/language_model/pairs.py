@@ -23,7 +23,7 @@ class Memory(Protocol):
     """Keeps proposals that are compared with each other."""
 
     def add(self, proposals: Sequence[Scored]) -> list[Scored]:
-        """Take in a round's proposals; return all that are to be compared now."""
+        """Take in a round's proposals; return all to compare now."""
         ...
 
     def state(self) -> list[list[Scored]]:
