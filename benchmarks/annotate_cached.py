@@ -211,7 +211,8 @@ def _tracked(folder: Path) -> None:
     from laurel.params import load_params
     from laurel.stages import annotate
     from laurel.stages.pipeline import STAGE
-    from laurel.tracking.runs import Run, connect
+    from laurel.tracking.run import Run
+    from laurel.tracking.server import connect
 
     params = load_params(folder / "params.yaml")
     labels = folder / "preferences"

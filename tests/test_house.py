@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from graphlib import CycleError, TopologicalSorter
+
+import pytest
 
 from our_imports import imported, our_modules
 from tiny_project import REPOSITORY
@@ -63,3 +67,21 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
     """Pytest would refuse to collect either together with the other."""
     names = [file.name for file in (REPOSITORY / "tests").rglob("*.py") if file.name != "conftest.py"]
     assert [name for name in names if names.count(name) > 1] == []
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples"])
+def test_scripts_import_what_there_is(folder: str) -> None:
+    """Few of them are run by tests, so that a name that has moved would be missed for long."""
+    found = [
+        (script, node.module, name.name)
+        for script in sorted((REPOSITORY / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("laurel")
+        for name in node.names
+    ]
+    assert len(found) > 10
+    known = our_modules()
+    for script, module, name in found:
+        assert module in known, f"{script} imports {module}, which there is not"
+        here = f"{module}.{name}" in known or re.search(rf"\b{name}\b", known[module].read_text(encoding="utf-8"))
+        assert here, f"{script} imports {name} of {module}, which has none"
