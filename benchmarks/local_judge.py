@@ -116,8 +116,8 @@ def speed() -> None:
     }
     if not found["met"]:
         found["why"] = (
-            f"It is {found['share_of_bound']:.0%} of the bound. Padding, attention, norms, the last layer and the calls "
-            "themselves, on batches of 256 tokens, take the rest."
+            f"It is {found['share_of_bound']:.0%} of the bound. Padding, attention, norms, the last layer and the "
+            "calls themselves, on batches of 256 tokens, take the rest."
         )
     remarks = "one thread", load
     write("local_judge", found, about("torch", "transformers", "laurel-rl", remarks=remarks, xllamacpp=peer["version"]))
