@@ -121,6 +121,7 @@ def unlimited() -> None:
     rate, peer = (round(sorted(found)[REPEATS // 2]) for found in (rates, bare))
     share = rate / peer
     met = rate >= 1000 and share >= BARE_SHARE
+    why = f"{share:.2f} of the bare client, which asks {IN_FLIGHT} at once from the start and checks no answer."
     write(
         "annotate_throughput_unlimited",
         {
@@ -130,7 +131,7 @@ def unlimited() -> None:
             "met": met,
             "peer": "requests/s of a bare aiohttp client, the same way",
             "peer_value": peer,
-            **({} if met else {"why": f"{share:.2f} of the bare client, which checks and keeps nothing of an answer."}),
+            **({} if met else {"why": why}),
         },
         about(*PACKAGES, remarks=(load,)),
     )

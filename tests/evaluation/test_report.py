@@ -203,7 +203,7 @@ def test_scripted_labels_are_called_simulated(words_only):
     [
         (-0.2, "ranks episodes against their true return"),
         (0.1, "agrees little with the true return"),
-        (None, "is unknown"),
+        (None, "their ranks cannot be compared"),
         (0.8, ""),
     ],
 )

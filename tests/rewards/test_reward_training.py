@@ -189,7 +189,8 @@ def test_quality_of_observations_is_about_captions(steps: Places, monkeypatch: p
 
 def test_examples_are_of_their_caption_and_drawn_from_everywhere(steps: Places) -> None:
     settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=40)
-    items = training._observed_items(steps.params, settings, steps.adapter, steps.trajectories, steps.captions)
+    size = len(read_vocabulary(steps.captions))
+    items = training._observed_items(steps.params, settings, steps.adapter, steps.trajectories, steps.captions, size)
     assert (np.diff(items.caption) >= 0).all()
     counts = read_vocabulary(steps.captions).counts
     expected = {i: min(40, int(n)) for i, n in enumerate(counts) if n}
@@ -225,7 +226,10 @@ def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None
     assert unmet.any()
     assert quality["pairs"] < len(read_pairs(listed.preferences)), "those are not in any pair"
     settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=4)
-    items = training._observed_items(listed.params.seed, settings, listed.adapter, listed.trajectories, listed.captions)
+    size = len(model.texts)
+    items = training._observed_items(
+        listed.params.seed, settings, listed.adapter, listed.trajectories, listed.captions, size
+    )
     raw = raw_rewards(model.ensemble, items.features)
     for caption_id in range(len(model.texts)):
         means = (raw if unmet[caption_id] else raw[:, items.caption == caption_id]).mean(axis=1)

@@ -14,11 +14,9 @@ from email.utils import parsedate_to_datetime
 
 from aiolimiter import AsyncLimiter
 
-FIRST_WINDOW = 32
+FIRST_WINDOW = 8
 """Requests at once before the first answer."""
-FEW = 8
-"""Answers that are too few to say what a usual one takes, or how many are refused."""
-OPENING = 3.0
+OPENING = 15.0
 """Places that the window gains with every answer, until the server refuses one."""
 REOPENING = 16
 """A window that was shut opens by this part with every round of answers, and by two places at least."""
@@ -130,8 +128,8 @@ class LearnedRate:
 
 
 class Window:
-    """A congestion window: how many requests may be in flight. At first it grows fourfold with every round of answers,
-    since a refusal costs little; after the first refusal it grows slowly.
+    """A congestion window: how many requests may be in flight. At first it grows sixteenfold with every round of
+    answers, since a refusal costs little; after the first refusal it grows slowly.
 
     A refusal halves it the first time. Later it shrinks by half the share of late that was refused, once a round, as
     DCTCP does (Alizadeh et al. 2010): a server that refuses a few at random keeps it open, one that has too much to do
@@ -187,7 +185,7 @@ class Window:
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look) if self._sent else None
 
     def _slow_after(self) -> float:
-        if len(self._took) < FEW:
+        if len(self._took) < FIRST_WINDOW:
             return math.inf
         return max(SLOW * sorted(self._took)[int(0.9 * len(self._took))], SLOW_AT_LEAST)
 
@@ -220,13 +218,13 @@ class Window:
         """Note an answer, and how long it took."""
         if seconds is not None:
             self._took.append(seconds)
-        self.refused -= self.refused / max(self.size, FEW)
+        self.refused -= self.refused / max(self.size, FIRST_WINDOW)
         slowly = max(2.0 / self.size, 1 / REOPENING)
         self.size = min(self.size + (OPENING if self._opening else slowly), float(self.most))
 
     def shrink(self, sent: float) -> None:
         """Note a refusal of a request sent at `sent` (monotonic); of those sent before the last one, only the share."""
-        self.refused += (1 - self.refused) / max(self.size, FEW)
+        self.refused += (1 - self.refused) / max(self.size, FIRST_WINDOW)
         if sent >= self._shrunk:
             share = 1.0 if self._opening else self.refused
             self.size = max(self.size * (1 - share / 2), 1.0)
