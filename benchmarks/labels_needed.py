@@ -25,9 +25,9 @@ from record import RESULTS, about, command_line, load_average, write
 from scipy.stats import kendalltau
 
 from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
+from laurel.feedback.pairs import UnaskedPairs
 from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels
 from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler, Sampler
-from laurel.feedback.unasked import UnaskedPairs
 from laurel.llm.encoder import PACKAGED, load_encoder
 
 RESULT = RESULTS / "labels_needed.json"

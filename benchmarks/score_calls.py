@@ -25,8 +25,8 @@ from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import PreferenceParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.method import RewardContext
+from laurel.rewards.methods.score import asked, drawn_groups, on_one_scale, right_order
 from laurel.rewards.model import raw_rewards
-from laurel.rewards.scores import asked, drawn_groups, on_one_scale, right_order
 from laurel.rewards.text import fit_head
 from laurel.rewards.text_pairs import TextPairs
 

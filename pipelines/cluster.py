@@ -54,10 +54,11 @@ class Cluster:
         except requests.RequestException as error:
             raise UnreachableError(self._unreachable(type(error).__name__)) from None
         if answer.status_code in (401, 403):
-            raise ClusterError(f"{self.host} refuses you ({answer.status_code}): set {TOKEN} to a token of yours.")
+            raise ClusterError(f"{self.host} refused the request ({answer.status_code}): set {TOKEN} to your token.")
         if not answer.ok or "json" not in answer.headers.get("Content-Type", ""):
             raise ClusterError(
-                f"{self.host} answers, but not as Kubeflow Pipelines does ({answer.status_code}). Give the address of "
+                f"{self.host} is not an API of Kubeflow Pipelines (it answered {answer.status_code}). Give the "
+                "address of "
                 "its API, e.g. of: kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80"
             )
         with self._explained():
@@ -113,9 +114,9 @@ class Cluster:
             try:
                 found = self.running(request)
             except LaurelError:
-                raise UnreachableError(f"{error} Whether the run began is not known. {SAME_AGAIN}") from None
+                raise UnreachableError(f"{error} It is not known whether the run began. {SAME_AGAIN}") from None
             if found is None:
-                raise UnreachableError(f"{error} No such run is there yet. {SAME_AGAIN}") from None
+                raise UnreachableError(f"{error} The run does not exist yet. {SAME_AGAIN}") from None
             return found
         return str(made.run_id)
 
@@ -195,7 +196,7 @@ class Cluster:
 
     def _unreachable(self, error: str) -> str:
         return (
-            f"Kubeflow Pipelines at {self.host} gives no answer ({error}). Check --host, or open the way: "
+            f"Kubeflow Pipelines at {self.host} does not respond ({error}). Check --host, or forward its port: "
             "kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80"
         )
 
@@ -215,10 +216,10 @@ class Cluster:
             match error.status:
                 case 401 | 403:
                     raise ClusterError(
-                        f"{self.host} refuses you: {reason} Set {TOKEN}, or check --namespace."
+                        f"{self.host} refused the request: {reason} Set {TOKEN}, or check --namespace."
                     ) from None
                 case 404:
-                    raise ClusterError(f"{self.host} finds no such run: {reason}") from None
+                    raise ClusterError(f"{self.host} has no such run: {reason}") from None
                 case int(status) if status >= 500 or (looking and status in (408, 429)):
                     raise UnreachableError(f"{self.host} answers {status}: {reason}") from None
                 case status:

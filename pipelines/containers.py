@@ -48,8 +48,8 @@ def docker_runner(image: str, asked: AnnotateParams) -> Iterator[tuple[local.Doc
     for writing, and the variables that hold keys of its servers are passed on.
 
     Raises:
-        EngineError: the engine does not answer, or stops to; the image cannot be pulled; the answers have no folder
-            of their own.
+        EngineError: the engine does not answer, or stops answering; the image cannot be pulled; the answers do not have
+            their own folder.
     """
     mounts = _mounts(asked)
     client = _connect()
@@ -101,7 +101,9 @@ def _find(client: docker.DockerClient, image: str) -> Image:
         return client.images.get(image)
     except docker.errors.ImageNotFound:
         if "/" not in image:  # a name without a registry is one that was built here
-            raise EngineError(f"There is no image {image}: `make image` builds it, --image takes another.") from None
+            raise EngineError(
+                f"The image {image} does not exist: build it with `make image`, or name another with --image."
+            ) from None
     sys.stderr.write(f"pulling {image}\n")
     try:
         return client.images.pull(image)
@@ -109,7 +111,7 @@ def _find(client: docker.DockerClient, image: str) -> Image:
         reason = error.explanation or error
         raise EngineError(
             f"The image {image} is not here and cannot be pulled ({reason}). "
-            "`make image` builds one, --image takes another."
+            "Build one with `make image`, or name another with --image."
         ) from None
 
 
@@ -124,7 +126,7 @@ def _check_holds_laurel(client: docker.DockerClient, image: str) -> None:
         if isinstance(error, docker.errors.APIError) and not error.is_client_error():  # of the engine, not the image
             raise
         raise EngineError(
-            f"The image {image} does not hold Laurel and kfp for its python3: `make image` builds one that does."
+            f"The image {image} lacks Laurel or kfp for its python3: build one with `make image`."
         ) from None
 
 
@@ -152,7 +154,7 @@ def _mounts(asked: AnnotateParams) -> list[Mount]:
         if here.resolve().is_relative_to(folder):
             raise EngineError(
                 f"annotate.language_model.responses is {responses}, but containers may only read the folder that it is "
-                f"in. Give it one of its own: responses/{responses.name}."
+                f"in. Put it into a folder: responses/{responses.name}."
             )
         folder.mkdir(parents=True, exist_ok=True)
         place = responses.parent if responses.is_absolute() else Path(PROJECT) / responses.parent

@@ -121,7 +121,7 @@ def make_pipeline(
         cluster: for Kubernetes, where any GPU is `nvidia.com/gpu`; Vertex AI wants its type.
         on_this_machine: for KFP's local runners, which know no resources and need no rest between attempts.
         retries: further attempts at a step that failed; None takes pipeline.retries.
-        sweep: candidates to try, each in a branch of its own, instead of training and evaluating all arms.
+        sweep: candidates to try, each in its own branch, instead of training and evaluating all arms.
 
     Raises:
         ParamsError: an argument of the environment is null, or an accelerator would stand idle.
@@ -268,7 +268,7 @@ def make_pipeline(
 
 
 def _fan_out(sweep: SweepPlan, training: Mapping[str, Any], place: Place, at_once: int | None) -> None:
-    """Try every candidate in a branch of its own, on a machine for training; then pick the best."""
+    """Try every candidate in its own branch, on a machine for training; then pick the best."""
     with dsl.ParallelFor(items=sweep.branches, name="candidates", parallelism=at_once) as candidate:
         trying = try_candidate_step(**training, sweep=sweep.written, candidate=candidate)
         tried = place(trying, "train-agents").outputs["trial"]

@@ -59,7 +59,7 @@ class Progress:
         lines = []
         for name, step in self.steps.items():
             if step.state == "failed":
-                lines.append(f"step {name} failed: {step.reason or 'without a message of its own.'}")
+                lines.append(f"step {name} failed: {step.reason or 'without a message.'}")
                 lines += [f"  log: {step.log}"] if step.log else []
         if self.state in ENDED and self.state != SUCCEEDED and self.reason:
             lines.append(f"the run {self.state}: {self.reason}")
@@ -92,7 +92,7 @@ def follow(
             if time.monotonic() - answered > patience:
                 raise
             missed += 1
-            _note(seen, say, {"": "no answer; the run goes on, and is asked about again"}, str(error))
+            _note(seen, say, {"": "no answer; the run continues, and is polled again"}, str(error))
         else:
             answered, missed = time.monotonic(), 0
             seen.pop("", None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
-from laurel.params.rewards import method_of
-from laurel.pipelines.machines import judges_beside
+from laurel.params.arms import served_actors
+from laurel.pipelines.machines import annotators_of
 from laurel.pipelines.template import Spec, tasks
 
 
@@ -30,22 +30,12 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
     """Return what each image must have for the steps that run in it."""
     found: dict[str, Needs] = {}
     for task in tasks(spec):
-        packages = packages_of(_asked(params, task.name))
+        packages = packages_of(annotators_of(params, task.name))
+        if task.name == "train-agents" and served_actors(params.resolved_arms.values()):
+            packages = tuple(dict.fromkeys([*packages, "vllm"]))
         before = found.get(task.image, NOTHING)
         found[task.image] = Needs(before.cuda or task.machine.accelerators > 0, before.packages or packages)
     return found
-
-
-def _asked(params: Params, step: str) -> Iterable[AnnotateParams]:
-    """Return the annotators that a step asks: about pairs, for other rewards, and beside agents that are trained."""
-    match step:
-        case "annotate":
-            return params.annotate.all_voters
-        case "train-reward" if any(method_of(settings).asks for settings in params.rewards.values()):
-            return params.annotate.voters
-        case "train-agents" | "try-candidate":
-            return judges_beside(params)
-    return ()
 
 
 def packages_of(voters: Iterable[AnnotateParams]) -> tuple[str, ...]:
@@ -56,7 +46,7 @@ def packages_of(voters: Iterable[AnnotateParams]) -> tuple[str, ...]:
 def check_quantization(spec: Spec, params: Params) -> str | None:
     """Say what is wrong with quantised weights, which need a GPU, in a step without one."""
     for task in tasks(spec):
-        if not task.machine.accelerators and "bitsandbytes" in packages_of(_asked(params, task.name)):
+        if not task.machine.accelerators and "bitsandbytes" in packages_of(annotators_of(params, task.name)):
             step = "train-agents" if task.name == "try-candidate" else task.name  # whose machine a candidate has
             return (
                 f"annotate.huggingface.quantization needs a GPU, but the step {task.name} runs without one: set "

@@ -1,16 +1,18 @@
 """The machine of each step: cores, memory, and an accelerator where the step can use one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from laurel.agents.actors import judge_asked
 from laurel.errors import ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import MAIN, AnnotateParams
+from laurel.params.arms import served_actors
 from laurel.params.pipeline import Accelerator
-from laurel.params.rewards import OnlineParams
-from laurel.stages.preflight import judges_of_curricula
+from laurel.params.rewards import method_of
+from laurel.stages.preflight import judges_in_training
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,21 @@ def device_key(params: Params, step: str) -> str | None:
     return None
 
 
-def judges_beside(params: Params) -> Iterator[AnnotateParams]:
-    """Yield those who answer while agents are trained: to rewards, and to curricula."""
-    for settings in params.rewards.values():
-        if isinstance(settings, OnlineParams) and settings.replay is None:
-            yield from params.annotate.of_judge(settings.judge).voters
-    for judge in judges_of_curricula(params):
-        yield from params.annotate.of_judge(judge).voters
+def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
+    """Yield the annotators that a step asks: about pairs, for other rewards, while agents are trained, or as actors."""
+    judges: Iterable[str | None] = ()
+    match step:
+        case "annotate":
+            yield from params.annotate.all_voters
+        case "train-reward" if any(method_of(settings).asks for settings in params.rewards.values()):
+            judges = (MAIN,)
+        case "train-agents" | "try-candidate":
+            judges = judges_in_training(params)
+        case "evaluate":
+            judges = [judge_asked(arm.actor, arm.actor_options) for arm in params.arms if arm.actor is not None]
+    for judge in dict.fromkeys(judges):
+        if judge is not None:
+            yield from params.annotate.of_judge(judge).voters
 
 
 def starts_server(judge: AnnotateParams) -> bool:
@@ -92,12 +102,12 @@ def _uses_gpu(judge: AnnotateParams) -> bool:
 
 def idle(params: Params, step: str) -> str | None:
     """Return why an accelerator of a step would stand idle; None where it is used."""
+    if any(map(_uses_gpu, annotators_of(params, step))):
+        return None
     if step not in GPU_USERS:
         return f"which this step cannot use; steps that can are {', '.join(GPU_USERS)}."
-    if step == "annotate" and any(map(starts_server, params.annotate.all_voters)):
-        return None  # vLLM is served on all of them
-    if step == "train-agents" and any(map(_uses_gpu, judges_beside(params))):
-        return None  # the judge does, beside the agents
+    if step == "train-agents" and served_actors(params.resolved_arms.values()):
+        return None  # their proposals are sampled on all of them
     key = device_key(params, step)
     if key is None:
         return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."

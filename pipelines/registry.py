@@ -46,7 +46,7 @@ def look_into(image: str, credentials: Any, needs: Needs = NOTHING) -> Finding:
             return _look_into(image, session, needs)
     # the last four where the answer is no JSON, or not the specification's: the image may be fine all the same
     except (GoogleAuthError, RequestException, ValueError, KeyError, TypeError, AttributeError) as error:
-        return Finding(remark=f"{image} was not looked into: its registry gives no answer ({type(error).__name__}).")
+        return Finding(remark=f"{image} was not inspected: its registry does not respond ({type(error).__name__}).")
 
 
 def address(host: str) -> str:
@@ -65,7 +65,7 @@ def _look_into(image: str, session: AuthorizedSession, needs: Needs) -> Finding:
     if answer.status_code == 404:
         return Finding(problem=f"--image {image} is not in its registry. Push it: docker push {image}")
     if answer.status_code != 200:
-        return Finding(remark=f"{image} was not looked into: its registry answers {answer.status_code}.")
+        return Finding(remark=f"{image} was not inspected: its registry answered {answer.status_code}.")
     manifest = answer.json()
     if "manifests" in manifest:
         fitting = [part for part in manifest["manifests"] if part["platform"]["architecture"] == ARCHITECTURE]

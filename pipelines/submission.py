@@ -90,7 +90,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     if params and spec:
         _check_files(params, options, found)
         if not options.vertex:
-            found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
+            found.remarks.append("the image was not inspected: only the cluster has credentials to pull it.")
         _check_fit(params, found)
         if params.pipeline.checkpoints:
             variables[CHECKPOINTS] = params.pipeline.checkpoints
@@ -98,8 +98,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
             variables[CHECKPOINTS] = f"/gcs/{(options.bucket or '').removeprefix('gs://')}/checkpoints"
         elif params.pipeline.retries:
             found.remarks.append(
-                "a step of training that is tried again begins anew: name a folder that all steps see in "
-                "pipeline.checkpoints, such as a mounted volume, to have it go on."
+                "a training step that is retried starts over. To resume it, set pipeline.checkpoints to a folder that "
+                "all steps see, such as a mounted volume."
             )
         variables.update(chat_models(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))

@@ -1,4 +1,4 @@
-"""A sweep on KFP: candidates are drawn when the pipeline is compiled, and each is a branch of its own.
+"""A sweep on KFP: candidates are drawn when the pipeline is compiled, and each has its own branch.
 
 A search that uses the results of earlier trials cannot be drawn in advance: `laurel tune` does that, on one machine.
 """
@@ -40,8 +40,8 @@ def plan_sweep(params: Params, search: Search) -> SweepPlan:
     """
     if search.trials > MAX_BRANCHES:
         raise ParamsError(
-            f"--sweep is {search.trials}, but at most {MAX_BRANCHES} branches can be collected. Sweep in parts, with "
-            "ranges of their own, or run laurel tune on one machine."
+            f"--sweep is {search.trials}, but at most {MAX_BRANCHES} branches can be collected. Split the "
+            "ranges over several sweeps, or run laurel tune on one machine."
         )
     sweep = sweep_of(params, search)
     drawn = candidates(sweep.space, params, search.trials, search.sampler, params.seed)

@@ -89,8 +89,8 @@ class Vertex:
                 found = client.get_bucket(name, timeout=10, retry=_retry())
             except api.Forbidden:  # the steps read and write as their service account, who may all the same
                 return (
-                    f"you may not look at the bucket gs://{name} (storage.buckets.get), so whether it is there, and in "
-                    "which region, was not checked."
+                    f"no permission to look at the bucket gs://{name} (storage.buckets.get), so its existence and "
+                    "region were not checked."
                 )
         location = (found.location or "").lower()
         pair_of_regions = re.fullmatch(r"[a-z]+\d", location)
@@ -140,9 +140,9 @@ class Vertex:
             with _explained(self.place):
                 found = self._jobs.get_pipeline_job(name=self.place.name(job_id), timeout=TIMEOUT, retry=_retry())
         except UnreachableError:
-            raise UnreachableError(f"{error} Whether the run {job_id} began is not known: {SAME_AGAIN}") from None
+            raise UnreachableError(f"{error} It is not known whether the run {job_id} began: {SAME_AGAIN}") from None
         except VertexError:
-            raise UnreachableError(f"{error} There is no run {job_id} yet. {SAME_AGAIN}") from None
+            raise UnreachableError(f"{error} The run {job_id} does not exist yet. {SAME_AGAIN}") from None
         return str(found.name)
 
     def running(self, job: Mapping[str, Any]) -> str | None:
@@ -323,7 +323,7 @@ def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, jo
                 f"raise it: {CONSOLE}/iam-admin/quotas?project={project}"
             )
         case 400:
-            return f"Vertex AI refuses the request: {says} Look at what is sent: add --dry-run=full"
+            return f"Vertex AI refused the request: {says} To see it, add --dry-run=full"
         case code:
             return f"Vertex AI answers {code or 'an error'}: {says}"
 

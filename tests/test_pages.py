@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,36 +18,37 @@ import yaml
 from browser import Browser
 from installed import EXAMPLES
 from laurel.params import Params, parse_params
+from pages import FENCE, NAMES, blocks
 from tiny_project import REPOSITORY
 
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
-LISTING = re.compile(r"```python title=\"(.+?)\"\n(.*?)```", re.DOTALL)
+LANGUAGES = {"sh", "python", "yaml", "toml", "dockerfile", "text"}
 
 
-def listings() -> list[Any]:
-    """Return the files of examples/ that pages print."""
-    return [
-        pytest.param(name, code, id=name)
-        for page in PAGES
-        for name, code in LISTING.findall(page.read_text(encoding="utf-8"))
-    ]
+def listings(page: str) -> list[tuple[str, str]]:
+    """Return the files of examples/ that a page prints, with what it prints."""
+    return [(block.title, block.text) for block in blocks(page) if block.language == "python" and block.title]
 
 
 def yaml_blocks() -> list[Any]:
-    """Return what pages show of params.yaml, fenced or indented: YAML whose keys are sections."""
-    found = []
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        blocks = re.findall(r"^```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-        blocks += map(textwrap.dedent, re.findall(r"(?<=\n\n)((?:    .*\n|\n(?=    ))+)", text))
-        for block in blocks:
-            try:
-                content = yaml.safe_load(block)
-            except yaml.YAMLError:
-                continue
-            if isinstance(content, dict) and content.keys() <= Params.model_fields.keys():
-                found.append(pytest.param(content, id=f"{page.stem}-{len(found)}"))
-    return found
+    """Return what pages show of params.yaml: YAML without a file's name, whose keys are sections."""
+    shown = [
+        (page, yaml.safe_load(block.text))
+        for page in NAMES
+        for block in blocks(page)
+        if block.language == "yaml" and not block.title
+    ]
+    return [
+        pytest.param(content, id=f"{page}-{number}")
+        for number, (page, content) in enumerate(shown)
+        if content.keys() <= Params.model_fields.keys()
+    ]
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_code_says_its_language(page: str) -> None:
+    """So that all of it is run or checked: an indented block would pass unseen."""
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+    assert not re.search(r"(?<=\n\n)    ", FENCE.sub("", NAMES[page]))
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,9 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return {**base, **changes, **both}
 
 
-@pytest.mark.parametrize(("name", "code"), listings())
+@pytest.mark.parametrize(
+    ("name", "code"), [pytest.param(*found, id=found[0]) for page in NAMES for found in listings(page)]
+)
 def test_a_listing_is_the_file_that_other_tests_run(name: str, code: str) -> None:
     assert (EXAMPLES / name).read_text(encoding="utf-8") == code
 
@@ -77,9 +79,9 @@ def test_what_pages_show_of_params_is_valid(
 
 @pytest.mark.parametrize(("page", "group"), [("judge", "laurel.annotators"), ("reward-method", "laurel.rewards")])
 def test_the_package_that_a_page_shows_brings_the_module_that_it_lists(page: str, group: str) -> None:
-    shown = (REPOSITORY / f"docs/tutorials/{page}.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```toml title=\"pyproject.toml\"\n(.*?)```", shown, re.DOTALL)
-    package, ((file, _),) = tomllib.loads(text), LISTING.findall(shown)
+    name = f"docs/tutorials/{page}.md"
+    (text,) = [block.text for block in blocks(name) if block.title == "pyproject.toml"]
+    package, ((file, _),) = tomllib.loads(text), listings(name)
     name = file.removesuffix(".py")
     assert package["project"]["entry-points"] == {group: {name: name}}
     assert package["tool"]["setuptools"]["py-modules"] == [name]
@@ -93,8 +95,7 @@ def test_the_custom_job_has_the_fields_of_googles_client() -> None:
     """No server of Google's was asked."""
     from google.cloud.aiplatform_v1.types import CustomJobSpec
 
-    page = (REPOSITORY / "docs/vertex-ai.md").read_text(encoding="utf-8")
-    (job,) = re.findall(r"```yaml title=\"job.yaml\"\n(.*?)```", page, re.DOTALL)
+    (job,) = [block.text for block in blocks("docs/vertex-ai.md") if block.title == "job.yaml"]
     spec = CustomJobSpec.from_json(json.dumps(yaml.safe_load(job)))
     assert spec.scheduling.strategy.name == "SPOT"
     assert spec.worker_pool_specs[0].machine_spec.machine_type == "g2-standard-8"

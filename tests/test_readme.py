@@ -17,6 +17,7 @@ from laurel.classics.deep import TASKS, in_words
 from laurel.cli.app import _parser
 from laurel.data.captions import read_vocabulary
 from laurel.evaluation.summary import markdown_table
+from pages import NAMES, named, typed
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
 
 sys.path.insert(0, str(REPOSITORY / "docs"))
@@ -24,7 +25,6 @@ import remake
 
 PAGES = ["README.md", *sorted(str(file.relative_to(REPOSITORY)) for file in (REPOSITORY / "docs").rglob("*.md"))]
 TEXT = "\n".join((REPOSITORY / page).read_text(encoding="utf-8") for page in PAGES)
-TEXT = re.sub(r" \\\n\s+", " ", TEXT)  # a command may go on in the next line
 METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
 
 
@@ -79,9 +79,9 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def shown(program: str) -> list[str]:
-    """Return what README and docs/ give a program to do, between backticks or on a line of its own."""
-    inline = re.findall(rf"`{program} ([^`]+)`", TEXT)
-    return inline + re.findall(rf"^    (?:.* && )?{program} (.+)$", TEXT, re.MULTILINE)
+    """Return what README and docs/ give a program to do, between backticks or in a block of shell commands."""
+    commands = [part for page in NAMES for command in (*named(page), *typed(page)) for part in command.split(" && ")]
+    return [command.removeprefix(f"{program} ") for command in commands if command.startswith(f"{program} ")]
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(shown("laurel")))

@@ -195,10 +195,11 @@ def lasting_content(output: Path) -> dict[str, Any]:
 def make_repository(path: Path) -> None:
     """Make what a clone of the repository has, as far as the pipeline needs it, with tiny params."""
     Project.create(path)
-    files = ("dvc.yaml", "pyproject.toml", ".gitignore", ".dvcignore")
+    files = ("dvc.yaml", "pyproject.toml", "Makefile", "requirements.lock", "torch.lock", ".gitignore", ".dvcignore")
     for name in (*files, ".dvc/config", ".dvc/.gitignore", ".dvc/plots/arms.json"):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, path / name)
+    (path / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
     shutil.copytree(REPOSITORY / "src", path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
     for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "--message", "tiny"]):

@@ -52,7 +52,6 @@ def why_key_is_withheld(name: str, endpoint: str, environment: Mapping[str, str]
     """Return why a key may not be sent to a server, with the line that allows it; None where it may.
 
     Args:
-        name: the variable that holds the key.
         endpoint: address of the server.
         environment: the user's variables.
     """

@@ -86,7 +86,6 @@ class Plugins(Generic[T_co]):
         """Return the plug-in of a kind.
 
         Args:
-            kind: its name.
             key: of the params that names it, for messages, e.g. "annotate.annotator".
 
         Raises:

@@ -15,7 +15,6 @@ def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a regular file.
 
     Args:
-        path: the file.
         most: bytes that it may have.
 
     Raises:

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from learning import slow_gae
+from sayings import rollout_of
 
-from laurel.agents.ppo import gae
+from laurel.agents.ppo import gae, gae_of, going_on
+from laurel.params.algorithms import PPOParams
 
 
 @st.composite
@@ -66,3 +68,18 @@ def test_gae_by_hand() -> None:
     second = 2 + 0.5 * 30 - 20  # bootstraps from the final observation
     assert advantage[:2, 0].tolist() == [1 + 0.5 * 20 - 10 + 0.25 * second, second]
     assert advantage[3, 0] == 4 - 40
+
+
+def test_where_returns_are_not_episodic_an_end_is_worth_the_next_beginning() -> None:
+    """Paid 1 and terminated, a reset, paid 4 and truncated, a reset, paid 2 and terminated in the last row."""
+    value = np.float32([[10], [20], [30], [40], [50], [60]])
+    ends = {"terminated": [[1], [0], [0], [0], [1]], "truncated": [[0], [0], [1], [0], [0]]}
+    rollout = rollout_of([[0]] * 5, valid=[[1], [0], [1], [0], [1]], **ends)
+    rollout.reward[:] = [[1], [0], [4], [0], [2]]
+    reward = going_on(rollout.reward, value, rollout.terminated, rollout.valid, 0.5)
+    assert reward[:, 0].tolist() == [1 + 0.5 * 30, 0, 4, 0, 2 + 0.5 * 60]
+    settings = PPOParams(gamma=0.5, gae_lambda=0.5, episodic=False)
+    advantage = gae_of(settings, rollout, value)
+    assert advantage[[0, 2, 4], 0].tolist() == [1 + 15 - 10, 4 + 0.5 * 40 - 30, 2 + 30 - 50]
+    assert gae_of(PPOParams(gamma=0.5, gae_lambda=0.5), rollout, value)[0, 0] == 1 - 10
+    assert "episodic" not in PPOParams().model_dump(), "digests of runs with episodes stay"

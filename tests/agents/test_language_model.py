@@ -107,6 +107,7 @@ def test_the_best_answer_to_each_state_is_kept(adapter: EnvAdapter) -> None:
     groups = again.best.join([Group("a", ("4", "5"), (0.5, 0.0)), Group("b", ("2", "6"), (0.0, -1.0))])
     assert [group.answers for group in groups] == [("4", "5", "1"), ("2", "6")]
     assert [pair.chosen for pair in pairs.pairs_of(groups, 0.1, "best_worst", Skipped(of=5))] == ["1", "2"]
+    assert [group.answers for group in pairs.unequal(groups, 2, 0.1, Skipped(of=5))] == [("5", "1"), ("2", "6")]
 
 
 def test_the_worst_of_a_pair_is_not_always_the_longest() -> None:

@@ -140,7 +140,7 @@ def test_without_an_answer_nobody_acts(asked: Callable[..., FakeChat], failure: 
     [
         ({"judge": "gone"}, r"llm_policy: judge is gone, but must be one of main"),
         ({"annotate": AnnotateParams()}, r"the annotator embedding \(annotate\) judges texts and chooses nothing"),
-        ({"annotate": None}, r"it can only act as an arm's actor"),
+        ({"annotate": None}, r"it can only be an arm's actor"),
         ({"temperature": 0}, r"temperature is 0, but must be a number above 0"),
         ({"hurry": True}, r"cannot be made with options .*hurry"),
         ({"annotate": annotate("openai"), "per_token": True}, r"per_token compares likelihoods"),

@@ -101,7 +101,7 @@ def test_subgoals_are_captions_that_the_environment_can_say() -> None:
         ("FrozenLake-v1", {}, EnvError, "its script works in MiniGrid only"),
         (DOORKEY.id, {"plan": "best"}, ParamsError, "plan is 'best', but must be one of model, random, progress"),
         (DOORKEY.id, {"patience": 0}, ParamsError, "patience is 0"),
-        (DOORKEY.id, {}, ParamsError, "can only act as an arm's actor"),
+        (DOORKEY.id, {}, ParamsError, "can only be an arm's actor"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(

@@ -12,7 +12,7 @@ import torch
 from laurel.agents import stacked_ppo
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import OnPolicyRollout
+from laurel.agents.ppo import PPO, OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
 from laurel.envs import adapter_for
 from laurel.envs.vector import VectorEnv, make_vector
@@ -84,6 +84,24 @@ def test_tensors_learn_what_arrays_learn(env_id: str) -> None:
             torch.testing.assert_close(everything(two)[name], weight, atol=2e-3, rtol=1e-2)
     for figures, others in zip(said[0], other[0], strict=True):
         assert others == pytest.approx(figures, abs=2e-3, rel=1e-2)
+
+
+def test_returns_that_go_on_after_an_end_are_those_of_the_reference() -> None:
+    """In a single minibatch, so that both say the same of it before either learns."""
+    whole = SMALL.model_copy(update={"n_steps": 64, "n_epochs": 1, "batch_size": 10_000})
+    (learner,), (envs,) = make("FrozenLake-v1", range(1))
+    losses = {}
+    for episodic in (True, False):
+        params = whole.model_copy(update={"episodic": episodic})
+        policy = copy.deepcopy(learner.policy)
+        one = StackedPPO(policy, params, generator(0, "actions"))
+        rollout = one.rollout(envs)
+        one.collect(envs, envs.reset(), rollout)
+        assert rollout.terminated[:-2].any()
+        reference = PPO(copy.deepcopy(policy), params, generator(0, "actions"))
+        losses[episodic] = one.learn(rollout)["value"]
+        assert losses[episodic] == pytest.approx(reference.learn(rollout)["value"], rel=1e-4)
+    assert losses[True] != pytest.approx(losses[False], rel=1e-2)
 
 
 def test_who_has_nothing_to_learn_from_stays_as_it_is() -> None:

@@ -5,7 +5,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laurel.agents.sum_tree import SumTree
+from laurel.agents.replay import SumTree
 
 NUMBERS = st.lists(st.floats(0, 1e3) | st.just(0.0), min_size=1, max_size=40)
 

@@ -8,6 +8,7 @@ import pytest
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import digest_directory, read_manifest
+from laurel.data.replacing import written_whole
 from laurel.errors import DataError
 
 
@@ -171,6 +172,21 @@ def test_errors_that_are_not_about_the_output_pass(tmp_path: Path) -> None:
         with pytest.raises(type(error)) as caught, output_directory(tmp_path / "a", stage="x", params={}):
             raise error
         assert caught.value is error
+
+
+def test_a_file_that_is_written_whole_is_not_blamed_for_errors_elsewhere(tmp_path: Path) -> None:
+    for error in (ConnectionError("refused"), FileNotFoundError(errno.ENOENT, "none", str(tmp_path / "read.db"))):
+        with pytest.raises(type(error)) as caught, written_whole(tmp_path / "a.txt"):
+            raise error
+        assert caught.value is error
+    for own in (OSError(errno.ENOSPC, "full"), OSError("0 of 8 bytes written")):
+        with pytest.raises(DataError, match=r"a\.txt: cannot be written"), written_whole(tmp_path / "a.txt"):
+            raise own
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "below"
+    with pytest.raises(DataError, match=r"below: cannot be written \(Not a directory"), written_whole(below):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")

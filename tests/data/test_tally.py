@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laurel.data.captions import Segments
-from laurel.data.tally import CaptionTally, SegmentTally
+from laurel.data.captions import CaptionTally, Segments, SegmentTally
 from laurel.data.trajectories import Position
 from laurel.envs.captioner import collapse
 

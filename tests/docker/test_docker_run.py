@@ -178,5 +178,6 @@ def test_an_image_that_is_not_there(tmp_path: Path, image: str) -> None:
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
-        "laurel: There is no image laurel-python:never: `make image` builds it, --image takes another."
+        "laurel: The image laurel-python:never does not exist: build it with `make image`, or name another with "
+        "--image."
     )

@@ -233,6 +233,19 @@ def test_cartpole_steps_as_one_array_unless_a_limit_is_ours():
     assert isinstance(make("CartPole-v1", "gymnasium", max_episode_steps=5)._envs, SyncVectorEnv)
 
 
+@pytest.mark.parametrize("env_id", ["laurel/GridWorld-v0", "laurel/Crafting-v0"])
+def test_our_own_vector_forms_keep_to_a_limit(env_id):
+    from laurel.envs.builtin.batch import BatchEnv
+
+    envs = make(env_id, max_episode_steps=3)
+    assert isinstance(envs.form, BatchEnv)
+    envs.reset()
+    steps = [envs.step(np.zeros(4, dtype=np.int64)) for _ in range(8)]
+    assert np.flatnonzero([step.truncated.all() for step in steps]).tolist() == [2, 6]
+    assert np.flatnonzero([not step.valid.any() for step in steps]).tolist() == [3, 7]
+    envs.close()
+
+
 @pytest.mark.parametrize("limit", [None, 30])  # as one array, and one by one
 def test_environments_that_rest_are_left_out_and_the_others_go_on_as_they_would_have(limit):
     walked, resting = (make("CartPole-v1", "gymnasium", max_episode_steps=limit) for _ in range(2))

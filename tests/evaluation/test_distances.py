@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laurel.data.trajectories import read_episodes
 from laurel.envs import adapter_for
 from laurel.envs.base import FloatArray, Transitions
+from laurel.envs.captioner import Captioner
 from laurel.errors import TrainingError
 from laurel.evaluation.distances import canonical, distances, matrix, pearson_distance, rank_distance, table
 from laurel.params import EnvParams
@@ -98,6 +100,25 @@ def test_distances_that_are_known() -> None:
     assert table(found) == [("a", []), ("b", [1.0]), ("c", [None, None])]
 
 
+class OnceAnEpisode:
+    """Pays what it never paid before in the episode."""
+
+    threshold, unseen = 0.0, 0
+
+    def begin(self, n_envs: int) -> None:
+        self.paid: list[set[int]] = [set() for _ in range(n_envs)]
+
+    def pay(self, steps: Steps) -> FloatArray:
+        found = np.full(steps.captions.shape, UNPAID)
+        for t, ids in enumerate(steps.captions.tolist()):
+            for n, caption in enumerate(ids):
+                found[t, n] = UNPAID if caption in self.paid[n] else 1.0
+                self.paid[n].add(caption)
+                if steps.terminated[t, n] or steps.truncated[t, n]:
+                    self.paid[n].clear()
+        return found
+
+
 class ByCaption:
     """Pays each caption by its length, times a factor; nothing for the shortest."""
 
@@ -126,3 +147,17 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path) -> 
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}
     assert found["rank"]["long"] == {"twice": 0.0, "short": 1.0}
     assert set(found["rank"]["environment"]) == {"long", "twice", "short"}
+
+
+def test_an_episode_that_collection_cut_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Each of eight environments takes 50 steps of a hundred, so that none of the episodes ends by itself."""
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 400})
+    project.run("collect")
+    adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+    steps, episode = read_episodes(project.output("collect"), 10_000)
+    assert not steps.truncated.any(), "nothing says that they were cut"
+    met = {*zip(episode.tolist(), Captioner(adapter).ids(steps).tolist(), strict=True)}
+    distinct = np.bincount([one for one, _ in met]).astype(np.float64)
+    known = np.bincount(episode, steps.reward).astype(np.float64)
+    found, _ = distances({"once": OnceAnEpisode()}, project.output("collect"), adapter, 0.99, 0)
+    assert found["rank"]["environment"]["once"] == pytest.approx(rank_distance(known, distinct), abs=1e-6)

@@ -154,7 +154,9 @@ def test_failing_that_is_paid_more_than_the_task_is_named_with_what_would_mend_i
     assert "Set shaping.intrinsic below 0.025 (it is 0.1), or shaping.form: potential." in said
     assert misled(played, [arm_of_shaping(intrinsic=0.02)], (0.0, 1.0)) == []
     (said,) = misled(played, [arm_of_shaping(extrinsic=0.0)], (0.0, 1.0))
-    assert said.endswith("misleads. Set shaping.form: potential."), "no weight fixes that"
+    assert said.endswith("misleads. Set agent.ppo.episodic: false, or give shaping.extrinsic a weight."), (
+        "no weight of the bonus fixes that, and a potential alone would teach nothing"
+    )
     rewarded = episodes("a", done, done, failing)
     assert misled(rewarded, [arm_of_shaping()], (0.0, 1.0)) == [], "its agents do the task all the same"
     assert misled(episodes("a", failing), [arm_of_shaping()], (0.0, 0.0)) == [], (

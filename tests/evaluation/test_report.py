@@ -329,6 +329,9 @@ def test_how_to_do_it_again_and_how_to_cite(words_only) -> None:
         words_only, data={"captions": "abcdef0123456789"}, made=["Laurel 1.2", "commit abc", "cpu"]
     )
     text = Page(render(known)).text
-    assert "Take Laurel 1.2, commit abc" in text
+    assert "Install Laurel 1.2, commit abc, with" in text
     assert "captions abcdef012345 ." in text
     assert "note = {MiniGrid-DoorKey-8x8-v0, commit abc}" in text
+    text = Page(render(dataclasses.replace(known, made=["Laurel 1.2", "cpu"]))).text
+    assert "Install Laurel 1.2, with" in text, "an installed Laurel knows no commit"
+    assert "note = {MiniGrid-DoorKey-8x8-v0}" in text

@@ -42,7 +42,7 @@ def test_good_labels_pass() -> None:
             r"allowed \(annotate\.gates\.min_parse_rate\)\. Try another prompt .* all answers are kept",
         ),
         ("position_bias", rate(90, 100), r"but at least 40\.0% and at most 60\.0% is allowed .*max_position_bias"),
-        ("position_bias", rate(10, 100), r"10\.0% of answers with a side named the text shown first"),
+        ("position_bias", rate(10, 100), r"10\.0% of decided answers preferred the text shown first"),
         ("swap_consistency", rate(50, 100), r"at least 80\.0% is allowed .*min_swap_consistency"),
         ("intransitivity", rate(25, 100), r"at most 10\.0% is allowed .*max_intransitive"),
         ("oracle", {"agreement": rate(40, 100)}, r"agree with the environment's hand-written progress .*min_agreement"),
@@ -90,7 +90,7 @@ def test_the_worst_is_stopped_without_any_gate_set(figure: str, value: Any, gate
 @pytest.mark.parametrize(
     ("figure", "value", "words"),
     [
-        ("position_bias", rate(800, 1000), r"80\.0% of answers with a side named the text shown first .*30\.0% and"),
+        ("position_bias", rate(800, 1000), r"80\.0% of decided answers preferred the text shown first .*30\.0% and"),
         ("parse_rate", rate(92, 100), None),
         ("parse_rate", rate(920, 1000), r"92\.0% of answers could be read"),
         ("answer_abstain_rate", rate(300, 1000), r"30\.0% of answers would not say"),
@@ -109,7 +109,7 @@ def test_a_member_that_minds_the_order_is_named() -> None:
     """In the mean over several annotators the bias of one of them is hidden."""
     by = [{"annotator": "members[0]: a", "position_bias": rate(990, 1000)}, {"annotator": "members[1]: b"}]
     (warning,) = checked(GateParams(), {**GOOD, "by": by}).warnings
-    assert warning.startswith("members[0]: a: 99.0% of answers with a side named the text shown first")
+    assert warning.startswith("members[0]: a: 99.0% of decided answers preferred the text shown first")
 
 
 @pytest.mark.parametrize("annotator", ["embedding", "scripted", "openai", "huggingface", "ensemble"])

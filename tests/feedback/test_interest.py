@@ -61,7 +61,7 @@ def test_what_cannot_say_so_is_refused(tasks: TasksAdapter) -> None:
         check(tasks, AnnotateParams(), "large")
     members = {"members": [{"annotator": "scripted"}, {"annotator": "embedding"}]}
     ensemble = AnnotateParams.model_validate({"annotator": "ensemble", "ensemble": members})
-    with pytest.raises(AnnotationError, match="the annotator ensemble judges pairs, and says nothing of tasks"):
+    with pytest.raises(AnnotationError, match="the annotator ensemble judges pairs, and cannot compare tasks"):
         check(tasks, ensemble, "main")
-    with pytest.raises(EnvError, match="FrozenLake-v1 is a single task, which leaves nothing to choose"):
+    with pytest.raises(EnvError, match="FrozenLake-v1 is a single task, so there is nothing to choose"):
         tasks_of(adapter_for(EnvParams(id="FrozenLake-v1")), "agent.curriculum")

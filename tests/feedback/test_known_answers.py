@@ -70,7 +70,7 @@ def test_the_oracle_knows_by_the_sum_over_steps(door_key: EnvAdapter) -> None:
 
 
 def test_where_the_oracle_knows_nothing(door_key: EnvAdapter) -> None:
-    with pytest.raises(AnnotationError, match="sees no difference between any two of 2 segments"):
+    with pytest.raises(AnnotationError, match="is the same for all of 2 segments"):
         by_progress_of_segments(door_key, segments(["You turn.", "You bump into a wall."]), (), 20, 0)
     with pytest.raises(AnnotationError, match=r"Pendulum-v1 has no hand-written progress .* Give --gold a file"):
         by_progress_of_segments(adapter_for(EnvParams(id="Pendulum-v1")), segments(["a", "b"]), (), 20, 0)
@@ -88,7 +88,7 @@ def test_gold_labels_with_a_side(door_key: EnvAdapter, tmp_path: Path) -> None:
     known = by_gold(door_key, GoldFile(path, task), 10, rng(0))
     assert {(pair.first, p_first) for pair, p_first in known.pairs} == {("a0", 1.0), ("a1", 0.0), ("a3", 1.0)}
     assert len(by_gold(door_key, GoldFile(path, task), 2, rng(0)).pairs) == 2
-    with pytest.raises(AnnotationError, match=r"no label with a side for G-v0 .*, but 5 for other"):
+    with pytest.raises(AnnotationError, match=r"no preference for G-v0 .*, but 5 for other"):
         by_gold(door_key, GoldFile(path, Task("G-v0", "Win.")), 2, rng(0))
 
 

@@ -11,8 +11,7 @@ import torch
 from tiny_llama import make_tiny_llama
 
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.account import Account
-from laurel.feedback.annotator import Annotator, Answer, Pair
+from laurel.feedback.annotator import Account, Annotator, Answer, Pair
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.chat_annotator import ChatAnnotator

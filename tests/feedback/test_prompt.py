@@ -210,7 +210,9 @@ def test_a_goal_is_the_adapters_own_one_by_name_or_words() -> None:
     assert "Hold the key. The agent does not care about doors." in told("key")
     assert "Reach the goal." not in told("key")
     assert "The wish: Turn around a lot\n" in told("Turn around\n  a lot")
-    with pytest.raises(PromptError, match=r'Grid-v0 has none named "kez"\. Did you mean "key"\? Goals: key; or say in'):
+    with pytest.raises(
+        PromptError, match=r'Grid-v0 has no goal named "kez"\. Did you mean "key"\? Goals: key; or say in'
+    ):
         told("kez")
     with pytest.raises(PromptError, match="It has no named goals: say in words"):
         worded(prompt, "a", "b", Grid(), "key")

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurel.data.preferences import Pairs, Preferences
-from laurel.feedback.sample import candidates, draw, kinds
+from laurel.data.sample import candidates, draw, kinds
 
 
 @dataclass

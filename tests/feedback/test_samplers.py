@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking, Strategy
-from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.pairs import UnaskedPairs, sample_pairs
 from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels
 from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler, Sampler
-from laurel.feedback.unasked import UnaskedPairs
 
 ADAPTIVE = ("information", "disagreement", "ranking", "nearby")
 ALL = ("uniform", "frequency", *ADAPTIVE)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from laurel.envs import adapter_for
 from laurel.envs.captioner import collapse
-from laurel.feedback.steps import StepReader
+from laurel.feedback.annotators.scripted import StepReader
 from laurel.params import EnvParams
 
 CAPTIONS = ("You turn.", "You stop. You wait.", "You wait.", "Wall (x2)", "no full stop", "no", "é 🔑")

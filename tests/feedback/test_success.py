@@ -143,7 +143,7 @@ def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
 
     found = ask_success(InOrder(lambda q: 0.5), asked(door_key))
     (warning,) = check(found).warnings
-    assert "32 of its 32 answers with a side named the text shown first" in warning
+    assert "32 of its 32 decided answers preferred the text shown first" in warning
     assert check(ask_success(Judge(lambda q: None), asked(door_key))).refusals == []
 
 

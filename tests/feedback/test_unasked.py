@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laurel.feedback import unasked as module
-from laurel.feedback.unasked import UnaskedPairs
+from laurel.feedback import pairs as module
+from laurel.feedback.pairs import UnaskedPairs
 
 
 def pairs(first: np.ndarray, second: np.ndarray) -> list[frozenset[int]]:

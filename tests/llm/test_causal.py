@@ -89,13 +89,30 @@ def test_losses_of_pairs_prefer_what_was_chosen(local: LocalModel, loss: trl_tun
     assert lead(local) > before + 1
 
 
-@pytest.mark.parametrize("loss", ["grpo", "rloo"])
+@pytest.mark.parametrize("loss", ["infonce", "grpo", "rloo"])
 def test_losses_of_groups_prefer_what_scored_better(local: LocalModel, loss: trl_tuning.Loss) -> None:
     how = Tuning(learning_rate=5e-3, batch_size=8, beta=0.0)
     groups = [Group(prompt, (BAD, GOOD, BAD, BAD), (0.0, 1.0, 0.0, 0.0)) for prompt in prompts(local)]
     before = lead(local)
     learn_from_groups(local, groups * 4, loss, how, 0)
     assert lead(local) > before + 1
+
+
+def test_the_contrastive_loss_sets_the_best_against_all_others(local: LocalModel) -> None:
+    """TRL shuffles the answers of a batch; each must be compared with those to its own prompt."""
+    answers = (BAD, GOOD, "left", "forward")
+    scores = [(0.0, 1.0, 0.5, -1.0), (0.0, 1.0, 1.0, -1.0), (2.0, 0.0, 1.0, 0.0)]
+    groups = [Group(prompt, answers, own) for prompt, own in zip(prompts(local), scores, strict=False)]
+    written = [[*tokens_of(local, text), local.tokenizer.eos_token_id] for text in answers]
+    expected = []
+    for prompt, _, own in groups:
+        logs = log_probs(local, [tokens_of(local, prompt)] * 4, written)
+        mean = logs / [len(tokens) for tokens in written]
+        best = np.array(own) == max(own)
+        share = np.exp(3 * mean)[best].sum() / np.exp(3 * mean).sum()
+        expected.append(-np.log(share) - 0.5 * mean[best].mean())
+    how = Tuning(learning_rate=1e-9, batch_size=3, beta=3.0, imitation=0.5)
+    assert learn_from_groups(local, groups, "infonce", how, 0) == pytest.approx(np.mean(expected), rel=1e-4)
 
 
 def test_an_adapter_is_kept_and_the_same_for_the_same_seed(place: Path, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from laurel.errors import AnnotationError
 from laurel.llm import encoder as encoder_module
-from laurel.llm.encoder import PACKAGED, SentenceEncoder, load_encoder
+from laurel.llm.encoder import PACKAGED, SentenceEncoder, load_encoder, packaged_path
 
 torch.set_num_threads(1)
 TEXTS = [
@@ -68,14 +70,35 @@ def test_a_vector_does_not_depend_on_what_is_encoded_with_it(
 def test_a_vector_is_the_normalised_mean_of_its_tokens(encoder: SentenceEncoder) -> None:
     """Pooled by hand, a text at a time, so that there is no padding to leave out."""
     text = TEXTS[2]
-    tokens = encoder._tokenizer(text, return_tensors="pt")
+    tokens = AutoTokenizer.from_pretrained(packaged_path())(text, return_tensors="pt")
     assert tokens["attention_mask"].all()
     with torch.no_grad():
-        hidden = encoder._model(**tokens).last_hidden_state[0].numpy().astype(np.float64)
+        hidden = AutoModel.from_pretrained(packaged_path())(**tokens).last_hidden_state[0].numpy().astype(np.float64)
     mean = sum(hidden) / len(hidden)
     by_hand = mean / np.sqrt((mean**2).sum())
     vectors = encoder.encode(["You turn.", text, "A much longer text, " * 10])
     np.testing.assert_allclose(vectors[1], by_hand, atol=1e-5)
+
+
+def test_the_packaged_model_is_the_one_that_transformers_loads(
+    encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, also of texts with padding, of more tokens than there are places, and in letters that it lacks."""
+    monkeypatch.setattr(encoder_module, "BATCH", 8)  # so that few are padded to the longest
+    words = ["you", "unlock", "the", "yellow", "door", "with", "a", "key,", "turn", "left;", "it", "opens!"]
+    rng = np.random.default_rng(0)
+    texts = [*TEXTS, LONG, *(" ".join(rng.choice(words, n)) for n in rng.integers(1, 40, size=80))]
+    np.testing.assert_array_equal(encoder.encode(texts), load_encoder(str(packaged_path())).encode(texts))
+
+
+def test_the_packaged_model_is_loaded_without_transformers() -> None:
+    """Whose import takes two processor seconds of each process."""
+    code = (
+        "import sys; from laurel.llm.encoder import PACKAGED, load_encoder; load_encoder(PACKAGED).encode(['You go.']);"
+        "print('transformers' in sys.modules, 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_meaning_not_spelling(encoder: SentenceEncoder) -> None:

@@ -50,7 +50,7 @@ def test_a_tokenizer_that_is_not_there(copied: Path) -> None:
 
 def test_a_model_without_chat_template(copied: Path) -> None:
     (copied / "chat_template.jinja").unlink()
-    assert "its tokenizer has no chat template, so it cannot hold a conversation" in refusal(model=str(copied))
+    assert "its tokenizer has no chat template" in refusal(model=str(copied))
 
 
 @pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM"])

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.llm import served
 from laurel.params import parse_params
 from laurel.params.annotation import AnnotateParams
-from laurel.params.judges import OpenAIParams
+from laurel.params.judges import ServeParams
 from minimal_params import MINIMAL
 
 STAND_IN = """#!{python}
@@ -74,7 +75,7 @@ def judge(folder: Path, address: str, model: str = "tiny", **serve: int) -> Anno
 
 
 def listening(address: str) -> bool:
-    return bool(served._models(address))
+    return bool(served.models_at(address))
 
 
 def test_the_server_is_started_once_on_all_gpus_and_not_for_answers_that_are_kept(tmp_path: Path, address: str) -> None:
@@ -97,15 +98,18 @@ def test_the_server_is_started_once_on_all_gpus_and_not_for_answers_that_are_kep
     assert '"--max-model-len", "4096"' in started[0]
 
 
-def test_the_server_ends_with_a_process_that_is_killed(tmp_path: Path, address: str) -> None:
-    section = f"OpenAIParams(model='tiny', base_url={address!r}, serve=ServeParams(gpus=1))"
-    code = f"from laurel.params.judges import *; from laurel.llm.served import start; start({section}); input()"
-    asking = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+@pytest.mark.parametrize(("kill", "how"), [(os.kill, signal.SIGKILL), (os.killpg, signal.SIGTERM)])
+def test_the_server_ends_with_a_process_that_is_killed(
+    address: str, kill: Callable[[int, int], None], how: signal.Signals
+) -> None:
+    arguments = f"'tiny', {address!r}, ServeParams(gpus=1)"
+    code = f"from laurel.params.judges import *; from laurel.llm.served import start; start({arguments}); input()"
+    asking = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True)
     until = time.monotonic() + 60
     while not listening(address):
         assert time.monotonic() < until
         time.sleep(0.05)
-    os.kill(asking.pid, signal.SIGKILL)
+    kill(asking.pid, how)
     asking.wait()
     while listening(address):
         assert time.monotonic() < until
@@ -113,12 +117,10 @@ def test_the_server_ends_with_a_process_that_is_killed(tmp_path: Path, address: 
 
 
 def test_what_cannot_be_served_is_refused(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    params = judge(tmp_path, address, model="broken", gpus=1).openai
-    assert isinstance(params, OpenAIParams)
     with pytest.raises(LaurelError, match=r"ended .*no GPU was found"):
-        served.start(params)
+        served.start("broken", address, ServeParams(gpus=1))
     monkeypatch.setenv(served.PROGRAM, "no-such-command")
     with pytest.raises(LaurelError, match="there is no command vllm"):
-        served.start(params)
+        served.start("broken", address, ServeParams(gpus=1))
     with pytest.raises(ParamsError, match="of this machine"):
         judge(tmp_path, "http://192.0.2.1:8000/v1")

@@ -35,7 +35,9 @@ def written(cache: Path, tiny_llama: Path) -> Path:
 
 def test_a_model_that_was_not_made_is_refused_with_the_command_that_makes_it() -> None:
     params = HuggingFaceParams(model="smollm2", device="cpu")
-    with pytest.raises(RefusedError, match=r'^Language model "smollm2" is not on this machine: run `make language-'):
+    with pytest.raises(
+        RefusedError, match=r'^Language model "smollm2" is not installed on this machine: run `make language-'
+    ):
         load_local(params)
     assert identity_here(params) is None
 

@@ -25,7 +25,7 @@ def main(folder: str, stage: str, every: str) -> None:
         "laurel.rewards.training",
         "laurel.feedback.annotators.embedding",
         "laurel.envs.vector",
-        "laurel.data.tally",
+        "laurel.data.captions",
     ):
         importlib.import_module(module)  # once, not in every process
     adapter_for(project.params.env)

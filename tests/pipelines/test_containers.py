@@ -77,7 +77,7 @@ def test_an_image_without_laurel(started: Any, capsys: pytest.CaptureFixture[str
     engine.containers.run = fail
     code, containers = started(engine)
     assert (code, containers) == (2, [])
-    assert "laurel: The image laurel-python:mine does not hold Laurel and kfp" in capsys.readouterr().err
+    assert "laurel: The image laurel-python:mine lacks Laurel or kfp" in capsys.readouterr().err
 
 
 def test_a_container_that_vanished_has_failed(started: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_answers_elsewhere(started: Any, tmp_path: Path, monkeypatch: pytest.Mon
 def test_answers_in_the_project_itself(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, containers = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: "answers.db"})
     assert (code, containers) == (2, [])
-    assert "Give it one of its own: responses/answers.db." in capsys.readouterr().err
+    assert "Put it into a folder: responses/answers.db." in capsys.readouterr().err
 
 
 def test_root_of_a_rootless_engine_is_the_caller(started: Any) -> None:
@@ -174,8 +174,11 @@ def test_a_database_is_out_of_reach(
 @pytest.mark.parametrize(
     ("image", "sentence"),
     [
-        ("laurel-python:never", "There is no image laurel-python:never: `make image` builds it"),
-        ("example.org/laurel-python:1", "is not here and cannot be pulled (pull access denied). `make image` builds"),
+        ("laurel-python:never", "The image laurel-python:never does not exist: build it with `make image`"),
+        (
+            "example.org/laurel-python:1",
+            "is not here and cannot be pulled (pull access denied). Build one with `make image`",
+        ),
     ],
 )
 def test_an_image_that_is_not_to_be_had(

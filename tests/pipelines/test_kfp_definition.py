@@ -16,7 +16,8 @@ from laurel.params import Params, load_params, parse_params
 from laurel.params.pipeline import STEPS
 from laurel.pipelines.accelerators import ACCELERATORS, check_count
 from laurel.pipelines.definition import arguments, compile_pipeline
-from laurel.pipelines.machines import DEFAULTS, Resources, idle, resources
+from laurel.pipelines.images import packages_of
+from laurel.pipelines.machines import DEFAULTS, Resources, annotators_of, idle, resources
 from laurel.stages.merge_agents import branches
 from tiny_project import REPOSITORY
 
@@ -219,10 +220,13 @@ def test_an_accelerator_that_would_stand_idle(tmp_path: Path, params: Params, st
     assert not list(tmp_path.iterdir())
 
 
-def test_a_gpu_of_training_is_the_judges_where_one_answers_beside_the_agents(params: Params) -> None:
-    def stands_idle(**sections: Any) -> bool:
+def test_a_gpu_serves_the_judge_that_is_asked_while_agents_are_trained_or_played(params: Params) -> None:
+    def with_sections(**sections: Any) -> Params:
         content = {**params.dump(), "arms": {"online": {"reward": "online"}}, "rewards": {}, **sections}
-        return idle(parse_params(content, "a test"), "train-agents") is not None
+        return parse_params(content, "a test")
+
+    def stands_idle(step: str = "train-agents", **sections: Any) -> bool:
+        return idle(with_sections(**sections), step) is not None
 
     judged = {"annotator": "huggingface", "huggingface": {"device": "auto"}}
     assert stands_idle()
@@ -231,6 +235,19 @@ def test_a_gpu_of_training_is_the_judges_where_one_answers_beside_the_agents(par
     assert stands_idle(annotate=judged, arms=["extrinsic"])
     curriculum = {**params.dump()["agent"], "curriculum": {"interest": "main"}}
     assert not stands_idle(annotate=judged, arms=["extrinsic"], agent=curriculum)
+
+    player = {"annotator": "huggingface", "huggingface": {"device": "auto", "quantization": "4bit"}}
+    asked = {"annotate": {"judges": {"player": player}}}
+    hints = {"actor": "llm_policy", "options": {"judge": "player"}}
+    hinted = {"extrinsic": {"agent": {"ppo": {"hints": hints}}}}
+    assert stands_idle(**asked, arms=["extrinsic"])
+    assert not stands_idle(**asked, arms=hinted)
+    assert not stands_idle(**asked, arms={"paid": {"reward": "llm_hints"}}, rewards={"llm_hints": hints})
+    played = {"llm": {"reward": {}, "agent": {"actor": "llm_policy", "options": {"judge": "player"}}}}
+    assert not stands_idle("evaluate", **asked, arms=played)
+    assert stands_idle("evaluate", **asked, arms=hinted)
+    packages = packages_of(annotators_of(with_sections(**asked, arms=hinted), "train-agents"))
+    assert packages == ("bitsandbytes", "accelerate")
 
 
 WANTED = {

@@ -76,17 +76,17 @@ def test_of_several_architectures_the_one_that_runs_is_looked_at(google: VertexS
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (error(403, "denied"), "its registry answers 403."),
-        ((0, None), "its registry gives no answer (ConnectionError)."),
-        ((200, ["?"]), "its registry gives no answer (TypeError)."),
-        ((200, {}), "its registry gives no answer (KeyError)."),
+        (error(403, "denied"), "its registry answered 403."),
+        ((0, None), "its registry does not respond (ConnectionError)."),
+        ((200, ["?"]), "its registry does not respond (TypeError)."),
+        ((200, {}), "its registry does not respond (KeyError)."),
     ],
 )
 def test_what_cannot_be_seen_is_said(google: VertexServer, answer: Answer, said: str) -> None:
     google.says("manifest", answer)
     found = look_into(IMAGE, AnonymousCredentials())
     assert found.problem is None
-    assert found.remark == f"{IMAGE} was not looked into: {said}"
+    assert found.remark == f"{IMAGE} was not inspected: {said}"
 
 
 def test_nothing_is_sent_with_an_image_without_the_package(

@@ -128,9 +128,9 @@ def test_a_run_is_what_was_asked_for(
     code, out, err = laurel("submit", *options, "--namespace", "me", "--experiment", "mine")
     assert code == 0
     assert err.splitlines() == [
-        "note: the image was not looked into: a cluster pulls it with credentials of its own.",
-        "note: a step of training that is tried again begins anew: name a folder that all steps see in "
-        "pipeline.checkpoints, such as a mounted volume, to have it go on.",
+        "note: the image was not inspected: only the cluster has credentials to pull it.",
+        "note: a training step that is retried starts over. To resume it, set pipeline.checkpoints to a folder that "
+        "all steps see, such as a mounted volume.",
     ]
     assert out == (
         f"job:    r-1\npage:   {kubeflow.url}/#/runs/details/r-1\n"
@@ -213,7 +213,7 @@ def test_waiting_status_and_cancel(laurel: Laurel, kubeflow: KubeflowServer) -> 
     changes = [line.partition(" ")[2] for line in err.splitlines() if line[:2].isdigit()]
     assert [change.partition(" (")[0] for change in changes] == [
         "run: pending",
-        "no answer; the run goes on, and is asked about again",
+        "no answer; the run continues, and is polled again",
         "collect: running",
         "run: running",
         "collect: failed",
@@ -228,20 +228,20 @@ def test_waiting_status_and_cancel(laurel: Laurel, kubeflow: KubeflowServer) -> 
 @pytest.mark.parametrize(
     ("route", "answer", "sentence"),
     [
-        ("health", failure(401, "who?"), "refuses you (401): set KFP_TOKEN to a token of yours."),
-        ("health", failure(404, "nginx"), "answers, but not as Kubeflow Pipelines does (404)."),
+        ("health", failure(401, "who?"), "refused the request (401): set KFP_TOKEN to your token."),
+        ("health", failure(404, "nginx"), "is not an API of Kubeflow Pipelines (it answered 404)."),
         (
             "create",
             failure(403, "not in this namespace"),
-            "refuses you: not in this namespace. Set KFP_TOKEN, or",
+            "refused the request: not in this namespace. Set KFP_TOKEN, or",
         ),
         ("create", failure(400, "bad spec"), "answers 400: bad spec."),
         (
             "create",
             failure(500, "no database"),
-            "answers 500: no database. No such run is there yet. Try again later: the",
+            "answers 500: no database. The run does not exist yet. Try again later: the",
         ),
-        ("create", (0, None), "gives no answer"),
+        ("create", (0, None), "does not respond"),
     ],
 )
 def test_a_refusal_is_one_sentence(
@@ -302,7 +302,7 @@ def test_too_many_looks_are_waited_out(laurel: Laurel, kubeflow: KubeflowServer)
 def test_nobody_answers(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(project.path)
     assert main(["pipeline", "status", "r-1", "--host", "http://127.0.0.1:9"]) == 2
-    assert "http://127.0.0.1:9 gives no answer (ConnectionError). Check --host" in capsys.readouterr().err
+    assert "http://127.0.0.1:9 does not respond (ConnectionError). Check --host" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_waiting_says_every_change(laurel: Laurel, google: VertexServer) -> None
         "run: pending",
         "collect: running",
         "run: running",
-        "no answer; the run goes on, and is asked about again",
+        "no answer; the run continues, and is polled again",
         "collect: succeeded",
         "train-agents: running",
         "train-agents: succeeded",
@@ -52,7 +52,7 @@ def test_what_passes_is_waited_out(
     google.says("get", answer, answer, answer, job("SUCCEEDED"))
     code, _, err = submit(laurel, "--wait", "--poll", "1")
     assert code == 0
-    assert err.count("no answer; the run goes on, and is asked about again (") == 1
+    assert err.count("no answer; the run continues, and is polled again (") == 1
     assert pauses == [2, 4, 8], "longer and longer"
 
 

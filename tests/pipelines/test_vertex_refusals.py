@@ -27,7 +27,7 @@ from vertex_server import VertexServer, error
             "gcloud services enable aiplatform.googleapis.com --project=demo-project",
         ),
         (error(404, "Project not found"), "not found: Project not found. Check --project demo-project"),
-        (error(400, "Invalid image.", "INVALID_ARGUMENT"), "Vertex AI refuses the request: Invalid image. Look at"),
+        (error(400, "Invalid image.", "INVALID_ARGUMENT"), "Vertex AI refused the request: Invalid image. To see it"),
         (error(401, "Bad token"), "the credentials are not accepted: Bad token. Log in again: gcloud auth"),
     ],
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else "",
@@ -58,7 +58,7 @@ def test_a_bucket_that_may_not_be_looked_at_is_remarked(laurel: Laurel, google: 
     google.says("bucket", error(403, "no storage.buckets.get"))
     code, _, err = submit(laurel)
     assert code == 0
-    assert "note: you may not look at the bucket gs://demo-bucket (storage.buckets.get), so whether it is there" in err
+    assert "note: no permission to look at the bucket gs://demo-bucket (storage.buckets.get), so its existence" in err
 
 
 def test_a_bucket_elsewhere_is_remarked(laurel: Laurel, google: VertexServer) -> None:

@@ -77,7 +77,7 @@ def test_ten_kills_lose_nothing_and_pay_nothing_twice(
     assert len(ResponseStore(tmp_path / "responses.db")) == 2 * len(pairs), "one for each order"
     assert calls <= 2 * len(pairs) + KILLS * IN_FLIGHT, "what was on its way, and no more"
     assert usage["calls"] <= calls
-    assert capsys.readouterr().err.count("is started again") == KILLS
+    assert capsys.readouterr().err.count("is restarted") == KILLS
 
 
 @pytest.mark.slow

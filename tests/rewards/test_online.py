@@ -191,7 +191,7 @@ def test_a_judge_that_answers_no_more_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     place = case.train("agents")
     assert time.monotonic() - began < 20
-    with pytest.raises(DataError, match="lies with each of them"):
+    with pytest.raises(DataError, match="is stored with each of them"):
         read_made(_never_trained(tmp_path, case))
     assert read_json(place / "reward" / NAME / "online.json")["form"] == "nothing"
 

@@ -16,7 +16,7 @@ from laurel.errors import AnnotationError, DataError
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.params import EnvParams
 from laurel.rewards.base import UNPAID, Steps
-from laurel.rewards.outcomes import OutcomeReward, OutcomeTable, collected_outcomes
+from laurel.rewards.methods.outcome import OutcomeReward, OutcomeTable, collected_outcomes
 from laurel.stages import train_reward
 from laurel.stages.pipeline import STAGE
 from laurel.stages.preflight import described

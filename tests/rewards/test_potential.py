@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from laurel.data.trajectories import read_episodes
+from laurel.envs import adapter_for
 from laurel.params import parse_params
+from laurel.params.rewards import METHODS
+from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID
+from laurel.rewards.paying import Paymaster
 from laurel.rewards.shaping import Bonus, Ends, Potential
+from laurel.rewards.stored import StoredRewards
 from minimal_params import MINIMAL
+from tiny_project import UNTRACKED, Project
 
 GAMMA = 0.9
 
@@ -71,6 +79,36 @@ def test_no_optimal_policy_of_a_finite_world_changes(seed: int) -> None:
     potential = np.maximum(said[:n], 0)
     np.testing.assert_allclose(with_potential, plain - potential, atol=1e-5)
     assert np.argmax(with_potential.sum(axis=1)) == np.argmax(plain.sum(axis=1))
+
+
+def test_no_method_pays_an_episode_that_the_task_ends_anything_in_all(tmp_path: Path) -> None:
+    """So returns of all policies stay, whatever a method goes by: captions, what it met before, or what it learns."""
+    others = {"llm_hints", "online", "stored", "outcome"}  # ask while they pay, pay as another does, or at ends alone
+    kinds = {*METHODS.builtin()} - others
+    changes = {
+        **UNTRACKED,
+        "env": {"id": "CartPole-v1"},
+        "collect.steps": 600,
+        "annotate.annotator": "scripted",
+        "rewards": {"preference": {"max_epochs": 5}, "code": {"rounds": 1, "samples": 4, "select": "agreement"}},
+        "arms": {kind: {"reward": kind, "shaping": {"form": "potential"}} for kind in kinds},
+    }
+    project = Project.create(tmp_path / "p", changes)
+    project.run("collect", "caption", "annotate", "train-reward")
+    steps, episode = read_episodes(project.output("collect"), 600)
+    begins = np.flatnonzero(np.diff(episode, prepend=-1))
+    discounts = GAMMA ** (np.arange(len(steps)) - begins[episode])
+    adapter, stored = adapter_for(project.params.env), StoredRewards.read(project.output("train-reward"))
+    column = (len(steps), 1)
+    last = np.append(np.diff(episode) > 0, True)  # collection cuts some without saying so
+    ends = steps.terminated.reshape(column), (last & ~steps.terminated).reshape(column)
+    for kind in kinds:
+        shaping = ShapingParams(form="potential", gamma=GAMMA)
+        master = Paymaster(adapter, stored.load(kind, 0, adapter, 0.1), shaping, 1)
+        paid = master.pay(steps, np.ones(column, bool), *ends).shaped[:, 0]
+        assert np.abs(paid).max() > 1e-3, kind
+        totals = np.bincount(episode, discounts * paid)
+        np.testing.assert_allclose(totals[episode[steps.terminated]], 0, atol=1e-4, err_msg=kind)
 
 
 def test_the_discount_is_that_of_the_arms_own_agent() -> None:

@@ -11,7 +11,7 @@ import pytest
 from laurel.rewards.sandbox import BATCH, Sandbox, SandboxError
 
 HEAD = "def reward(observation, action, next_observation):\n    "
-ATTACKS = Path(__file__).with_name("attacks.txt").read_text().split("\n", 1)[1].strip("\n").split("\n---\n")
+ATTACKS = Path(__file__).with_name("attacks.txt").read_text().split("\n", 2)[2].strip("\n").split("\n---\n")
 HARMLESS = ("re.findall", "re.match", "time.sleep", "asyncio.sleep")
 """What may return a number: regular expressions that do not backtrack, and sleep that takes no time."""
 ROWS = [[1.0]] * 3, [0] * 3, [[2.0]] * 3
@@ -38,7 +38,7 @@ def test_an_attack_ends_and_reaches_nothing(attack: str, honest: Sandbox) -> Non
 
 
 def test_there_are_enough_attacks() -> None:
-    assert len(set(ATTACKS)) == len(ATTACKS) >= 100
+    assert len(set(ATTACKS)) == len(ATTACKS) >= 125
 
 
 def test_numbers_come_back_in_order_with_their_components() -> None:

@@ -19,7 +19,7 @@ from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
-from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order
+from laurel.rewards.methods.score import asked, caption_scores, drawn_groups, on_one_scale, right_order
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -171,7 +171,7 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
             if model == "same":
                 project.run("train-reward")
                 (note,) = read_manifest(project.output("train-reward"))["notes"]
-                assert note.startswith("The reward score pays the same for all that it knows (")
+                assert note.startswith("The reward score pays the same for every caption (")
                 continue
             with pytest.raises(AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read"):
                 project.run("train-reward")

@@ -13,7 +13,7 @@ from sayings import rollout_of
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.questions.goals import GoalsQuestion
 from laurel.rewards.base import UNPAID, Steps
-from laurel.rewards.goals import GoalReward, GoalTable
+from laurel.rewards.methods.goals import GoalReward, GoalTable
 from tiny_project import UNTRACKED, Project, read_json
 
 KEY, DOOR = "You pick up the key.", "You open the door."

@@ -83,7 +83,7 @@ def test_it_says_what_the_run_then_does(
     assert said["answered"].startswith(f"{2 * PAIRS} of them")
     assert said["calls"].startswith("0, ")
     assert said["money"].startswith("$0.00")
-    assert said["minutes"] == "0.0 (there is nothing to ask)"
+    assert said["minutes"] == "0.0 (nothing is left to ask)"
 
 
 def test_answers_that_are_kept_say_how_long_answers_are(
@@ -94,12 +94,12 @@ def test_answers_that_are_kept_say_how_long_answers_are(
     said = forecast(capsys)
     calls = int(said["calls"].split(",")[0])
     assert 0 < calls < 4 * PAIRS
-    assert said["tokens out"].startswith(f"{calls} if like the answers that are kept, ")
+    assert said["tokens out"].startswith(f"{calls} if like the stored answers, ")
     assert "s an answer as before, 32 at once" in said["minutes"]
     assert said["money"].count("$") == 2
     project.change({"annotate.language_model.prompt": "chain_of_thought"})
     assert forecast(capsys)["tokens out"].endswith(" at most")
-    assert "like the answers" not in forecast(capsys)["tokens out"], "another prompt has other answers"
+    assert "like the stored answers" not in forecast(capsys)["tokens out"], "another prompt has other answers"
 
 
 def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest
     said = forecast(capsys)
     assert said["money"] == "unknown"
     assert said["in batches"].startswith("unknown; ")
-    assert said["minutes"] == "unknown (no limit is given, and no answer is kept to judge the pace by)"
+    assert said["minutes"] == "unknown (no rate limit is set, and no stored answer tells the speed)"
     assert said["budget"] == "$1.00 cannot be enforced: the price is unknown (annotate.budget.prices)"
 
 
@@ -144,7 +144,7 @@ def test_a_model_in_this_process(
     )
     said = forecast(capsys)
     assert said["money"] == "$0.00, $0.00 at most"
-    assert said["tokens out"] == "0 if like the answers that are kept, 0 at most"
+    assert said["tokens out"] == "0 if like the stored answers, 0 at most"
     assert "by the model's tokenizer" in said["tokens in"]
     assert "in batches" not in said
     usage = run(project)["usage"]

@@ -90,7 +90,7 @@ def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
             shard=(0, 2),
         )
     project.change({"pipeline": {"annotate_shards": 2}})
-    with pytest.raises(ParamsError, match=f"has pipeline.annotate_shards 2, but {which} goes by all labels so far"):
+    with pytest.raises(ParamsError, match=f"has pipeline.annotate_shards 2, but {which} depends on all labels so far"):
         _ = project.params
     project.change({"pipeline": {"annotate_shards": 1}})
     assert project.params.pipeline.annotate_shards == 1

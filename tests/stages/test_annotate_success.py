@@ -112,5 +112,8 @@ def test_an_environment_without_a_caption_of_success_says_so(tmp_path: Path) -> 
     project = Project.create(tmp_path / "p", {**ASKED, "env.id": "CartPole-v1"})
     project.run("collect", "caption", "annotate")
     notes = read_manifest(project.output("annotate"))["notes"]
-    assert any(note.endswith("no caption of CartPole-v1 says that the task is solved.") for note in notes)
+    assert any(
+        note.endswith("the adapter of CartPole-v1 names no caption that says that the task is solved.")
+        for note in notes
+    )
     assert "success_preferred" not in read_json(project.output("annotate") / "quality.json")

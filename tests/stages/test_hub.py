@@ -54,7 +54,7 @@ def test_cards_say_what_is_known(places: dict[str, Path], tmp_path: Path) -> Non
     model, dataset = ((tmp_path / "hub" / name / "README.md").read_text() for name in ("model", "dataset"))
     assert "# A reward for FrozenLake-v1: preference" in model
     assert "`embedding`" in model
-    assert "No report of agents" in model
+    assert "No agents had been trained" in model
     assert "simulated" not in model + dataset
     assert front(tmp_path / "hub/model/README.md")["library_name"] == "laurel"
 

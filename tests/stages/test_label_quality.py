@@ -211,7 +211,7 @@ def test_why_answers_are_missing_is_kept_and_told(
 
 def test_a_gate_stops_the_run_and_nothing_is_lost(asking: Project, server: ChatServer) -> None:
     asking.change({"annotate.gates": {"max_position_bias": 0.05, "min_agreement": 0.1, "min_parse_rate": None}})
-    words = r"\d+\.\d% of answers with a side named the text shown first \(95% interval .*annotate\.gates\.max_position"
+    words = r"\d+\.\d% of decided answers preferred the text shown first \(95% interval .*annotate\.gates\.max_position"
     with pytest.raises(AnnotationError, match=words):
         asking.run("annotate")
     assert not asking.output("annotate").exists()
@@ -255,7 +255,7 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
     with pytest.raises(AnnotationError) as caught:
         many.run("annotate")
     first = str(caught.value).splitlines()[0]
-    assert first.startswith("100.0% of answers with a side named the text shown first (95% interval ")
+    assert first.startswith("100.0% of decided answers preferred the text shown first (95% interval ")
     assert "annotate.gates.max_position_bias" in first
     assert "annotate.embedding" not in str(caught.value), "it is not in use"
     refused = many.output("annotate").with_name("preferences-refused")
@@ -276,7 +276,7 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
         annotate.run(
             **STAGE["annotate"].given(many.params), captions=many.output("caption"), output=share, shard=(number, 2)
         )
-    with pytest.raises(AnnotationError, match=r"^100\.0% of answers with a side named the text shown first"):
+    with pytest.raises(AnnotationError, match=r"^100\.0% of decided answers preferred the text shown first"):
         merge_preferences.run(
             **STAGE["annotate"].given(many.params),
             captions=many.output("caption"),

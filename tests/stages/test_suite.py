@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
+from installed import EXAMPLES, install
 from laurel.cli.app import main
 from laurel.data.directory import RUN
+from laurel.data.json_file import digest_json
 from laurel.errors import LaurelError, ParamsError, StageError
 from laurel.evaluation.summary import estimated
 from laurel.params.suite import Suite, load_suite
 from laurel.stages import suite as suite_module
 from laurel.stages.project import run_project
-from laurel.stages.suite import run_suite, write_page
+from laurel.stages.suite import markdown_page, run_suite, write_page
 from minimal_params import MINIMAL
 from tiny_project import REPOSITORY, TINY, Project, read_json
 
@@ -95,6 +97,8 @@ def test_the_page_has_the_runs_that_are_there(
     success = arms["preference"]["success"]
     assert f"| second | {estimated(arms['extrinsic']['success'])}" in page
     assert f"{estimated(success)}, {arms['preference']['solved']['seeds']} of 2" in page
+    took = f"{sum(seconds for seconds in found['runs']['second']['seconds'].values() if seconds is not None):,.0f}"
+    assert f" | 2k | {took} | 10 | $1.50 |\n" in page, "what a row of the table took"
 
     elsewhere = tmp_path / "elsewhere"
     write_page(suite, elsewhere, tmp_path / "out", "laurel benchmark")
@@ -102,6 +106,27 @@ def test_the_page_has_the_runs_that_are_there(
     other = replace(suite, runs=tuple(replace(run, content={**run.content, "seed": 7}) for run in suite.runs))
     write_page(other, elsewhere, tmp_path / "out", "laurel benchmark")
     assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first", "second"], "its parameters are others"
+
+
+def test_a_strangers_method_of_one_file_is_a_column_of_a_suites_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of docs/tutorials/reward-method.md, and the name that its package gives it."""
+    site = tmp_path / "site"
+    install(site, "my_method", {"laurel.rewards": {"forward": "forward"}})
+    (site / "forward.py").write_text((EXAMPLES / "forward.py").read_text())
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    small = {"collect": {"steps": 300, "n_envs": 4}, "tracking": {"enabled": False}}
+    arms = {"arms": {"extrinsic": {}, "forward": {"reward": "forward"}}, "rewards": {"forward": {"bonus": 2}}}
+    agent = {"agent": {"seeds": [0], "steps": 256, "workers": 1, "ppo": {"n_envs": 4, "n_steps": 32, "hidden": [8]}}}
+    evaluate = {"evaluate": {"episodes": 1, "n_envs": 1, "animation_steps": 0}}
+    file = written(tmp_path, params={**TINY, **small, **arms, **agent, **evaluate}, axes={"task": {"room": {}}})
+    assert main(["benchmark", str(file), "--work", str(tmp_path / "work")]) == 0
+    page = (tmp_path / "tried.md").read_text()
+    assert "| task | extrinsic | forward | steps |" in page
+    assert "| **forward** |" in page, "it is the method that the page is about"
+    assert read_json(tmp_path / "tried.json")["runs"]["room"]["metrics"]["arms"]["forward"]["role"] == "method"
 
 
 def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, tmp_path: Path) -> None:
@@ -119,3 +144,12 @@ def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
 def test_suites_of_the_repository_fit(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["benchmark", str(file), "--list"]) == 0
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", [file for file in SUITES if file.with_suffix(".json").exists()], ids=lambda f: f.stem)
+def test_a_page_is_that_of_its_record_and_of_its_suite(file: Path) -> None:
+    suite, found = load_suite(file), read_json(file.with_suffix(".json"))
+    made = {run.name: digest_json(run.content) for run in suite.runs if run.name not in found["not run"]}
+    assert {name: run["params"] for name, run in found["runs"].items()} == made, "they were run with these params"
+    page = markdown_page(suite, found)
+    assert file.with_suffix(".md").read_text(encoding="utf-8") == page, f"laurel benchmark {file} --page"

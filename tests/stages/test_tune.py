@@ -79,9 +79,7 @@ def test_what_there_is_to_see(searched: Project) -> None:
             assert image.width > 700
     manifest = read_manifest(place, "tune")
     assert manifest["counts"] == {"trials": 3, "complete": 3, "pruned": 0, "failed": 0}
-    assert any(
-        "on the seeds 1000, 1001 looks better than it is: evaluate it on agent.seeds" in n for n in manifest["notes"]
-    )
+    assert any("on the seeds 1000, 1001 is biased upwards: evaluate it on agent.seeds" in n for n in manifest["notes"])
     assert any("Importance is left out" in note for note in manifest["notes"])
     said = (searched.path / "said").read_text()
     assert all(note in said for note in manifest["notes"])

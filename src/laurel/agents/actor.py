@@ -23,7 +23,6 @@ class View:
     """What N environments show; each form is computed when it is first asked for.
 
     Args:
-        adapter: of the environment.
         packed: (N, D) packed observations.
     """
 

@@ -49,7 +49,6 @@ class Behaviour:
         """Act on packed observations (N, D).
 
         Args:
-            observation: of always the same environments.
             begins: (N,) where it is an episode's first; None: nowhere.
 
         Returns:
@@ -139,7 +138,7 @@ def assign(shares: Sequence[float], n_envs: int) -> npt.NDArray[np.int8]:
     """
     if len(shares) > min(n_envs, 127):
         raise ParamsError(
-            f"collect.policies has {len(shares)} entries, but each needs an environment of its own: "
+            f"collect.policies has {len(shares)} entries, but each policy needs its own environment: "
             f"collect.n_envs is {n_envs}, and at most 127 policies can be mixed."
         )
     exact = np.array(shares) / np.sum(shares) * n_envs

@@ -42,7 +42,6 @@ def act_on_values(
     Args:
         values: (N, A) action values.
         epsilon: ε.
-        rng: draws actions.
         greedy: take the first of the best actions instead.
 
     Returns:

@@ -1,11 +1,11 @@
 """PPO with all on the device: many agents at once act, step their environments and learn without the host.
 
-Computes the same as `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
-numbers are counted (`laurel.envs.tensor.philox`), an agent's only by its own key. What one learns does not depend on
-which others are in the group, but for the order in which a device may sum up products of matrices.
+Computes the same as `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random numbers
+are counter-based (`laurel.envs.tensor.philox`), with one key per agent. What an agent learns does not depend on the
+others in its group, except through the order in which a device sums up matrix products.
 
 The host waits for the device twice an update, whatever the number of agents and steps: for the steps taken, from which
-it computes rewards and episode returns, and for the losses. It copies to the device twice, too, while that is idle:
+it computes rewards and episode returns, and for the losses. It also copies to the device twice, while that is idle:
 keys of random numbers, then rewards and Adam's rates.
 """
 

@@ -45,10 +45,7 @@ def make_advisor(
     """Make an actor that says how likely actions are; a language model is not loaded before it is asked.
 
     Args:
-        kind: of the actor.
         options: that it is made with.
-        adapter: of the environment.
-        annotate: the section of the run.
         key: of the section that names it, for messages.
 
     Raises:
@@ -59,7 +56,7 @@ def make_advisor(
     found = actor.actor if isinstance(actor, Checked) else actor
     if not isinstance(found, Advisor):
         raise ParamsError(
-            f"{key}.actor is {kind}, which does not say how likely actions are: name llm_policy, or an actor below "
+            f"{key}.actor is {kind}, which gives no probabilities of actions: name llm_policy, or an actor below "
             "laurel.agents.actor.Advisor."
         )
     return found

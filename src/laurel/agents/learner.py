@@ -55,7 +55,7 @@ class PolicyNetwork(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; arrays are NumPy's, whichever it is."""
+        """Where the weights are; arrays are NumPy's on any device."""
         return next(chain(self.parameters(), self.buffers())).device
 
     @property
@@ -211,7 +211,7 @@ class Learner(ABC):
 
 
 class LearnerGroup:
-    """Learners in lockstep, one after another; an algorithm that can do more at once has a group of its own."""
+    """Learners in lockstep, updated one after another; an algorithm that can batch its updates has its own group."""
 
     def __init__(self, learners: Sequence[Any]) -> None:
         self.learners = list(learners)

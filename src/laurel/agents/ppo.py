@@ -24,7 +24,7 @@ from torch import Tensor
 from laurel.agents.hints import Hints
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
 from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import A2CParams, ClippedParams
 
@@ -123,7 +123,6 @@ def clipped_loss(
     Args:
         params: clip_range and the coefficients.
         log_prob: (B,) of the actions under the policy, as all that follows.
-        entropy: of the policy.
         value: what the critic says.
         old_log_prob: under the policy that acted.
         advantage: not yet normalised.
@@ -147,7 +146,27 @@ def clipped_loss(
 def gae_of(params: ClippedParams | A2CParams, rollout: Rollout, value: FloatArray) -> FloatArray:
     """Return the advantages (T, N) of a rollout by the critic's values (T + 1, N); resets earn nothing."""
     reward = np.where(rollout.valid, rollout.reward, 0)
+    if isinstance(params, ClippedParams) and not params.episodic:
+        reward = going_on(reward, value, rollout.terminated, rollout.valid, params.gamma)
     return gae(reward, value, rollout.terminated, rollout.truncated, gamma=params.gamma, lam=params.gae_lambda)
+
+
+def going_on(
+    reward: FloatArray, value: FloatArray, terminated: BoolArray, valid: BoolArray, gamma: float
+) -> FloatArray:
+    """Add to rewards, where the task ends an episode, what the next one is worth at its beginning.
+
+    Non-episodic returns (Burda et al. 2018, "Exploration by random network distillation", arXiv 1810.12894, section
+    2.3). The row after an end is a reset, and the one after that the beginning; for an end in the last row, which has
+    none in this rollout, the last observation stands.
+
+    Args:
+        reward: (..., T, N), as all but
+        value: (..., T + 1, N).
+    """
+    begins = value[..., 1:, :].copy()
+    begins[..., :-1, :] = np.where(valid[..., 1:, :], begins[..., :-1, :], value[..., 2:, :])
+    return reward + gamma * begins * terminated
 
 
 def explained_variance(advantage: Tensor, returns: Tensor) -> float:

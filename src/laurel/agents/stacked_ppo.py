@@ -18,7 +18,7 @@ from torch import Tensor
 
 from laurel.agents.learner import Learner, LearnerGroup
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
+from laurel.agents.ppo import PPO, OnPolicyRollout, gae, going_on, minibatches
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
 from laurel.agents.stacked_update import Update, epoch, gaussian
 from laurel.envs.base import Array, EnvAdapter, FloatArray
@@ -31,7 +31,7 @@ CACHED_BYTES = 4 << 20
 
 
 class StackedPPO(PPO):
-    """PPO of one ActorCritic: a group of its own until it is put into another."""
+    """PPO of one ActorCritic: a group of one until it joins another."""
 
     def __init__(
         self, policy: ActorCritic, params: ClippedParams, rng: np.random.Generator, arrays: Any = None
@@ -223,6 +223,8 @@ class PPOGroup(LearnerGroup):
         terminated, truncated = (
             np.stack([getattr(rollout, name) for rollout in rollouts]) for name in ("terminated", "truncated")
         )
+        if not p.episodic:
+            reward = going_on(reward, value, terminated, valid, p.gamma)
         advantage = gae(reward, value, terminated, truncated, gamma=p.gamma, lam=p.gae_lambda)
         returns = advantage + value[:, :-1]
 

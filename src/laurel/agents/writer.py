@@ -72,9 +72,7 @@ class Writer(PolicyNetwork):
 
     Args:
         model: a directory, `smollm2`, or a name on the Hugging Face hub.
-        rank: of the LoRA weights.
         max_tokens: of a completion, its end included.
-        temperature: of sampling.
         stop: characters that end a completion.
         n_features: bytes of a prompt.
         n_actions: bytes of a completion.

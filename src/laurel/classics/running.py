@@ -59,7 +59,7 @@ def run_agent(env: Source, agent: Agent, n_runs: int = 200, seed: int = 0, *, n_
     spec = envs.spec
     n_steps = n_steps or (spec.max_episode_steps if spec else None)
     if not n_steps:
-        raise EnvError("run_agent: the environment has no limit of steps. Say n_steps.")
+        raise EnvError("run_agent: the environment has no limit of steps. Give n_steps.")
     rewards = np.zeros((n_runs, n_steps))
     best = np.zeros((n_runs, n_steps), dtype=np.bool_)
     regret = np.zeros((n_runs, n_steps))

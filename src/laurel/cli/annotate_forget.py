@@ -22,7 +22,9 @@ def add(actions: Commands) -> None:
         "that the next run asks, and pays, for them again.",
         "laurel annotate forget --status unreadable --model gpt-5-mini --yes",
     )
-    forgetting.add_argument("--status", choices=STATUSES, help="unreadable: the follow-up's answer, if any, is, too")
+    forgetting.add_argument(
+        "--status", choices=STATUSES, help="unreadable: the answer to the follow-up, if any, is unreadable too"
+    )
     forgetting.add_argument("--model", metavar="NAME", help="as the server names it")
     forgetting.add_argument("--prompt", metavar="NAME", help="its name, or the beginning of its digest")
     forgetting.add_argument(
@@ -61,5 +63,5 @@ def _forget(options: argparse.Namespace) -> str:
             ]  # fmt: skip
             lines += [f"  {line}" for line in aligned(table)]
     if total and not options.yes:
-        lines.append("Nothing was dropped. With --yes they are, and the next run asks, and pays, for them again.")
+        lines.append("Nothing was dropped. Add --yes to drop them; the next run asks, and pays, for them again.")
     return "\n".join(lines) + "\n"

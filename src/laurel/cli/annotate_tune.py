@@ -1,4 +1,4 @@
-"""`laurel annotate tune`: a small chat model becomes a judge of one's own."""
+"""`laurel annotate tune`: a small chat model becomes a judge of your own."""
 
 from __future__ import annotations
 

@@ -46,14 +46,12 @@ def add(commands: Commands) -> None:
         )
         kinds = "" if suffix == "" or name == "gemini" else "; by its suffix .jsonl, .csv or .parquet"
         rows.add_argument("--output", type=Path, default=default, metavar="PATH", help=f"default: {default}{kinds}")
-        rows.add_argument(
-            "--prompt", default="", metavar="TEXT", help="what stands before both texts where a row has no prompt"
-        )
+        rows.add_argument("--prompt", default="", metavar="TEXT", help="prompt of rows that have none")
         if name != "motif":
             rows.add_argument(
                 "--drop-undecided",
                 action="store_true",
-                help="leave out ties and pairs without a label, which have no place",
+                help="leave out ties and pairs without a label, which the format cannot hold",
             )
         rows.set_defaults(run=_export_preferences, layout=name, drop_undecided=False)
     hub = add_command(

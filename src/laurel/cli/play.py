@@ -194,5 +194,5 @@ def _learned_reward(
     sources = Inputs(CAPTIONS, PREFERENCES, place or REWARD, agents=agents)
     found = watching(watched, RewardContext.of(params), adapter, sources)
     if found is None:
-        tell(f"laurel: no learned reward is shown, as no method of arms has one in {place or REWARD}.")
+        tell(f"laurel: no learned reward is shown: none of the method arms has one in {place or REWARD}.")
     return found

@@ -70,7 +70,6 @@ def output_directory(
     """Yield a place to write; publish it as `output` with a manifest if the block succeeds.
 
     Args:
-        output: the directory to make or replace.
         stage: name of the stage that writes, for the manifest.
         params: the parameters that the content depends on.
         inputs: name -> directory, or file of the user's own, that the content was made from.

@@ -49,7 +49,7 @@ class Gold:
 
     @property
     def pair(self) -> frozenset[str]:
-        """The two texts, whichever came first."""
+        """The two texts, in either order."""
         return frozenset((self.first, self.second))
 
 

@@ -72,9 +72,6 @@ class LabelWriter:
     Args:
         path: directory to write pairs.parquet, preferences.parquet and, if there are any, answers.parquet and
             members.parquet into.
-        sampler: how the pairs are drawn.
-        seed: of the draw.
-        annotator: who judges.
     """
 
     def __init__(self, path: Path, sampler: str, seed: int, annotator: str) -> None:
@@ -141,7 +138,6 @@ def join_labels(shares: Sequence[Path], path: Path, stage: str) -> dict[str, int
 
     Args:
         shares: directories, in order.
-        path: directory to write into.
         stage: that wrote the shares.
 
     Returns:

@@ -37,7 +37,6 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     recovered from the data set; its spaces can.
 
     Args:
-        trajectories: output of the collect stage.
         dataset_id: Minari's name for it, e.g. "minigrid/doorkey-8x8/random-v0".
         output: directory of data sets; `MINARI_DATASETS_PATH` names it when the set is loaded.
 
@@ -107,7 +106,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
 
 
 def _observation_space(adapter: EnvAdapter) -> gym.Space[Any]:
-    """Return the environment's space, or a box of rows where the adapter packs in a way of its own."""
+    """Return the environment's space, or a box of rows where the adapter packs observations differently."""
     return adapter.packed.space if type(adapter).pack_one is EnvAdapter.pack_one else adapter.row_space
 
 

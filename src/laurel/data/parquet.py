@@ -21,7 +21,6 @@ class ParquetWriter:
     """Writes tables one after the other into one file.
 
     Args:
-        path: the file to make.
         schema: of every table; its metadata is stored too.
         plain: columns stored without a dictionary, where building one costs more than it saves.
         group_rows: rows of a row group, so that the bytes do not depend on how the rows are divided into tables;
@@ -96,7 +95,6 @@ def read_table(path: Path, schema: pa.Schema, stage: str) -> pa.Table:
     """Read a whole file.
 
     Args:
-        path: the file.
         schema: the columns that must be there; others are left out.
         stage: who writes such files, for the error.
 

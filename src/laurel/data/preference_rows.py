@@ -43,7 +43,7 @@ class Row:
     """A prompt, two texts that may follow it, and which is better."""
 
     prompt: str
-    """Empty where there is none."""
+    """Empty if the row has no prompt."""
     first: str
     second: str
     p_first: float | None
@@ -121,7 +121,7 @@ class PreferenceRows:
         ]
 
     def decided(self) -> PreferenceRows:
-        """Return the rows of which one text is the better."""
+        """Return the rows in which one text is preferred."""
         return self.where(self.labels.usable & (self.labels.p_first != 0.5))
 
     def where(self, kept: Any) -> PreferenceRows:
@@ -132,7 +132,7 @@ class PreferenceRows:
         return replace(self, prompts=prompts, first=first, second=second, labels=labels)
 
     def prompted(self, prompt: str) -> PreferenceRows:
-        """Return the rows, with this prompt where a row has none."""
+        """Return the rows, with this prompt in rows without one."""
         return replace(self, prompts=[one or prompt for one in self.prompts])
 
 
@@ -214,7 +214,7 @@ class TRL(Layout):
         for name in ("margin", "weight"):
             if columns.get(name) not in (None, "", 0, "0", "0.0") and not (name == "weight" and columns[name] == 1):
                 raise RowError(
-                    name, f"is {shown(columns[name])}, which Laurel's labels have no place for: leave the column out"
+                    name, f"is {shown(columns[name])}, which Laurel's labels cannot hold: leave the column out"
                 )
         asked, chosen = _turns(columns, "chosen")
         asked_again, rejected = _turns(columns, "rejected")
@@ -261,7 +261,7 @@ class Gemini(Layout):
 
     def read(self, columns: Mapping[str, Any]) -> Row:
         if columns.get("system_instruction") is not None:
-            raise RowError("system_instruction", "has no place in Laurel's rows: put it into the user's turn")
+            raise RowError("system_instruction", "is not supported: put it into the user's turn")
         contents, completions = columns.get("contents"), columns.get("completions")
         if not isinstance(contents, list) or len(contents) != 1:
             raise RowError("contents", f"is {shown(contents)}, but must be a list of one turn of the user")

@@ -26,7 +26,6 @@ class EpisodeRecorder:
     Args:
         observation: (N, D) packed observations before the first step.
         action_shape: () or (A,).
-        action_dtype: of actions.
         policy: (N,) which policy drives each environment.
         write: takes rows that end with a final observation; the rows are its own to keep.
         block_steps: steps between two hand-overs; by default as many as fit BLOCK_BYTES, 256 at most.

@@ -43,7 +43,7 @@ def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iter
         parents: make directories above it that are missing.
 
     Raises:
-        DataError: the place cannot be written.
+        DataError: the place cannot be written; errors of the block about other files and connections pass.
     """
     folder = path.with_name(f".{path.name}.partial")
     partial = folder / path.name  # its name has the suffix by which some writers choose the format
@@ -55,6 +55,10 @@ def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iter
         else:
             partial.replace(path)
     except OSError as error:
+        named = None if error.filename is None else Path(os.fsdecode(error.filename))
+        ours = named is None or named.is_relative_to(folder) or named in (path, *path.parents)
+        if isinstance(error, ConnectionError) or not ours:
+            raise
         raise DataError(f"{path}: cannot be written ({error.strerror or error}).{advice}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -200,8 +200,9 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
             raise DataError(f"{path}: holds something other than a data set. Name another directory.")
     with written_whole(path) as partial:
         _write(written, partial, path.suffix)
-        if not layout.takes_extras:
-            write_table(_sidecar(path), pa.Table.from_pylist([extras_of(row) for row in each]))
+    if not layout.takes_extras:
+        with written_whole(_sidecar(path)) as partial:
+            write_table(partial, pa.Table.from_pylist([extras_of(row) for row in each]))
 
 
 def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:

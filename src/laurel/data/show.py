@@ -1,7 +1,7 @@
 """What a stage's output holds, as text for a terminal: its manifest, files, schemas and sample rows.
 
 Goes by the kind of file (Parquet, safetensors, JSON); captions with rewards, the quality of labels and agents with
-curves have tables of their own.
+curves have separate tables.
 """
 
 from __future__ import annotations

@@ -41,7 +41,6 @@ def trajectory_schema(
     """Return the columns of a shard.
 
     Args:
-        dtype: of packed observations.
         size: D, length of a packed observation.
         action_size: A for continuous actions, None for discrete ones.
         info: name -> dtype, of the fields of the environment's `info` that are kept.
@@ -117,8 +116,6 @@ class TrajectoryWriter:
     """Writes whole episodes into shards and numbers them from 0; memory holds one row group.
 
     Args:
-        path: directory for the shards.
-        schema: see `trajectory_schema`.
         metadata: plain values stored in every shard.
         shard_steps: rows after which, at the next end of an episode, a new shard begins.
     """
@@ -185,7 +182,6 @@ def join_trajectories(parts: Sequence[tuple[Path, Mapping[str, Any]]], path: Pat
 
     Args:
         parts: directory and counts of each, in order.
-        path: directory for the shards.
 
     Raises:
         DataError: a shard is missing or damaged.

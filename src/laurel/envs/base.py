@@ -86,7 +86,7 @@ class Transitions:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Two captions of which one is clearly better, as an example for a language model."""
+    """Two captions, one clearly better than the other, as an example for a language model."""
 
     better: str
     worse: str
@@ -121,9 +121,9 @@ class EnvAdapter:
     description: str
     """The task in a sentence or two, for a language model."""
     goal: str | None
-    """What good behaviour reads like; None where no useful goal is known, e.g. without an adapter of its own."""
+    """How captions of good behaviour read; None where no useful goal is known, e.g. with the generic adapter."""
     anti_goal: str = "Nothing useful happens."
-    """What useless behaviour reads like."""
+    """How captions of useless behaviour read."""
     goals: Mapping[str, str] = MappingProxyType({})
     """Name -> another goal that a language model can judge by, to steer agents."""
     success_words: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class EnvAdapter:
     generic: ClassVar[bool] = False
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None
-    """Limit for environments that have none of their own."""
+    """Limit for environments that do not set one."""
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
     keep of it, a number a step."""

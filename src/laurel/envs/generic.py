@@ -1,8 +1,8 @@
-"""The adapter of environments without one of their own: captions from the observation space alone.
+"""The adapter of environments that have no specific one: captions from the observation space alone.
 
 Discrete parts are named by their value, continuous ones by a coarse level, pictures by their brightness; parts beyond
-the first few are left out. That is enough to run the pipeline, seldom enough for a language model to judge by: only an
-adapter of its own says what the numbers mean.
+the first few are left out. That is enough to run the pipeline, but seldom enough for a language model to judge by: only
+a specific adapter says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _bounds(space: gym.Space[Any]) -> Iterator[tuple[float, float, bool]]:
 
 
 def _number(name: str, column: int, low: float, high: float, by_value: bool) -> _Part:
-    """Say a number by its value, by its level between bounds, or by sign and size where it has none."""
+    """Name a number by its value, by its level between bounds, or by sign and size where it is unbounded."""
     if by_value:
         n = int(high - low) + 1
         return _Part(

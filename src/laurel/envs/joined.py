@@ -1,6 +1,6 @@
 """The environments of agents in lockstep, stepped as one vector environment.
 
-Gymnasium's cart poles become rows of one array; others are stepped in turns, those with threads of their own at the
+Gymnasium's cart poles become rows of one array; others are stepped in turns, those that run in threads at the
 same time. All keep their own random streams, so that each is equal to the bit to what it is alone.
 """
 

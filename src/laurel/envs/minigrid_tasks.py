@@ -44,9 +44,9 @@ class Task:
     milestones: tuple[str, ...] = ("You see the goal", "You reach the goal")
     """Beginnings of captions that a solution cannot do without."""
     varies: bool = False
-    """What is asked for differs between episodes, and only the mission's text says it."""
+    """The task differs between episodes, and only the mission's text says what it is."""
     goals: Mapping[str, str] = field(default_factory=dict)
-    """Name -> what else one can aim at in this task; beside GOALS."""
+    """Name -> further goals of this task, in addition to GOALS."""
 
 
 GOALS = {
@@ -55,7 +55,7 @@ GOALS = {
     "careful": "Never bump into anything, and stay away from lava. The agent does not care about being quick.",
     "still": "Stay in place and leave everything as it is. The agent does not care about finishing the task.",
 }
-"""What one can aim at in any task."""
+"""Goals that any task has."""
 
 
 _ANY_END: Mapping[str, tuple[str, ...]] = {

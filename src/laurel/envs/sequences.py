@@ -25,7 +25,7 @@ class Sequences:
     """All lists of 1 to `longest` of `n_moves` moves.
 
     Raises:
-        EnvError: there are none, or too many to be numbered.
+        EnvError: there are no such lists, or too many to be numbered.
     """
 
     n_moves: int

@@ -82,9 +82,9 @@ def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:
     """
     if not isinstance(adapter, TasksAdapter):
         raise EnvError(
-            f"{key}: {adapter.env_id} is a single task, which leaves nothing to choose. Set env: {{id: {TASKS}, "
+            f"{key}: {adapter.env_id} is a single task, so there is nothing to choose. Set env: {{id: {TASKS}, "
             "kwargs: {tasks: [MiniGrid-Empty-5x5-v0, MiniGrid-DoorKey-5x5-v0]}}}, with tasks of yours."
         )
     if adapter.succeeded(np.zeros(1, dtype=np.float32), np.zeros(1, dtype=np.bool_)) is None:
-        raise EnvError(f"{key}: it goes by success, which has no meaning in {adapter.members[0].env_id}.")
+        raise EnvError(f"{key}: it is based on success, which is undefined in {adapter.members[0].env_id}.")
     return adapter

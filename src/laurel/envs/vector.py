@@ -130,7 +130,7 @@ class VectorEnv:
         return self.end_step()
 
     def begin_step(self, actions: Array) -> None:
-        """Begin `step`; environments with threads of their own work until `end_step`."""
+        """Begin `step`; environments that run in threads work until `end_step`."""
         if self._bounds is not None:
             actions = actions.clip(*self._bounds)
         self._actions = actions
@@ -193,7 +193,7 @@ def make_vector(
 
     Args:
         reference: run on the environment's own Python package whatever `env.backend` says.
-        threads: of EnvPool; Gymnasium has none. What happens does not depend on their number.
+        threads: EnvPool's; Gymnasium does not use any. The number does not change results.
 
     Raises:
         EnvError: EnvPool was asked for and is not installed, or does not have the environment.
@@ -252,7 +252,7 @@ def _envpool(env: EnvParams, env_id: str, adapter: EnvAdapter, n_envs: int, seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # EnvPool warns of its own use of old Gymnasium names
         envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=threads, seed=seed, **options)
-        _ = envs.observation_space  # made when first asked for, with warnings of its own
+        _ = envs.observation_space  # made on first access, which warns too
     return VectorEnv("envpool", envs, adapter, n_envs, reset=lambda: envs.reset()[0], pack=adapter.pack, in_halves=envs)
 
 
@@ -287,21 +287,28 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
 def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | None:
     """Return how to make the environment's own vector form where it has one that resets on the next step.
 
-    It steps all environments by a few operations on arrays, which no pool of single ones is as quick as.
+    It steps all environments with a few array operations, which is faster than any pool of single environments. A limit
+    on episode length is passed only to forms that are sure to accept it.
     """
     import gymnasium as gym
     from gymnasium.envs.registration import load_env_creator
     from gymnasium.vector import AutoresetMode
 
+    from laurel.envs.builtin.batch import BatchEnv
+
     spec = gym.spec(reference_id(env))
     entry = spec.vector_entry_point
-    if entry is None or adapter.generic or adapter.info_fields or step_limit(env) is not None:
+    if entry is None or adapter.generic or adapter.info_fields:
         return None
     creator: Callable[..., Any] = load_env_creator(entry) if isinstance(entry, str) else entry
     metadata = getattr(creator, "metadata", {})
     if metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         return None
-    return partial(gym.make_vec, spec.id, vectorization_mode="vector_entry_point")
+    make = partial(gym.make_vec, spec.id, vectorization_mode="vector_entry_point")
+    if (limit := step_limit(env)) is None:
+        return make
+    ours = isinstance(creator, type) and issubclass(creator, BatchEnv)
+    return partial(make, max_episode_steps=limit) if ours else None
 
 
 def packed(env: gym.Env[Any, Any], adapter: EnvAdapter) -> gym.Env[Any, Any]:

@@ -59,7 +59,6 @@ def side_by_side(before: Sequence[Moment], after: Sequence[Moment], path: Path) 
     Args:
         before: of the untrained policy, as `record` gives it.
         after: of the trained one.
-        path: where to write.
     """
     length = max(len(before), len(after))
     duration = int(np.clip(14_000 / length, 70, 700))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.stats import kendalltau
 
 from laurel.data.trajectories import read_episodes
-from laurel.envs.base import Array, EnvAdapter, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, IntArray, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import LaurelError
 from laurel.rewards.base import UNPAID, Reward, Steps
@@ -46,10 +46,8 @@ def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) 
     """Return the canonically shaped reward of transitions (N,), up to a constant.
 
     Args:
-        pays: the reward.
         steps: N transitions.
         drawn: M transitions, of which the actions and the next states are taken.
-        gamma: discount.
     """
     n, m = len(steps), len(drawn)
     before, other = np.repeat(np.arange(n), m), np.tile(np.arange(m), n)
@@ -112,7 +110,7 @@ def distances(
         try:
             pays = _each_alone(reward, captioner)
             found = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
-            totals[name] = _totals(_in_a_row(reward, captioner, steps), episode)
+            totals[name] = _totals(_in_a_row(reward, captioner, steps, episode), episode)
             shaped[name] = found
         except LaurelError as error:
             left_out.append(f"The reward {name} has no distance from others: {error}")
@@ -126,20 +124,24 @@ def _totals(pay: Floats, episode: npt.NDArray[np.int64]) -> Floats:
 def _each_alone(reward: Reward, captioner: Captioner) -> Pays:
     def pays(transitions: Transitions) -> Floats:
         reward.begin(len(transitions))
-        return _paid(reward, captioner, transitions, (1, len(transitions)))
+        shape = 1, len(transitions)
+        return _paid(reward, captioner, transitions, shape, transitions.truncated)
 
     return pays
 
 
-def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions) -> Floats:
+def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions, episode: IntArray) -> Floats:
     reward.begin(1)
-    return _paid(reward, captioner, steps, (len(steps), 1))
+    last = np.append(np.diff(episode) > 0, True)  # collection's end cuts episodes, which no flag says
+    return _paid(reward, captioner, steps, (len(steps), 1), last & ~steps.terminated)
 
 
-def _paid(reward: Reward, captioner: Captioner, transitions: Transitions, shape: tuple[int, int]) -> Floats:
+def _paid(
+    reward: Reward, captioner: Captioner, transitions: Transitions, shape: tuple[int, int], truncated: BoolArray
+) -> Floats:
     """Return the reward of each transition; where it has nothing to say, the threshold of shaping."""
     captions, valid = captioner.ids(transitions).reshape(shape), np.ones(shape, dtype=np.bool_)
-    ends = transitions.terminated.reshape(shape), transitions.truncated.reshape(shape)
+    ends = transitions.terminated.reshape(shape), truncated.reshape(shape)
     raw = reward.pay(Steps(transitions, captions, captioner.texts, valid, *ends)).reshape(-1)
     return np.where(raw > UNPAID, raw, reward.threshold).astype(np.float64)
 

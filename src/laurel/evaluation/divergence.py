@@ -24,7 +24,6 @@ def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
 
     Args:
         curves: learning curves of language models, with `reference_kl`; a line is the mean over the seeds of an arm.
-        arms: of the experiment.
     """
     looks = styles(arms)
     with drawing(7.6, 3.6) as figure:

@@ -91,14 +91,8 @@ def moments(
     """Play one episode.
 
     Args:
-        reference: the environment, made to render.
-        adapter: its adapter.
-        actor: acts.
-        rng: of its actions.
         captioner: of that adapter; the same one for all episodes that are scored by `learned`.
         max_steps: after which the recording is cut.
-        seed: of the episode.
-        learned: the learned reward, if any.
 
     Raises:
         NotRenderedError: the environment does not render what its mode says.

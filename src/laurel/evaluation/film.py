@@ -27,7 +27,6 @@ def write_film(moments: Iterable[tuple[Moment, Sequence[str]]], path: Path, fps:
     Args:
         moments: of one environment, at least one.
         path: a .gif or .webp to write or replace; whole or not at all.
-        fps: steps a second.
 
     Returns:
         How many steps there were.
@@ -52,7 +51,7 @@ def write_film(moments: Iterable[tuple[Moment, Sequence[str]]], path: Path, fps:
 
 
 def _few_colors(frame: Image.Image) -> Image.Image:
-    """Give a frame a palette of its own, without the noise of dithering."""
+    """Give a frame its own palette, without dithering noise."""
     return frame.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
 
 

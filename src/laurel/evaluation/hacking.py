@@ -28,7 +28,7 @@ from laurel.training.curve import KL as DIVERGENCE
 PARTS = 10
 """Parts into which a training run is divided; pay and success are averaged within each."""
 LEAST_FALL, LEAST_RISE = 0.15, 0.1
-"""Smallest fall of success, as a share of its range (that of the run's returns), and rise of pay, of its own range."""
+"""Smallest fall of success and smallest rise of pay, as shares of the range of the run's returns and of its pay."""
 LASTS = 2
 """Tenths of a language model's training for which a fall must last."""
 LEAST_AGENTS = 0.25
@@ -156,9 +156,7 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
     """Return the arms that are flagged, in order.
 
     Args:
-        curves: learning curves of all arms.
         arms: the arms that are paid a reward besides the environment's.
-        agents: output of the train-agents stage.
         bounds: the lowest and the highest return of the run.
     """
     found = []
@@ -179,7 +177,6 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
     the task is worth stands for comparison where any arm did it.
 
     Args:
-        results: evaluation episodes of all arms.
         arms: those whose pay `shaped_reward` is.
         bounds: the lowest and the highest return of the run.
     """
@@ -196,11 +193,15 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
             continue
         worth = weight.extrinsic * (results["return"][done].mean() - results["return"][failed].mean())
         more = results["shaped_reward"][failed].mean() - results["shaped_reward"][done].mean()
-        lower = f"shaping.intrinsic below {worth / more:.2g} (it is {weight.intrinsic:g}), or " if worth > 0 else ""
+        mend = (
+            f"shaping.intrinsic below {worth / more:.2g} (it is {weight.intrinsic:g}), or shaping.form: potential"
+            if worth > 0
+            else "agent.ppo.episodic: false, or give shaping.extrinsic a weight"
+        )
         notes.append(
             f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and are paid "
             f"{number(paid[failed].mean())} on average; those of any arm that do would be paid "
             f"{number(paid[done].mean())}. Each caption may be paid rightly, but an episode meets many, and their sum "
-            f"misleads. Set {lower}shaping.form: potential."
+            f"misleads. Set {mend}."
         )
     return notes

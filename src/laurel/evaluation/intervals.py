@@ -53,9 +53,7 @@ def mean_intervals(scores: Floats, low: float, high: float, *, draws: int, seed:
     Args:
         scores: (T, S), NaN where one is unknown.
         low: the least that a seed may score.
-        high: the most.
         draws: of the weights; as many seeds have the same ones, so that equal scores have equal intervals.
-        seed: of the draws.
 
     Returns:
         The lower and the upper bound, each (T,), NaN for rows with NaN.

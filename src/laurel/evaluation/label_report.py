@@ -83,7 +83,6 @@ def usage_by_annotator(
 
     Args:
         usage: of all; keys such as `members.0.calls` are of a member.
-        annotators: the members' names.
     """
     found = [("", used(usage))]
     for number, name in enumerate(annotators):

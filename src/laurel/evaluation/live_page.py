@@ -65,7 +65,6 @@ def render_live(live: Live, curves: pd.DataFrame, figures: Sequence[Markup]) -> 
     Args:
         live: how far training is.
         curves: an update of an agent a row: arm, seed and the columns of CURVE_SCHEMA.
-        figures: of `curve_figures`.
     """
     environment = Environment(loader=PackageLoader("laurel.evaluation"), autoescape=True, undefined=StrictUndefined)
     environment.filters.update(number=number, steps=steps, words=key_in_words)

@@ -45,7 +45,7 @@ class Walk:
     arrived: bool
     """Whether the goal was reached."""
     shortest: int
-    """Moves of the shortest way to the goal, on which nothing slips; -1 where there is none."""
+    """Moves of the shortest way to the goal when no move slips; -1 if the goal cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,6 @@ def paths_of(env: EnvParams, adapter: EnvAdapter, actor: Actor, seed: int) -> li
     """Walk from every start, STARTS of them at most, until an episode ends or MOST_STEPS actions are taken.
 
     Args:
-        env: a grid world.
-        adapter: of it.
         actor: acts; a greedy one shows its likeliest way.
         seed: of slips, the same ones for every actor, and of the actor's own draws.
     """

@@ -7,8 +7,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from PIL import Image
 
 from laurel.agents.actor import Actor
 from laurel.envs.base import EnvAdapter
@@ -19,7 +23,6 @@ from laurel.evaluation.film import draw, write_film
 from laurel.evaluation.rendering import Mode, NotRenderedError, metadata, rendering
 from laurel.evaluation.rollout import LearnedReward
 from laurel.evaluation.terminal import HIDE_CURSOR, LEAST_COLUMNS, LEAST_LINES, SHOW_CURSOR, Screen, plain_line
-from laurel.evaluation.window import window
 from laurel.params import EnvParams
 from laurel.seeding import derive_seed, generator
 
@@ -105,7 +108,6 @@ def show_in_terminal(performance: Performance, write: Write, remark: Callable[[s
     Where the output is not a terminal, or one that cannot draw, each moment is a line.
 
     Args:
-        performance: what to show.
         write: writes to the terminal.
         remark: called with a sentence where pictures cannot be shown.
     """
@@ -156,3 +158,63 @@ def _lines(performance: Performance, write: Write) -> int:
         if code:
             return code
     return 0
+
+
+NO_DISPLAY = (
+    "--as window needs a display{}. Use --as terminal, or --as gif -o play.gif and look at the file, "
+    "or connect with `ssh -X`."
+)
+
+
+class Window:
+    """A window that shows one picture after another, at a pace."""
+
+    def __init__(self, pygame: Any, caption: str) -> None:
+        self._pygame = pygame
+        self._clock = pygame.time.Clock()
+        self._surface: Any = None
+        pygame.display.set_caption(caption)
+
+    def show(self, image: Image.Image, fps: float) -> bool:
+        """Show a picture for a frame's time; False once the user has closed the window."""
+        pygame = self._pygame
+        if self._surface is None:
+            self._surface = pygame.display.set_mode(image.size)
+        self._surface.blit(pygame.image.frombytes(image.tobytes(), image.size, "RGB"), (0, 0))
+        pygame.display.flip()
+        open_still = not any(event.type == pygame.QUIT for event in pygame.event.get())
+        self._clock.tick(fps)
+        return open_still
+
+    def wait(self, fps: float = 20) -> None:
+        """Keep the last picture until the user closes the window."""
+        while not any(event.type == self._pygame.QUIT for event in self._pygame.event.get()):
+            self._clock.tick(fps)
+
+
+@contextmanager
+def window(caption: str) -> Iterator[Window]:
+    """Open a window.
+
+    Raises:
+        EnvError: there is no display, or no pygame.
+    """
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    try:
+        import pygame
+    except ImportError:
+        raise EnvError("--as window needs the package pygame: pip install pygame-ce. Or use --as terminal.") from None
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in _LINUX_DISPLAYS):
+        raise EnvError(NO_DISPLAY.format(", and neither DISPLAY nor WAYLAND_DISPLAY is set"))
+    try:
+        pygame.display.init()
+    except pygame.error as error:
+        raise EnvError(NO_DISPLAY.format(f" ({error})")) from None
+    try:
+        yield Window(pygame, caption)
+    finally:
+        pygame.display.quit()
+
+
+_LINUX_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+"""Variables that name a display to SDL; the last one names a driver."""

@@ -13,10 +13,9 @@ import torch
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
 from laurel.data.json_file import write_json
-from laurel.envs import modules_of
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
-from laurel.params import EnvParams, EvaluateParams
+from laurel.params import EvaluateParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.pool import Job, run_jobs
@@ -24,6 +23,7 @@ from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import StoredRewards, reward_of
 from laurel.seeding import derive_seed
+from laurel.training.preload import preload
 
 Played = tuple[Arm, int, Path | None]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
@@ -47,9 +47,6 @@ def load_actor(
     """Return a trained agent as an actor, or the actor of an arm that is not trained.
 
     Args:
-        adapter: of the environment.
-        arm: whose agent it is.
-        agent: where the trained agent is.
         greedy: take a trained agent's likeliest action instead of a sample.
         annotate: the section of the run, for actors that ask its chat model.
 
@@ -71,7 +68,7 @@ def watched_arm(arms: Iterable[Arm], reward: Path) -> Arm | None:
 
 
 def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> LearnedReward | None:
-    """Return the reward that agents are watched by: an arm's, of its first seed; None where it has none.
+    """Return the reward whose pay is recorded while agents play: the arm's, of its first seed; None if there is none.
 
     Raises:
         DataError: the rewards are missing or damaged.
@@ -88,7 +85,7 @@ def account_of(table: Path) -> Path:
 def play_agent(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
-    """Play an agent's evaluation episodes and write them as a Parquet table; runs in a process of its own.
+    """Play an agent's evaluation episodes and write them as a Parquet table; runs in a separate process.
 
     Episodes of the same seed begin alike for all arms, so that arms are compared on the same tasks.
     """
@@ -116,17 +113,6 @@ def play_agent(
     frame.to_parquet(table, index=False)
 
 
-def preload(env: EnvParams) -> list[str]:
-    """Modules that every process that plays would import for itself, at twice the time that playing takes."""
-    used = (
-        "laurel.evaluation.play",
-        "laurel.agents.actors.checkpoint",
-        "laurel.agents.checkpoint",
-        "laurel.rewards.model",
-    )
-    return [*used, *modules_of(env)]
-
-
 def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int | None, tables: Path) -> pd.DataFrame:
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
     tables.mkdir(exist_ok=True)
@@ -144,14 +130,14 @@ def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int |
         if not table.exists()
     ]
     with progress(len(jobs) * episodes, "evaluate", "episodes") as advance:
-        run_jobs(jobs, workers, advance, preload(evaluation.context.env))
+        run_jobs(jobs, workers, advance, preload("play", evaluation.context.env))
     return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
 
 
 def _play_one(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
-    """Play an agent in a process of its own; its table appears whole or not at all."""
+    """Play an agent in a separate process; its table appears complete or not at all."""
     partial = table.with_suffix(".partial")
     play_agent(evaluation, arm, seed, agent, partial, advance)
     partial.replace(table)

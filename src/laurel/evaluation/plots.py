@@ -103,10 +103,8 @@ def learning_curves(
     Args:
         curves: an update of a training run a row.
         column: `success_rate` or `return_mean`.
-        arms: of the experiment.
         levels: arms that did not train -> their level, drawn as a horizontal line.
         draws: of the intervals.
-        seed: of the draws.
         log: environment steps on a logarithmic axis.
     """
     is_rate = column == "success_rate"
@@ -277,7 +275,6 @@ def calibration_curve(
     Args:
         series: name -> bins, each with `p`, the mean probability, the share `observed` that is true, how many `pairs`
             there are, and maybe the share's interval `ci95`. Series with a name stand in the legend.
-        low: of both axes, which end at 1.
         title: of the figure, as xlabel and ylabel.
     """
     looks = [(POSITIVE, "o"), ("#C0609A", "D")]

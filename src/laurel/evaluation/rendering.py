@@ -36,7 +36,6 @@ def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> It
     """Yield the reference environment, made to render in a mode.
 
     Args:
-        env: the environment.
         mode: rgb_array (pictures), ansi (text) or None (nothing).
         headless: let pygame draw without a display meanwhile, whatever display there is.
 

@@ -62,10 +62,7 @@ def plot_rewards(
 
     Args:
         rewards: (agents, runs, steps); truth values are drawn as shares.
-        names: of the agents.
         moving_avg_window: steps over which each run is averaged; None leaves it as it is.
-        title: of the figure.
-        xlabel: of its steps.
 
     Raises:
         DataError: the array is not of that shape, or has another number of agents than names.

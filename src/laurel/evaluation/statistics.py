@@ -51,7 +51,6 @@ def summarise(
         success_threshold: success rate over the last WINDOW episodes that counts as solved.
         reward_threshold: the mean return that counts as solved where success has no meaning, if any.
         draws: of each interval of a mean.
-        seed: of the draws.
 
     Returns:
         `order`, in which arms are shown. `arms`: the role, label and rewards of each, the `return` and `success` of

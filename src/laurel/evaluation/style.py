@@ -61,7 +61,7 @@ BAND = 0.18
 
 
 def styles(arms: Sequence[ArmInfo]) -> dict[str, ArmStyle]:
-    """Return how each arm looks: a stroke for its group, and within the group a colour of its own."""
+    """Return how each arm looks: a stroke for its group, and its own colour within the group."""
     groups, main = groups_of(arms), main_of(arms)
     looks: dict[str, ArmStyle] = {}
     for group, style in _GROUPS.items():

@@ -41,9 +41,7 @@ def win_rates(
 
     Args:
         results: an episode a row; episodes of the same seed and number have the same prompt in all arms.
-        curves: learning curves of all arms.
         arms: by name.
-        seed: of the bootstrap.
 
     Returns:
         Arm -> `elo` and `words` (of a text); of a trained one also `kl`, its divergence from the frozen model in nats a

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.envs.base import IntArray
+from laurel.feedback.pairs import UnaskedPairs
 from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels, Posterior
-from laurel.feedback.unasked import UnaskedPairs
 
 CANDIDATES = 20_000
 """Most candidate pairs of a round, but at least five for each pair that is chosen."""
@@ -33,8 +33,8 @@ class _OnEmbeddings:
 class Information(_OnEmbeddings):
     """Pairs with the most expected information about the weights of a linear utility of the embedding (BALD).
 
-    A round is chosen greedily, after each pair as if it had been answered, by chance as the posterior has it: so no two
-    pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
+    A round is chosen greedily, each pair as if the one before had been answered at random according to the posterior,
+    so that no two pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
     """
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:

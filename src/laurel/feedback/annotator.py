@@ -9,6 +9,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from laurel.llm.budget import Budget
+from laurel.params.annotation import BudgetParams
+
 Value = TypeVar("Value")
 Status = Literal["ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed", "unasked"]
 """As in `laurel.data.preferences.STATUSES`; unasked: the budget did not allow all of its questions, and the pair is not
@@ -159,3 +162,16 @@ def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) 
         if not reports and judgement.status != "unasked":
             on_judged(1, stored=False)
         yield judgement
+
+
+class Account:
+    """Shared by all that ask in a stage, so that together they stay within its budget."""
+
+    def __init__(self, params: BudgetParams) -> None:
+        self.budget = Budget(params)
+        self.usage: Usage = {}
+        """Empty where no model was asked."""
+
+    def add(self, usage: Usage) -> None:
+        """Add the usage of asking."""
+        self.usage = added(self.usage, usage)

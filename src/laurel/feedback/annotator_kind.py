@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to try, to follow "Try "."""
+    """Remedies, phrased to follow "Try "."""
 
     asking: str
     """For answers that cannot be read, depend on the order or contradict each other."""
@@ -38,7 +38,7 @@ class Advice:
 
 
 class AnnotatorKind(ABC):
-    """An annotator as the params name it, before it is made.
+    """An annotator as the params define it, before it is made.
 
     Args:
         params: section annotate, whose `annotator` is this kind.
@@ -47,7 +47,7 @@ class AnnotatorKind(ABC):
     Params: ClassVar[type[Section]]
     """Model of the section `annotate.KIND`."""
     local: ClassVar[bool] = False
-    """Whether it is a language model in this process, of which there may be no memory for two."""
+    """Whether it is a language model in this process; memory may not suffice for two of them."""
 
     def __init__(self, params: AnnotateParams) -> None:
         self.params = params
@@ -64,7 +64,7 @@ class AnnotatorKind(ABC):
         """Make the annotator.
 
         Args:
-            captions: of single steps, for those who look into segments; the ones that the adapter lists are known.
+            captions: of single steps, for annotators that split segments; those that the adapter lists are known.
             budget: what asking may cost; None: as the params say.
 
         Raises:

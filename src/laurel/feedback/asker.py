@@ -2,7 +2,7 @@
 
 Answers are looked up in a store and kept there. Several processes may ask at once: a question is claimed before it is
 sent, and an answer that another process waits for is taken from the store. An unreadable answer gets one follow-up.
-Asking ends early where the model gives no readable answer at all.
+Asking stops early if the model gives no readable answer at all.
 
 What is asked is the `Question`'s part: it renders the prompt and parses the answers.
 """
@@ -34,7 +34,7 @@ LOOK_UP = 512
 LOOK_AHEAD = 128
 """Requests that are claimed at a time, so that several processes share a block."""
 FIRST_LOOK_AHEAD = 16
-"""The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
+"""The same before the first readable answer: follow-ups come soon, so that a hopeless run ends soon."""
 POLL_SECONDS = 0.5
 """Seconds between two looks for the answer that another process waits for."""
 REPORTED = 5

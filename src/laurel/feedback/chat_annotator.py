@@ -14,8 +14,7 @@ from typing import Any, Self
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.account import Account
-from laurel.feedback.annotator import Answer, Pair
+from laurel.feedback.annotator import Account, Answer, Pair
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.estimate import Estimate
@@ -119,7 +118,6 @@ class ChatAnnotator(AnnotatorKind):
         """Make an asker of this model for a question of any kind, with the votes, store and budget of the params.
 
         Args:
-            question: what is asked.
             budget: what asking may cost; None: as the params say.
             lazy: load a model of this machine when the store lacks an answer, and not before.
 
@@ -149,9 +147,7 @@ class ChatAnnotator(AnnotatorKind):
         """Yield the answers about each item, in order, for something that learns from them.
 
         Args:
-            question: what is asked.
-            items: about which.
-            asking: who asks, such as `rewards.score`, for the error.
+            asking: what asks, such as `rewards.score`, for the error.
             account: what the stage may spend, and where what is used is written.
 
         Raises:
@@ -173,9 +169,7 @@ class ChatAnnotator(AnnotatorKind):
             why = "no question was asked, since annotate.budget allowed for none"
         else:
             why = f"of {asked:,} answers {verdicts[UNREAD]:,} could not be read and {verdicts[FAILED]:,} never came"
-            why += (
-                f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none says anything"
-            )
+            why += f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
         raise AnnotationError(
             f"{asking}: {why}. The answers are kept: look at them with `laurel export responses`, and try another "
             "model or prompt."
@@ -226,8 +220,6 @@ class ChatAnnotator(AnnotatorKind):
         """Estimate what asking a question of any kind about items takes.
 
         Args:
-            question: what is asked.
-            items: about which.
             identical: further pairs, of identical texts, which are not asked about.
             asked: keys of requests that are made before.
         """
@@ -290,9 +282,9 @@ class ChatAnnotator(AnnotatorKind):
             pace = f"{seconds:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
             paces[pace] = calls * seconds / at_once / 60
         if not calls:
-            return 0.0, "there is nothing to ask"
+            return 0.0, "nothing is left to ask"
         if not paces:
-            return None, "no limit is given, and no answer is kept to judge the pace by"
+            return None, "no rate limit is set, and no stored answer tells the speed"
         slowest = max(paces, key=lambda pace: paces[pace])
         return paces[slowest], slowest
 
@@ -301,7 +293,6 @@ def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator |
     """Return the chat model for questions about single texts; None for embedding and scripted, which ask no model.
 
     Args:
-        params: section annotate.
         key: of the reward that asks, for the error.
         cannot: what an annotator that only judges pairs cannot do, such as "gives no scores".
 

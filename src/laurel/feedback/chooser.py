@@ -27,7 +27,6 @@ class Chooser:
     """Asks the chat model of a judge; nothing is loaded before the first question.
 
     Args:
-        kind: of the chat model.
         question: about states, with the options.
     """
 
@@ -99,13 +98,12 @@ def chat_of(annotate: AnnotateParams | None, judge: str, key: str) -> ChatAnnota
     Args:
         annotate: the section of the run, if there is one.
         judge: `main`, the annotator of the section, or one of `annotate.judges`.
-        key: what asks for it, for messages.
 
     Raises:
         ParamsError: no judge has that name, or it is not a chat model.
     """
     if annotate is None:
-        raise ParamsError(f"{key}: it asks the chat model of annotate, so it can only act as an arm's actor.")
+        raise ParamsError(f"{key}: it asks the chat model of annotate, so it can only be an arm's actor.")
     if judge not in annotate.everyone:
         raise ParamsError(f"{key}: judge is {judge}, but must be one of {', '.join(annotate.everyone)}.")
     asked = annotate.of_judge(judge)
@@ -134,14 +132,10 @@ def chooser(
     """Make a chooser.
 
     Args:
-        kind: the chat model.
-        ask: the class of the question.
-        adapter: the environment's.
         options: in words that differ.
         prompt: by name, or a file; None: the packaged one that fits the model.
         goal: None: the environment's own.
         per_token: compare means over the options' tokens.
-        key: what asks for it, for messages.
 
     Raises:
         ParamsError: means over tokens are asked of a model that writes.

@@ -1,4 +1,4 @@
-"""Judges that answer questions while agents are trained, about pairs of captions or single ones.
+"""Judges that answer questions about captions, or pairs of them, while agents are trained.
 
 A desk is made from the section `annotate` as the stage annotate makes its annotator, with the same store and budget.
 """
@@ -26,7 +26,7 @@ from laurel.params.annotation import ENSEMBLE, AnnotateParams
 from laurel.seeding import derive_seed, generator
 
 BLOCK = 64
-"""Questions that are taken at once unless a model takes more; newer ones wait for them."""
+"""Questions that are answered together unless a model takes more."""
 
 
 class Desk(ABC):
@@ -44,7 +44,7 @@ class Desk(ABC):
         """Return the usage so far."""
 
     def known_answers(self) -> dict[str, Any]:
-        """Ask questions whose answers are beyond dispute; return what they show of the judge, empty without any.
+        """Ask questions with known answers; return the judge's results, empty if there are none.
 
         Raises:
             RefusedLabelsError: the judge answers wrongly (annotate.gates.min_success_preferred).
@@ -229,7 +229,6 @@ def make_desk(
 
     Args:
         shown: what a question shows.
-        annotate: the judge's params.
         seed: of annotators that draw, as of the stage annotate.
         budget: what asking may cost, of all desks together.
         prompt: of a chat model that is shown a caption; None: the packaged one.

@@ -87,8 +87,8 @@ def in_lines(found: Estimate, budget: BudgetParams) -> str:
     """Write an estimate as lines of text."""
     orders = "both orders" if found.orders > 1 else "one order"
     ways = f"{orders}, {found.votes} vote{'s' * (found.votes > 1)} each"
-    same = f", {found.identical:,} of the same text, which is a tie without a question" if found.identical else ""
-    usual = "" if found.usual_output is None else f"{found.usual_output:,.0f} if like the answers that are kept, "
+    same = f", {found.identical:,} of identical texts, which are ties without asking" if found.identical else ""
+    usual = "" if found.usual_output is None else f"{found.usual_output:,.0f} if like the stored answers, "
     price = found.single_price
     dated = f"  (prices of {price.date}: {price.source})" if price and price.source else ""
     lines = [
@@ -152,6 +152,6 @@ def limits(
         if most is None and name == "max_cost":
             yield f"{shown} cannot be enforced: the price is unknown (annotate.budget.prices)"
         elif most is None:
-            yield f"{name} {shown}: whether that suffices is unknown"
+            yield f"{name} {shown}: it is unknown whether that suffices"
         else:
             yield f"{name} {shown}: {reached if most > limit else 'suffices'}"

@@ -81,7 +81,7 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
         found.rows.append((cell.title, needs))
     total = found.total
     spent = {"calls": total.calls, "tokens": total.input_tokens + total.most_output, "cost": total.most_cost}
-    stopped = "may be reached, and then judges that are not through fail"
+    stopped = "may be reached, and then unfinished judges fail"
     found.notes = [*notes, *limits(budget, **spent, minutes=total.minutes, reached=stopped)]  # type: ignore[arg-type]
     return found
 

@@ -34,7 +34,7 @@ def _around_half(value: float) -> tuple[float, float]:
 
 _GATES: Mapping[str, tuple[str, Callable[[float], tuple[float, float]], str, str]] = {
     "min_parse_rate": ("parse_rate", _at_least, "answers could be read", ", or more max_tokens"),
-    "max_position_bias": ("position_bias", _around_half, "answers with a side named the text shown first", ""),
+    "max_position_bias": ("position_bias", _around_half, "decided answers preferred the text shown first", ""),
     "max_abstain_rate": ("answer_abstain_rate", _at_most, "answers would not say which is better", ""),
     "min_swap_consistency": (
         "swap_consistency", _at_least, "pairs got the same label in either order", ", or more votes",
@@ -117,7 +117,6 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
     """Check the labels against the gates.
 
     Args:
-        gates: the limits; null sets no limit.
         quality: as `laurel.feedback.quality.measure` says.
     """
     limits = list(_limits(gates, quality, advice))
@@ -132,7 +131,7 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
             if not limit.passed and not (limit.figure in stopped and one is quality)
         ],
         notes=[
-            f"annotate.gates.{limit.name} was not checked: this annotator gives nothing to measure it by."
+            f"annotate.gates.{limit.name} was not checked: this annotator gives nothing to measure it with."
             for limit in limits
             if limit.rate is None and limit.name != "min_agreement" and _was_set(gates, limit.name)
         ],
@@ -181,7 +180,7 @@ def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
     if not found["sided"]:
         return f"{finding}. Try {advice.ties}."
     return (
-        f"{finding}; {found['first_named']} of its {found['sided']} answers with a side named the text shown first. "
+        f"{finding}; {found['first_named']} of its {found['sided']} decided answers preferred the text shown first. "
         f"Try {advice.asking}."
     )
 

@@ -46,7 +46,7 @@ def goal_in_words(adapter: EnvAdapter, goal: str | None) -> str:
     if " " not in words:
         known = f"Goals: {', '.join(adapter.goals)}; or say" if adapter.goals else "It has no named goals: say"
         raise PromptError(
-            f'goal: {adapter.env_id} has none named "{goal}".{closest(goal, adapter.goals)} {known} in words what '
+            f'goal: {adapter.env_id} has no goal named "{goal}".{closest(goal, adapter.goals)} {known} in words what '
             "to aim at."
         )
     return words

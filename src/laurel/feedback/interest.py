@@ -1,7 +1,7 @@
-"""Which tasks are boring to an agent that does another one well, as a judge sees it.
+"""Which tasks a judge finds boring for an agent that does another one well.
 
-A chat model is asked about every two tasks, once each way. The sentence encoder calls a task boring that is as good as
-the same in words, and the simulated teacher one whose goal is the same to the letter.
+A chat model is asked about every two tasks, once each way. The sentence encoder calls a task boring whose goal is
+nearly the same in words; the simulated teacher, one whose goal is identical.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from laurel.envs.base import BoolArray
 from laurel.envs.tasks import TasksAdapter
 from laurel.errors import ParamsError
-from laurel.feedback.account import Account
+from laurel.feedback.annotator import Account
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.questions.interesting import InterestingQuestion, Next
 from laurel.feedback.yes_no import probability
@@ -31,7 +31,6 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
     Args:
         adapter: has the K tasks in words.
-        annotate: the section of the run.
         judge: `main`, the annotator of the section, or one of `annotate.judges`.
 
     Raises:
@@ -39,7 +38,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
         AnnotationError: it cannot be made or asked, only judges pairs, or too few of its answers can be read.
     """
     asked = asked_of(annotate, judge)
-    kind = chat_model(asked, KEY, "says nothing of tasks")
+    kind = chat_model(asked, KEY, "cannot compare tasks")
     n_tasks = len(adapter.members)
     if kind is not None:
         found, items, unread = np.zeros((n_tasks, n_tasks), dtype=np.bool_), _items(adapter), 0
@@ -64,7 +63,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
 def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
     """Refuse what `boring` would refuse before it asks, whatever is installed here; errors as there."""
-    kind = chat_model(asked_of(annotate, judge), KEY, "says nothing of tasks")
+    kind = chat_model(asked_of(annotate, judge), KEY, "cannot compare tasks")
     if kind is not None:
         question = _question(kind, adapter)
         question.messages(question.sample)
@@ -72,7 +71,7 @@ def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
 
 def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str | None:
     """Say in a line what asking takes, and ask nothing; None where it costs nothing. Errors as of `boring`."""
-    kind = chat_model(asked_of(annotate, judge), KEY, "says nothing of tasks")
+    kind = chat_model(asked_of(annotate, judge), KEY, "cannot compare tasks")
     if kind is None:
         return None
     items = _items(adapter)

@@ -22,7 +22,6 @@ class QuestionKeys(Generic[Item]):
     """The keys of a run's questions.
 
     Args:
-        identity: who is asked.
         question: its kind and prompt.
         sampling: how answers are drawn; the seed is the vote's.
     """

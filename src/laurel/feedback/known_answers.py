@@ -53,7 +53,7 @@ class Subject:
 
 
 def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
-    """Draw pairs of captions that the adapter lists, of unlike progress; no two levels of progress come more often.
+    """Draw pairs of captions that the adapter lists with different progress, all pairs of levels equally often.
 
     Returns:
         n pairs, or fewer where there are fewer; the better text stands first in about half of them.
@@ -108,14 +108,14 @@ def by_progress_of_segments(
             break
     if not found:
         raise AnnotationError(
-            f"The hand-written progress of {adapter.env_id} sees no difference between any two of "
+            f"The hand-written progress of {adapter.env_id} is the same for all of "
             f"{len(segments)} segments. Collect more steps (collect.steps), or give --gold a file of labels."
         )
     return Subject(adapter, tuple(found))
 
 
 def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generator) -> Subject:
-    """Draw up to n pairs that a person gave a side.
+    """Draw up to n pairs of which a person preferred one text.
 
     Raises:
         AnnotationError: no gold label is for the task.
@@ -128,7 +128,7 @@ def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generato
     if not known:
         others = f", but {gold.others} for other tasks" if gold.others else ""
         raise AnnotationError(
-            f'{gold.path}: holds no label with a side for {gold.task.env} and the goal "{gold.task.goal}"{others}. '
+            f'{gold.path}: holds no preference for {gold.task.env} and the goal "{gold.task.goal}"{others}. '
             "Label some pairs with `laurel annotate review`."
         )
     return Subject(adapter, _drawn(known, n, rng))
@@ -137,7 +137,7 @@ def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generato
 def by_judge(
     adapter: EnvAdapter, pairs: Pairs, labels: Preferences, texts: Sequence[str], n: int, seed: int
 ) -> Subject:
-    """Draw pairs that another judge gave a side, with its soft labels.
+    """Draw pairs of which another judge preferred one text, with its soft labels.
 
     Raises:
         AnnotationError: the other judge preferred neither text in any of the pairs.
@@ -149,7 +149,7 @@ def by_judge(
     ]
     if not known:
         raise AnnotationError(
-            f"{adapter.env_id}: the preferences hold no label with a side, so there is nothing to learn from."
+            f"{adapter.env_id}: no pair of the preferences has a preferred text, so there is nothing to learn from."
         )
     return Subject(adapter, _drawn(known, n, drawing(seed, adapter)))
 
@@ -167,7 +167,7 @@ def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dic
     """Measure how often a judge is right.
 
     Args:
-        subject: pairs with sides.
+        subject: pairs with known answers.
         p_shown_first: of each pair, the probability that the judge gives the text that is shown first, in the pair's
             order and in the other one.
 

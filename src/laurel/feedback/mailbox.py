@@ -98,7 +98,7 @@ class Mailbox:
         """Ask questions; return their numbers, those of questions that others have asked included.
 
         Args:
-            desk: what is asked of whom: only the same question of the same judge is asked once.
+            desk: which judge is asked what: the same question is put to the same judge once.
         """
         rows = [(desk, first, second) for first, second in items]
         put = "INSERT INTO questions (desk, first, second, wanted) VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET "

@@ -1,7 +1,7 @@
 """Quality gates on answers that come while agents are trained: the figures and limits of labels that are made before.
 
-An agent's own answers are looked at, when it has FIRST_LOOK of them, and whenever their number has doubled since: a
-gate that was looked at after each answer would stop every run by chance in the end.
+An agent's own answers are checked when it has FIRST_LOOK of them, and whenever their number has doubled: a
+gate that is checked after every answer would eventually stop every run by chance.
 """
 
 from __future__ import annotations
@@ -78,11 +78,7 @@ def _verdicts(answers: Sequence[Sequence[tuple[int, str]]]) -> Verdicts:
 
 
 def check_labels(annotate: AnnotateParams, quality: Mapping[str, Any]) -> Checked:
-    """Check what was measured against the gates; those that want a person's labels are not among them.
-
-    Args:
-        annotate: the judge's.
-    """
+    """Check what was measured against the gates; those that want a person's labels are not among them."""
     unknown = ["min_gold_pairs", *(["min_agreement"] if "oracle" not in quality else [])]
     gates = annotate.gates.model_copy(update=dict.fromkeys(unknown))
     checked = check_gates(gates, quality, kind_of(annotate).advice)
@@ -102,7 +98,6 @@ def require_success_preferred(
 
     Args:
         annotate: the judge's: how many questions, and the gate.
-        seed: of the questions.
 
     Returns:
         What `laurel.feedback.success.ask_success` says, and warnings; empty where there is no such question.

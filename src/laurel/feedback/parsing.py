@@ -6,8 +6,8 @@ One rule: a verdict counts only as the last thing that an answer says, in one of
     2                                          an option and nothing else; "Text 2" and "**2**" alike
     Answer: 2                                  a labelled option in the last line, also \boxed{2} and <answer>2</answer>
 
-Whatever follows a verdict may take it back, and two verdicts that differ contradict each other, so such answers are
-unreadable; so is one that was cut off, and one whose marked thoughts never end. The asker then asks once more. Prose
+Text after a verdict may take it back, and two different verdicts contradict each other, so such answers are
+unreadable, as are answers that were cut off or whose marked thoughts never end. The asker then asks once more. Prose
 such as "Caption 2 is better" is not searched for verdicts: words deny, suppose and quote in too many ways.
 Any string is read in time that grows only with its length. Which verdicts there are, and by which words they are
 known, is for each kind of question to say.

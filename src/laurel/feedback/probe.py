@@ -1,7 +1,7 @@
-"""Knowledge probes: questions whose answers are beyond dispute, a file of them for each environment.
+"""Knowledge probes: questions with known answers, a file for each environment.
 
-An annotator that gets these wrong lacks knowledge of the environment or cannot follow the prompt. Each is asked in both
-orders: always naming the same side must not score.
+An annotator that gets these wrong does not know the environment or cannot follow the prompt. Each is asked in both
+orders, so that always preferring the first text scores nothing.
 """
 
 from __future__ import annotations

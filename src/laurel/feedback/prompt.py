@@ -39,7 +39,7 @@ SILENCE = "(no answer)"
 """Replaces an empty answer in a conversation: many servers refuse a turn without text."""
 
 HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
-"""A sample text with everything that a prompt must quote, and longer than a prompt may show."""
+"""A sample text with all that a prompt must quote, longer than a prompt may show."""
 TEXT = {"type": "string"}
 """JSON schema of a text."""
 
@@ -104,7 +104,7 @@ class Prompt:
 
     @property
     def label(self) -> str:
-        """Name that its answers are kept under: with its kind of question, but for pairs, which were there first."""
+        """Name that its answers are stored under: with the kind of question, except for pairs, the oldest kind."""
         return self.name if self.form.kind == "pair" else f"{self.form.kind}/{self.name}"
 
     @property
@@ -186,7 +186,7 @@ def names(form: Form) -> tuple[str, ...]:
 
 
 def load_prompt(name: str | Path, form: Form) -> Prompt:
-    """Load a packaged prompt by name, or a prompt of one's own: a path that ends in .jinja.
+    """Load a packaged prompt by name, or your own prompt: a path that ends in .jinja.
 
     Raises:
         PromptError: no prompt has that name, the file is missing, or it is not a prompt of this form.
@@ -269,7 +269,7 @@ def parse_prompt(name: str, source: str, text: str, form: Form) -> Prompt:
 
 
 def _in_words(example: Example | None) -> str:
-    """Say which of two captions is better and why, without a place that one could be partial to."""
+    """Say which of two captions is better and why, without an order that could bias the model."""
     if example is None:
         return ""
     return f"{quote(example.better)} describes a better step than {quote(example.worse)}. {example.why}"

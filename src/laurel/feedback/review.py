@@ -41,7 +41,6 @@ def order(pairs: Pairs, preferences: Preferences | None, chosen: Chosen, rng: np
         preferences: their labels; needed for `uncertain`.
         chosen: uniform: any order; uncertain: first those whose label depends on the order of the texts, then the
             less sure a label is the earlier, those without a label last.
-        rng: the only source of randomness.
     """
     shuffled = rng.permutation(len(pairs))
     if chosen == "uniform" or preferences is None:

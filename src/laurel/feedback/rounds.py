@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from laurel.envs.base import IntArray
 from laurel.feedback.likelihood import Real
-from laurel.feedback.pairs import sample_pairs
-from laurel.feedback.unasked import UnaskedPairs
+from laurel.feedback.pairs import UnaskedPairs, sample_pairs
 from laurel.seeding import generator
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import numpy as np
 from laurel.envs.base import IntArray
 from laurel.feedback.acquisition import Strategy
 from laurel.feedback.likelihood import Real
-from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.pairs import UnaskedPairs, sample_pairs
 from laurel.feedback.posterior import Labels
-from laurel.feedback.unasked import UnaskedPairs
 
 
 class DrawnSampler:

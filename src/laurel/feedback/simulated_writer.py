@@ -1,7 +1,7 @@
-"""A simulated writer of reward functions, for tests and demonstrations: never mistaken for a language model.
+"""A simulated writer of reward functions, for tests and demonstrations; always marked as simulated.
 
-It draws from a few functions written by hand: good, wrong, broken and hostile ones. In the first round most are of no
-use; later the good ones come up more often, as if it had learned from what it was shown.
+It draws from a few hand-written functions: good, wrong, broken and hostile ones. Good ones become more frequent in
+later rounds, as if it learned from its prompt.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _pair(number: int, pair: Any) -> Pair:
 
 
 class _Task(EnvAdapter):
-    """A task that is known only by its words."""
+    """A task that is known only by its description."""
 
     def __init__(self, goal: str, anti_goal: str | None, description: str) -> None:
         super().__init__("the texts", gym.spaces.Discrete(1), gym.spaces.Discrete(1))

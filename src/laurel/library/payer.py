@@ -54,7 +54,6 @@ class Payer:
 
     Args:
         reward: or where it is, as `load_reward` has it.
-        shaping: as in params.yaml.
         spec: of the environments; None: they are taken for the environment that the reward was made for.
         n_envs: N.
     """
@@ -87,9 +86,7 @@ class Payer:
         """Wrap the innermost layer that shows what captions are made of.
 
         Args:
-            env: the outermost layer.
             below: attribute that leads inwards.
-            watch: the wrapper.
             advice: what to do where no layer fits.
 
         Returns:

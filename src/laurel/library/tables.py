@@ -18,7 +18,7 @@ from laurel.rewards.stored import StoredRewards
 
 
 class Table(pd.DataFrame):
-    """A pandas DataFrame that other libraries' tables are made of in a word."""
+    """A pandas DataFrame that converts to other libraries' tables with one call."""
 
     @property
     def _constructor(self) -> Callable[..., Table]:

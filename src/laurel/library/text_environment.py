@@ -30,7 +30,6 @@ def text_environment(
     Args:
         env_id: of Gymnasium; its actions must be discrete, and its observations have words, as for language models
             that act.
-        kwargs: of the environment.
         max_episode_steps: limit of an episode.
         wrapper: around each environment, such as a `RewardWrapper` that pays a learned reward.
 
@@ -54,7 +53,6 @@ class TextEnvironment:
     (True, 0.0)
 
     Args:
-        env: which environment.
         wrapper: around it; None: none.
 
     Raises:

@@ -27,7 +27,6 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
     layer that has the environment's own spaces, which is watched from now on. Observations stay as they are.
 
     Args:
-        env: the environment.
         reward: or where it is, as `laurel.load_reward` has it.
         shaping: as in params.yaml, e.g. {"beta": 0, "intrinsic": 0.5}; None: the defaults.
 

@@ -1,4 +1,4 @@
-"""What training a language model as an actor takes, from only its config: weights, memory, hours.
+"""Estimates what training a language model as an actor takes, from its config alone: weights, memory, hours.
 
 The model is built on PyTorch's meta device, where weights have shapes and take no memory.
 """
@@ -37,7 +37,6 @@ def size_of(model: str, rank: int) -> Size:
     """Return the size of a model: a directory, `smollm2` or a name on the hub; only its config is read.
 
     Args:
-        model: which.
         rank: of its LoRA weights; 0: all are trained.
 
     Raises:
@@ -65,7 +64,9 @@ def size_of(model: str, rank: int) -> Size:
 def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> float:
     """Return the memory in GB that tuning takes at its highest: weights, copies, Adam, activations."""
     wide = 2 if settings.dtype == "bfloat16" else 4
-    loss, answers = (settings.loss, 2) if isinstance(settings, LanguageActorParams) else ("", 1)
+    loss, answers = "", 1
+    if isinstance(settings, LanguageActorParams):
+        loss, answers = settings.loss, settings.proposals if settings.loss == "infonce" else 2
     copies = 2 if loss in REFERENCED else 1
     own = 4 if settings.rank else wide  # LoRA's weights are always of 32 bits
     kept = size.weights * wide + size.trained * (own * copies + own + 2 * own)
@@ -79,19 +80,13 @@ def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps:
     if isinstance(settings, GLAMParams):
         return size.weights * steps * (PROMPT + ANSWER) * (2.0 + settings.n_epochs * (4 if settings.rank else 6))
     written = steps * ANSWER * 2.0
-    shown = steps if settings.loss in ("grpo", "rloo") else 2 * steps / settings.proposals
+    shown = steps if settings.loss in ("infonce", "grpo", "rloo") else 2 * steps / settings.proposals
     passes = (4 if settings.rank else 6) + (2 if settings.loss in REFERENCED else 0)
     return size.weights * (written + shown * settings.n_epochs * (PROMPT + ANSWER) * passes)
 
 
 def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int) -> str:
-    """Describe the size of an arm's agent: its weights, memory and hours.
-
-    Args:
-        name: of the arm.
-        settings: of its actor.
-        steps: of its environments.
-    """
+    """Describe the size of an arm's agent: its weights, memory and hours."""
     if settings.model == TINY:
         return f"{name}: the model tiny has under a million weights, and a CPU is enough"
     try:

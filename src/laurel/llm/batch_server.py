@@ -190,7 +190,7 @@ class BatchServer:
             raise UnreachableError(f"{self.endpoint} cannot be reached for {what} ({reason}). {KEPT}") from None
 
 
-KEPT = "What was sent goes on at the server: run the same command again to fetch it."
+KEPT = "The server continues with what was sent: run the same command again to fetch it."
 
 
 def _lines(place: IO[bytes]) -> Iterator[str]:

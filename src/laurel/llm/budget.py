@@ -18,7 +18,7 @@ from laurel.llm.prices import Price, in_words
 from laurel.params.annotation import BudgetParams
 
 SLACK = 0.01
-"""With less than this share of a limit left, another round of requests is not worth its while."""
+"""With less than this share of a limit left, no further round of requests is made."""
 KEY = "annotate.budget"
 
 

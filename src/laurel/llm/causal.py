@@ -29,7 +29,6 @@ def load_causal(
     Args:
         model: a directory, `smollm2`, or a name on the Hugging Face hub; with a chat template.
         adapter: LoRA weights on top, a directory or a name on the hub.
-        device: where it runs.
         dtype: of its weights; training wants float32 or, where the machine is quick with it, bfloat16.
 
     Raises:

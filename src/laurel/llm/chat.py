@@ -138,7 +138,7 @@ class ChatModel(Protocol):
 
 
 class LazyChat:
-    """A chat model that is loaded when it is first asked: where all answers are stored, that is never."""
+    """A chat model that is loaded when it is first asked, so never if all answers are stored."""
 
     def __init__(self, identity: Identity, load: Callable[[], ChatModel]) -> None:
         self.identity = identity

@@ -1,8 +1,8 @@
 """A sentence encoder: texts in, unit vectors out.
 
-Loads with transformers directly: pooling over tokens as the model's folder says for sentence-transformers (the mean
-where it says nothing), L2 norm. The default model comes inside a package, so that nothing is downloaded; other names
-are looked up on disk, then on the Hugging Face hub. "characters" needs no model at all.
+Tokens are pooled as the model's folder says for sentence-transformers (the mean where it says nothing), then the L2
+norm. The default model comes inside a package, so that nothing is downloaded, and needs torch alone; other names are
+looked up on disk, then on the Hugging Face hub, and loaded with transformers. "characters" needs no model at all.
 
 The same text has the same vector on every CPU. In single precision it would not: libraries add up in another order
 with each instruction set and batch, which changes a vector by about 2e-7, and training multiplies such differences. In
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -35,21 +35,22 @@ LARGEST_PRECISE = 500_000_000
 """Parameters of the largest model that computes in double precision, which takes twice the memory."""
 
 
+class TokenEncoder(Protocol):
+    """A tokenizer and a transformer."""
+
+    width: int
+
+    def __call__(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a vector for each token (B, T, E), and where there are tokens (B, T); the rest is padding."""
+
+
 class SentenceEncoder:
     """Encodes texts with a transformer; `name` says which, for provenance."""
 
-    def __init__(
-        self, name: str, tokenizer: Any, model: Any, device: torch.device | None = None, pooling: Pooling = "mean"
-    ) -> None:
+    def __init__(self, name: str, tokens: TokenEncoder, pooling: Pooling = "mean") -> None:
         self.name = name
+        self._tokens = tokens
         self._pooling = pooling
-        self._device = device
-        self._tokenizer = tokenizer
-        precise = (device is None or device.type == "cpu") and model.num_parameters() <= LARGEST_PRECISE
-        self._model = model.double() if precise else model
-        # a tokenizer that was saved without its length lets through more than the model has positions for
-        limit = tokenizer.model_max_length
-        self._max_length = min(limit, getattr(model.config, "max_position_embeddings", limit))
 
     def encode(self, texts: list[str]) -> FloatArray:
         """Return unit vectors (N, E). Batches hold texts of like length, so that little is padding.
@@ -59,24 +60,15 @@ class SentenceEncoder:
         """
         import torch
 
-        vectors = np.zeros((len(texts), self._model.config.hidden_size), dtype=np.float32)
+        vectors = np.zeros((len(texts), self._tokens.width), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         for start in range(0, len(texts), BATCH):
             rows = order[start : start + BATCH]
-            tokens = self._tokenizer(
-                [texts[i] for i in rows],
-                padding=True,
-                truncation=True,
-                max_length=self._max_length,
-                return_tensors="pt",
-            )
-            tokens = tokens.to(self._device or "cpu")
             with torch.inference_mode():
-                hidden = self._model(**tokens).last_hidden_state
-            pooled = self._pool(hidden, tokens["attention_mask"])
-            # adding zero makes -0.0, which rounding may leave of a tiny number, 0.0
-            unit = torch.nn.functional.normalize(pooled.double(), dim=-1)
-            vectors[rows] = ((torch.round(unit * GRID) + 0.0) / GRID).cpu().numpy()
+                hidden, mask = self._tokens([texts[i] for i in rows])
+                # adding zero makes -0.0, which rounding may leave of a tiny number, 0.0
+                unit = torch.nn.functional.normalize(self._pool(hidden, mask).double(), dim=-1)
+                vectors[rows] = ((torch.round(unit * GRID) + 0.0) / GRID).cpu().numpy()
         return vectors
 
     def _pool(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -92,6 +84,26 @@ class SentenceEncoder:
             case "lasttoken":
                 place = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)
         return hidden[torch.arange(len(hidden), device=hidden.device), place]
+
+
+class _Loaded:
+    """A model and its tokenizer as transformers loads them."""
+
+    def __init__(self, tokenizer: Any, model: Any, device: torch.device | None) -> None:
+        self.width = model.config.hidden_size
+        self._device = device or "cpu"
+        self._tokenizer = tokenizer
+        precise = (device is None or device.type == "cpu") and model.num_parameters() <= LARGEST_PRECISE
+        self._model = model.double() if precise else model
+        # a tokenizer that was saved without its length lets through more than the model has positions for
+        limit = tokenizer.model_max_length
+        self._max_length = min(limit, getattr(model.config, "max_position_embeddings", limit))
+
+    def __call__(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=self._max_length, return_tensors="pt"
+        ).to(self._device)
+        return self._model(**tokens).last_hidden_state, tokens["attention_mask"]
 
 
 class CharacterEncoder(SentenceEncoder):
@@ -136,30 +148,38 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     if name == CHARACTERS:
         return CharacterEncoder()
     from safetensors import SafetensorError
+
+    check_directory(name)
+    try:
+        if name == PACKAGED:
+            from laurel.llm.minilm import MiniLM
+
+            return SentenceEncoder(name, MiniLM(packaged_path(), device))
+        return _loaded(name, device)
+    except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
+        reason = first_line(error)  # a damaged file may raise any of these
+        raise _not_loaded(name, reason) from None
+
+
+def _loaded(name: str, device: torch.device | None) -> SentenceEncoder:
+    """Load a model with transformers."""
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    check_directory(name)
-    source = str(packaged_path()) if name == PACKAGED else name
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        model = AutoModel.from_pretrained(source, trust_remote_code=False, use_safetensors=True)
-        model = model.eval().to(device or "cpu")
-        pooling = _pooling(name, source)
-    except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
-        reason = first_line(error)  # a damaged file may raise any of these
-        raise _not_loaded(name, reason) from None
+    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    model = AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+    pooling = _pooling(name)
     if tokenizer.pad_token is None:
         raise _not_loaded(name, "it is not one that encodes sentences, for its tokenizer has no padding")
-    return SentenceEncoder(name, tokenizer, model, device, pooling)
+    return SentenceEncoder(name, _Loaded(tokenizer, model.eval().to(device or "cpu"), device), pooling)
 
 
-def _pooling(name: str, source: str) -> Pooling:
+def _pooling(name: str) -> Pooling:
     """Read how the tokens' vectors become one; raise AnnotationError for a way that is not in `Pooling`."""
     from transformers.utils.hub import cached_file
 
-    file = cached_file(source, POOLING, _raise_exceptions_for_missing_entries=False)
+    file = cached_file(name, POOLING, _raise_exceptions_for_missing_entries=False)
     if file is None:
         return "mean"
     settings = json.loads(Path(file).read_text(encoding="utf-8"))

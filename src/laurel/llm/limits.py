@@ -16,7 +16,7 @@ from aiolimiter import AsyncLimiter
 
 FIRST_WINDOW = 8
 """Requests at once before the first answer."""
-OPENING = 15.0
+OPENING = 31.0
 """Places that the window gains with every answer, until the server refuses one."""
 REOPENING = 16
 """A window that was shut opens by this part with every round of answers, and by two places at least."""
@@ -27,7 +27,7 @@ LOOK_EVERY = 0.1
 MANY = 0.5
 """Share of refusals above which a server that asks one request to wait means all of them."""
 LONGEST_RESET = 7 * 24 * 3600.0
-"""Seconds; a header with more than this is not about seconds."""
+"""Longest duration of a header, in seconds; larger numbers are not durations."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -59,7 +59,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 class Rate:
-    """So much a second, in bursts of at most `burst`: within T seconds never more than burst + T * per_second."""
+    """A token bucket: within T seconds never more than burst + T * per_second."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._burst = burst
@@ -72,7 +72,7 @@ class Rate:
         return cls((amount - burst if burst > 1 else amount) / 60, burst)
 
     async def take(self, amount: float) -> None:
-        """Wait until `amount` may go; more than a burst goes in several."""
+        """Wait until `amount` may be sent; more than a burst is sent in several."""
         while amount > 0:
             await self._limiter.acquire(min(amount, self._burst))
             amount -= self._burst
@@ -128,7 +128,7 @@ class LearnedRate:
 
 
 class Window:
-    """A congestion window: how many requests may be in flight. At first it grows sixteenfold with every round of
+    """A congestion window: how many requests may be in flight. At first it grows 32-fold with every round of
     answers, since a refusal costs little; after the first refusal it grows slowly.
 
     A refusal halves it the first time. Later it shrinks by half the share of late that was refused, once a round, as
@@ -174,7 +174,7 @@ class Window:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
-        """Let those out of the window that take longer than usual."""
+        """Remove requests from the window that take longer than usual."""
         now, limit = time.monotonic(), self._slow_after()
         late = [place for place, sent in self._sent.items() if now - sent > limit]
         for place in late:
@@ -255,7 +255,7 @@ class Limits:
                 )
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for so long, if most requests are refused; otherwise only the refused one waits."""
+        """Pause all requests for so long if most are refused; otherwise only the refused one waits."""
         if self.window.refused >= MANY:
             self._resume = max(self._resume, time.monotonic() + seconds)
 

@@ -190,7 +190,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
             raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
         if tokenizer.chat_template is None:
-            raise _not_loaded(params.model, "its tokenizer has no chat template, so it cannot hold a conversation")
+            raise _not_loaded(params.model, "its tokenizer has no chat template")
         loaded: Any = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **source, **kwargs)
         model, report = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:

@@ -77,8 +77,6 @@ def tune(
     Args:
         local: the base; it has the adapter afterwards.
         items: all of one pass.
-        tuning: how.
-        seed: of the initial weights and the order.
         folder: for the adapter as peft writes it.
         advance: is called with the number of further items done.
 

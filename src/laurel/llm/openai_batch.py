@@ -280,7 +280,7 @@ class _Run:
             if not self._sent:
                 self._most_lines = max(len(sent.keys) // 2, 1)
                 tell(
-                    f"{self._identity.endpoint} takes no batch of {len(sent.keys):,} such questions: sending "
+                    f"{self._identity.endpoint} refuses a batch of {len(sent.keys):,} such questions: sending "
                     f"{self._most_lines:,} at a time, one batch after the other"
                 )
             else:

@@ -148,7 +148,7 @@ class _Run:
         await self._client.close()
 
     async def answer(self, request: ChatRequest) -> Reply | Failure:
-        """Ask until there is a reply, or no sense in asking again."""
+        """Ask until there is a reply, or a failure that another attempt would not mend."""
         spent = 0.0
 
         async def attempt() -> Reply | Failure:
@@ -244,7 +244,7 @@ class _Run:
                 if wait > LONGEST_PAUSE:
                     raise RefusedError(
                         f"{self._identity.endpoint} asks for a pause of {wait:.0f} s ({status}: {message}). "
-                        "What is answered so far is kept; run the same command again then."
+                        "The answers so far are kept; run the same command again then."
                     )
                 self._limits.pause(wait)
             raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503), wait=wait)

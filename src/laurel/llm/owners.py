@@ -20,7 +20,7 @@ def this_owner() -> str:
 
 
 def has_died(owner: str) -> bool:
-    """Whether the process that gave itself this name is known to have ended."""
+    """Whether the process of this name is known to have ended."""
     host, _, rest = owner.partition("|")
     pid, _, began = rest.partition("|")
     began = began.partition("|")[0]

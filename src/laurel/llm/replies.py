@@ -15,7 +15,7 @@ LONGEST_TEXT = 100_000
 """Characters that are kept of an answer: about the reasoning and answer of 25,000 tokens. One that reaches it was cut,
 and is not read: its end, where the answer stands, may be missing."""
 MOST_TOKENS = 10**9
-"""A server that counts more tokens in one request is wrong."""
+"""Most tokens that a server may count in one request; more is an error."""
 ABOVE_ZERO = 1e-3
 """The most by which servers round a log-probability up."""
 REASONING, REASONING_CUT = "reasoning", "reasoning_length"

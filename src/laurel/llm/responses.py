@@ -274,13 +274,13 @@ class ResponseStore:
             return int(self._connection.execute("SELECT count(*) FROM responses").fetchone()[0])
 
     def flush(self) -> None:
-        """Bring all answers to disk: from then on they survive a loss of power."""
+        """Sync all answers to disk: from then on they survive a loss of power."""
         if self._log is not None:
             with self._explained():
                 self._log.flush()
 
     def close(self) -> None:
-        """Bring all answers to disk and close the file."""
+        """Sync all answers to disk and close the file."""
         with self._explained():
             try:
                 if self._log is not None:

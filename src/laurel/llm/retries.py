@@ -79,7 +79,7 @@ async def persistently(
 
 
 def one_line(text: Any, secrets: Iterable[str]) -> str:
-    """Return a server's text as one line of bearable length, without secrets."""
+    """Return a server's text as one short line, without secrets."""
     line = " ".join(str(text).split())
     for secret in secrets:
         line = line.replace(secret, "***")

@@ -104,11 +104,8 @@ def sample(
     """Draw an answer to each prompt (N of them, as tokens); equal prompts are read once.
 
     Args:
-        local: the model.
-        prompts: to be answered.
         rng: draws the tokens; at temperature 0 the likeliest are taken.
         max_tokens: of an answer, its end included.
-        temperature: of the draw.
         grammar: what may be written; None: anything. It must end within `max_tokens`.
     """
     import torch

@@ -1,4 +1,4 @@
-"""A server of language models that runs while questions are asked: `vllm serve`, started at the first question.
+"""A server of language models that runs while it is asked: `vllm serve`; for a judge, started at the first question.
 
 A watcher stands between, which ends the server when this process has ended, however that was. Where all answers are in
 the store, no server is started; where one with this model listens already, it is asked instead.
@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from laurel.console import tell
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, RefusedError, Reply
-from laurel.params.judges import OpenAIParams
+from laurel.params.judges import OpenAIParams, ServeParams
 
 PROGRAM = "LAUREL_VLLM"
 """Environment variable with the path of vLLM's command, which mostly has an environment of its own."""
@@ -55,63 +55,82 @@ class ServedChat:
         first = next(coming, None)
         if first is None:
             return
-        start(self._params)
+        assert self._params.base_url is not None
+        assert self._params.serve is not None
+        start(self._params.model, self._params.base_url, self._params.serve)
         yield from self._model.ask(chain([first], coming))
 
 
-def start(params: OpenAIParams) -> None:
-    """Start the server that params ask for, unless it listens already; wait until it has loaded the model.
+def start(
+    model: str,
+    base_url: str,
+    serve: ServeParams,
+    *,
+    key: str = "annotate.openai.serve",
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Start a server of a model, unless one listens already; wait until it has loaded the model.
+
+    Args:
+        model: a name on the hub, or a directory.
+        base_url: where it will listen.
+        serve: how it is started.
+        key: of the params that ask for it, for errors.
+        options: further options of `vllm serve`.
+        environment: variables that it needs besides those of this process.
 
     Raises:
         RefusedError: there is no such command, it ends, or takes too long.
     """
-    assert params.serve is not None
-    assert params.base_url is not None
-    if params.model in _models(params.base_url):
+    if model in models_at(base_url):
         return
     place = shutil.which(os.environ.get(PROGRAM, "vllm"))
     if place is None:
         raise RefusedError(
-            "annotate.openai.serve starts vLLM, but there is no command vllm here. Install it (pip install "
+            f"{key} starts vLLM, but there is no command vllm here. Install it (pip install "
             f"'.[vllm]' in an environment of its own) and put it on the PATH, or name it in {PROGRAM}."
         )
-    url = urlsplit(params.base_url)
-    gpus = params.serve.gpus or _gpus()
-    command = [place, "serve", params.model, "--host", str(url.hostname), "--port", str(url.port)]
+    url = urlsplit(base_url)
+    gpus = serve.gpus or gpus_here()
+    command = [place, "serve", model, "--host", str(url.hostname), "--port", str(url.port)]
     command += ["--tensor-parallel-size", str(gpus)] if gpus > 1 else []
-    command += ["--max-model-len", str(params.serve.max_model_len)] if params.serve.max_model_len else []
+    command += ["--max-model-len", str(serve.max_model_len)] if serve.max_model_len else []
     with tempfile.NamedTemporaryFile(prefix="laurel-vllm-", suffix=".log", delete=False) as log:
         watcher = subprocess.Popen(  # noqa: S603 - its arguments are not read by a shell
-            [sys.executable, "-m", "laurel.llm.served", *command],
+            [sys.executable, "-m", "laurel.llm.served", *command, *options],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
         )
     if not _RUNNING:
         atexit.register(stop)
-    _RUNNING[params.base_url] = watcher
-    tell(f"vllm serve {params.model} is being started; its log is {log.name}")
-    until = time.monotonic() + 60 * params.serve.start_minutes
-    while params.model not in _models(params.base_url):
+    _RUNNING[base_url] = watcher
+    tell(f"vllm serve {model} is being started; its log is {log.name}")
+    until = time.monotonic() + 60 * serve.start_minutes
+    while model not in models_at(base_url):
         late = time.monotonic() > until
         if late or watcher.poll() is not None:
-            stop(params.base_url)
-            why = f"was not ready after {params.serve.start_minutes:g} minutes" if late else "ended"
+            stop(base_url)
+            why = f"was not ready after {serve.start_minutes:g} minutes" if late else "ended"
             end = Path(log.name).read_text(encoding="utf-8", errors="replace")[-SHOWN:].strip()
-            raise RefusedError(f"vllm serve {params.model} {why} (annotate.openai.serve). Its log ends with: {end}")
+            raise RefusedError(f"vllm serve {model} {why} ({key}). Its log ends with: {end}")
         time.sleep(POLL_SECONDS)
 
 
 def stop(address: str | None = None) -> None:
-    """Stop the server at an address, or all that this process has started."""
+    """Stop the server at an address, or all, if this process has started it."""
     for one in [address] if address else list(_RUNNING):
-        watcher = _RUNNING.pop(one)
+        watcher = _RUNNING.pop(one, None)
+        if watcher is None:
+            continue
         assert watcher.stdin is not None
         watcher.stdin.close()  # the watcher sees the end of it
         watcher.wait()
 
 
-def _models(address: str) -> list[str]:
+def models_at(address: str) -> list[str]:
     """Return the models that a server offers; none where there is no server."""
     try:
         with urllib.request.urlopen(f"{address.rstrip('/')}/models", timeout=5) as answer:  # noqa: S310 - of params
@@ -121,7 +140,8 @@ def _models(address: str) -> list[str]:
         return []
 
 
-def _gpus() -> int:
+def gpus_here() -> int:
+    """Return how many GPUs there are, at least 1."""
     import torch
 
     return max(torch.cuda.device_count(), 1)
@@ -154,4 +174,6 @@ def _kill(group: int, how: signal.Signals) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    # so is the end of a group of processes; a handler, as the server would inherit SIG_IGN
+    signal.signal(signal.SIGTERM, lambda *_: None)
     sys.exit(watch(sys.argv[1:]))

@@ -57,7 +57,7 @@ def path_of(model: str) -> str:
     if model != NAME:
         return model
     if not installed():
-        raise RefusedError(f'Language model "{NAME}" is not on this machine: {MAKE}.')
+        raise RefusedError(f'Language model "{NAME}" is not installed on this machine: {MAKE}.')
     return str(directory())
 
 

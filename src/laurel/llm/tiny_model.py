@@ -1,6 +1,6 @@
-"""A language model made on the spot: a Llama of a few layers with random weights, and a tokenizer learned from texts.
+"""An untrained language model: a Llama of a few layers with random weights, and a tokenizer learned from texts.
 
-It knows no language; it is for tests, examples, and tasks of few words.
+For tests, examples, and tasks of few words.
 """
 
 from __future__ import annotations
@@ -32,14 +32,10 @@ def write_tiny_model(
     """Write the model as transformers does; any text can be written in its tokens, those of `texts` in few.
 
     Args:
-        folder: to write into.
         texts: from which the tokenizer, a byte-level BPE, learns its words.
-        layers: of the network.
         width: of its hidden states; its feed-forward layers have twice that.
-        heads: of attention.
         context: tokens of prompt and answer together.
         vocabulary: tokens at most, the bytes among them.
-        seed: of the weights.
 
     Returns:
         The folder.

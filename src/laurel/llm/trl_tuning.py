@@ -1,8 +1,9 @@
 """Training of a causal language model by TRL's trainers on what it wrote: imitation (SFT), pairs (DPO, SimPO), single
-answers (KTO), or groups of scored answers to one prompt (GRPO, RLOO).
+answers (KTO), or groups of scored answers to one prompt (GRPO, RLOO, InfoNCE).
 
-No loss is computed here. Groups were sampled and scored before; TRL's GRPO and RLOO are handed them where they would
-sample. Each call makes a new trainer and optimizer, so that between two calls there is nothing to keep but the weights.
+Groups were sampled and scored before; TRL's GRPO and RLOO are handed them where they would sample. The only loss that
+is computed here is InfoNCE, which TRL lacks, in the place of GRPO's. Each call makes a new trainer and optimizer, so
+that between two calls there is nothing to keep but the weights.
 
 SimPO: Meng et al. 2024 (arXiv 2405.14734); DPO: Rafailov et al. 2023 (arXiv 2305.18290); KTO: Ethayarajh et al. 2024
 (arXiv 2402.01306); GRPO: Shao et al. 2024 (arXiv 2402.03300); RLOO: Ahmadian et al. 2024 (arXiv 2402.14740).
@@ -27,7 +28,7 @@ from laurel.llm.local_model import LocalModel
 if TYPE_CHECKING:
     from torch import Tensor
 
-Loss = Literal["dpo", "kto", "simpo", "grpo", "rloo"]
+Loss = Literal["dpo", "kto", "simpo", "infonce", "grpo", "rloo"]
 SHORT = 1024
 """Characters of a row up to which attention is computed without fused kernels; longer rows would take much memory."""
 PAIRED: tuple[Loss, ...] = ("dpo", "kto", "simpo")
@@ -57,10 +58,11 @@ class Tuning:
 
     learning_rate: float = 1e-3
     batch_size: int = 64
-    """Pairs, or answers of groups, of a step."""
+    """Pairs of a step, groups (infonce), or answers of groups (grpo, rloo)."""
     epochs: int = 1
     beta: float = 2.0
-    """Of the loss: how strongly pairs pull; of grpo and rloo: weight of the divergence from the model of before."""
+    """Of the loss: how strongly pairs pull; of infonce: 1 / temperature; of grpo and rloo: weight of the divergence
+    from the model of before."""
     gamma: float = 0.5
     """simpo only: the margin by which a chosen answer should be likelier."""
     imitation: float = 0.1
@@ -128,7 +130,9 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
 def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:
     """Train the model in place towards the answers that score above their group's others; return the loss.
 
-    Divergence is measured from the model as it was before.
+    infonce: minus the logarithm of the share that the best answers (all that score highest) have together in a softmax
+    over the group of beta times their log-probability a token. Of the others: divergence is measured from the model as
+    it was before.
 
     Raises:
         MissingPackageError: TRL is not installed.
@@ -149,7 +153,6 @@ def gradient_of_groups(
         groups: of one size; those of a batch fill `how.batch_size`, and batches only save memory.
         loss: grpo or rloo.
         how: max_grad_norm is the longest gradient, beta and batch_size as in training.
-        seed: of the order.
         temperature: at which the answers were drawn.
 
     Raises:
@@ -177,7 +180,8 @@ def _of_groups(
 ) -> float:
     need("trl")
     size = len(groups[0].answers)
-    whole = min(max(1, how.batch_size // size), len(groups)) * size  # TRL leaves out what fills no batch
+    of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // size)
+    whole = min(of_step, len(groups)) * size  # TRL leaves out what fills no batch
     extra: dict[str, Any] = {
         "num_generations": size,
         "beta": how.beta,
@@ -185,20 +189,48 @@ def _of_groups(
         "per_device_train_batch_size": whole,
         **changes,
     }
-    if loss == "grpo":
+    if loss in ("grpo", "infonce"):
         from trl import GRPOConfig, GRPOTrainer
 
         trainer, config = GRPOTrainer, GRPOConfig
+        if loss == "infonce":
+            trainer = _contrastive(trainer, how)
+            extra |= {"beta": 0.0, "scale_rewards": "none"}  # no reference; scores less their group's mean
     elif loss == "rloo":
         from trl import RLOOConfig, RLOOTrainer
 
         trainer, config = RLOOTrainer, RLOOConfig
     else:
         raise ValueError(f"{loss} does not learn from groups")
-    recorded = _recorded(trainer, groups, returns_log_probs=loss == "grpo")
+    recorded = _recorded(trainer, groups, returns_log_probs=loss != "rloo")
     data = [{"prompt": group.prompt} for group in groups]
     reward = {"reward_funcs": [recorded.scores_of]}
     return _train(local, recorded, config, data, how, seed, extra, arguments=reward, from_base=from_base)
+
+
+def _contrastive(base: Any, how: Tuning) -> Any:
+    """Return TRL's GRPO with InfoNCE in the place of its loss."""
+    import torch
+
+    class Contrastive(base):  # type: ignore[misc]
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            found = super()._generate_and_score_completions(inputs)
+            return {**found, "place": torch.arange(len(inputs))}  # TRL shuffles the answers of a batch
+
+        def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
+            mask = inputs["completion_mask"]
+            ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+            seen = torch.cat([inputs["prompt_mask"], mask], dim=1)
+            logs, *_ = self._get_per_token_logps_and_entropies(model, ids, seen, mask.shape[1])
+            mean = (logs * mask).sum(dim=1) / mask.sum(dim=1)
+            order = inputs["place"].argsort()
+            mean, score = (row[order].view(-1, self.num_generations) for row in (mean, inputs["advantages"]))
+            best = score == score.max(dim=1, keepdim=True).values
+            share = (how.beta * mean).log_softmax(dim=1).masked_fill(~best, -torch.inf).logsumexp(dim=1)
+            imitated = (mean * best).sum(dim=1) / best.sum(dim=1)
+            return -(share + how.imitation * imitated).mean()
+
+    return Contrastive
 
 
 def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) -> Any:

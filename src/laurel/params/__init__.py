@@ -61,7 +61,7 @@ class PolicyShare(Section):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the actor of this kind is made with."""
+        """Options of the actor."""
         match self.kind:
             case "random":
                 return {}
@@ -90,7 +90,7 @@ class CollectParams(Section):
     shard_steps: Count = 100_000
     """Rows after which a new Parquet shard begins (episodes are never split)."""
     policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
-    """Who acts; each policy drives its share of the environments."""
+    """The policies that act; each drives its share of the environments."""
 
 
 class CaptionParams(Section):
@@ -140,7 +140,7 @@ class Params(Section):
     caption: CaptionParams = CaptionParams()
     annotate: AnnotateParams = AnnotateParams()
     arms: Arms
-    """What is compared; `full` means all well-known arms."""
+    """The arms that are compared; `full` means all well-known arms."""
     rewards: Rewards = Field(default_factory=dict, validate_default=True)
     """Name -> the settings of the method that makes it; `kind` names the method, and is the name where it is left out.
     Rewards that only arms name have their kind's defaults."""
@@ -191,8 +191,9 @@ class Params(Section):
                 else f"annotate.stop.rule {self.annotate.stop.rule}"
             )
             raise ValueError(
-                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} goes by all labels so far, "
-                "which steps side by side do not know: set annotate_shards to 1, or take sampler uniform or frequency "
+                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} depends on all labels so "
+                "far, which parallel steps do not share: set annotate_shards to 1, or take sampler uniform or "
+                "frequency "
                 "and stop.rule none."
             )
         return self

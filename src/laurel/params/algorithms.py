@@ -21,12 +21,12 @@ class AlgorithmParams(Section):
 
 
 class HintsParams(Section):
-    """An actor whose log-probabilities are added to what the network says of its actions, at first."""
+    """An actor whose log-probabilities are added to the network's logits early in training."""
 
     actor: Annotated[str, AfterValidator(known_actor)] = "llm_policy"
-    """Who hints; it must say how likely each discrete action is."""
+    """The kind of that actor; it must give the probability of each discrete action."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """What that actor is made with, e.g. {judge: player}."""
+    """Options of that actor, e.g. {judge: player}."""
     weight: Positive = 1.0
     """Weight of its log-probabilities, at first."""
     share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
@@ -46,6 +46,9 @@ class ClippedParams(AlgorithmParams):
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     gae_lambda: Probability = 0.95
+    episodic: bool = Field(default=True, exclude_if=lambda episodic: episodic)
+    """false: where the task ends an episode, what follows is worth the beginning of the next one (non-episodic returns,
+    Burda et al. 2018). For agents that the environment pays nothing: the goal would end all that they are paid."""
     clip_range: Positive = 0.2
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
@@ -57,7 +60,7 @@ class PPOParams(ClippedParams):
     network: Literal["auto", "mlp", "cnn"] = "auto"
     """mlp: layers on all features; cnn: filters over images first; auto: those where an image has 16 by 16 or more."""
     recurrent: bool = False
-    """Remember what was seen before in the episode, by a gated recurrent unit of the last width of `hidden`."""
+    """Remember earlier observations of the episode, by a gated recurrent unit (GRU) of the last width of `hidden`."""
     hidden: Widths = (64, 64)
     hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
     """An actor that helps to explore, such as a language model; null: none. Discrete actions, plain layers only."""
@@ -98,17 +101,17 @@ class DQNParams(AlgorithmParams):
     multi_step: Count = 3
     """Rewards summed up before a target bootstraps."""
     prioritized: bool = False
-    """Draw steps by how wrong the network was about them, instead of uniformly."""
+    """Sample steps by their error (prioritised replay), instead of uniformly."""
     priority_alpha: Probability = 0.6
     """prioritized only: 0 is uniform, 1 in proportion to the error."""
     priority_beta: Probability = 0.4
-    """prioritized only: how far the weights of a minibatch correct for that at first; in the end wholly."""
+    """prioritized only: initial exponent of the importance weights; at the end it is 1."""
     epsilon_start: Probability = 1.0
     """Share of random actions at first."""
     epsilon_end: Probability = 0.02
     """Share of random actions in the end, and in evaluation unless evaluate.greedy."""
     epsilon_decay: Positive = 0.1
-    """Share of the run over which the first becomes the second."""
+    """Share of the run over which epsilon falls from its start to its end."""
     max_grad_norm: Positive = 10.0
     layer_norm: bool = True
     """Normalise what hidden layers compute; without it, a network that had learned a task may forget it again."""
@@ -160,7 +163,7 @@ class TabularParams(AlgorithmParams):
     method: Literal["q_learning", "sarsa", "expected_sarsa", "monte_carlo", "n_step_sarsa", "tree_backup"] = (
         "q_learning"
     )
-    """Which of the agents with a table of action values."""
+    """Which tabular algorithm."""
     n_envs: Count = 8
     """All of them learn one table."""
     n_steps: Count = 16
@@ -169,9 +172,9 @@ class TabularParams(AlgorithmParams):
     epsilon: Probability = 0.1
     """Share of random actions, also in evaluation unless evaluate.greedy."""
     step_size: Probability = 0.1
-    """How far an entry moves towards its target; 0: the average of all its targets."""
+    """Step size towards the target; 0: entries are the average of all their targets."""
     initial: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """First value of every entry; a high one makes the agent try everything."""
+    """Initial value of every entry; a high one makes the agent explore."""
     backup_steps: Count = 4
     """n_step_sarsa and tree_backup only: steps of a target."""
 
@@ -181,21 +184,22 @@ class BanditParams(AlgorithmParams):
 
     algorithm: ClassVar[str] = "bandit"
     method: Literal["reward_averaging", "ucb", "gradient", "gaussian_thompson"] = "reward_averaging"
-    """Which of the agents that look at no observation."""
+    """Which bandit algorithm."""
     n_envs: Count = 8
-    """All of them pull the same arms, which are the actions."""
+    """All of them choose among the same arms, the actions."""
     n_steps: Count = 4
     """Steps of each environment between two rounds of learning."""
     epsilon: Probability = 0.1
     """reward_averaging only: share of random actions, also in evaluation unless evaluate.greedy."""
     initial: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """reward_averaging and gaussian_thompson only: what every arm is first believed to pay; much makes it try all."""
+    """reward_averaging and gaussian_thompson only: initial estimate of every arm's reward; a high one makes it try "
+    "all."""
     step_size: Probability = 0.1
     """All but gaussian_thompson: how far an estimate or a preference moves; 0: an estimate is the average."""
     c: NonNegative = 2.0
-    """ucb only: how much doubt about an arm counts."""
+    """ucb only: weight of the confidence term."""
     prior_deviation: Positive = 1.0
-    """gaussian_thompson only: standard deviation of what an arm is first believed to pay."""
+    """gaussian_thompson only: standard deviation of the prior over an arm's mean reward."""
     noise: Positive = 1.0
     """gaussian_thompson only: standard deviation of an arm's rewards."""
 
@@ -231,7 +235,7 @@ class GroupParams(AlgorithmParams):
     beta: NonNegative = 0.05
     """Weight of the divergence from the frozen model."""
     max_kl: Positive | None = None
-    """Nothing more is learned once completions diverge by more from the frozen model, in nats a completion; null: no
+    """Learning stops once completions diverge by more than this from the frozen model, in nats a completion; null: no
     limit."""
     max_grad_norm: Positive = 1.0
 

@@ -56,7 +56,7 @@ class BudgetParams(Section):
     max_cost: Positive | None = None
     """US dollars at most, by the table of prices."""
     max_minutes: Positive | None = None
-    """Minutes after which nothing more is sent; what is on its way is waited for."""
+    """Minutes after which no request is sent; pending ones are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
     """stop: end with what to do next; continue: go on with the pairs that were judged, and say how many are missing."""
     prices: FilePath | None = None
@@ -78,17 +78,18 @@ class BudgetParams(Section):
 
 
 class GateParams(Section):
-    """What labels must hold before anything is trained on them. The run stops where the whole 95% interval of a figure
+    """Limits that labels must satisfy before anything is trained on them. The run stops where the whole 95% interval
+    of a figure
     is beyond its limit; null is no limit. A gate on answers has no effect for an annotator that keeps no answers.
     """
 
     min_parse_rate: Probability | None = 0.9
     """Share of answers that can be read, at least."""
     max_position_bias: Annotated[float, Field(ge=0.0, le=0.5, allow_inf_nan=False)] | None = 0.4
-    """How far the share of answers that name the text shown first may be from 1/2. Both orders cancel a bias out, but
-    leave few labels where it is strong."""
+    """How far the share of answers that name the text shown first may be from 1/2. Asking in both orders cancels a "
+    "bias, but leaves few labels where it is strong."""
     max_abstain_rate: Probability | None = 0.5
-    """Share of answers that would not say which is better, at most; refusals are among them."""
+    """Share of answers that abstain, at most; refusals are among them."""
     min_success_preferred: Probability | None = 0.5
     """Share of the questions of `probe.success_questions` in which a caption of success at the task is preferred, at
     least; looked at before any pair is asked about. Set to null where the goal is not the task's own."""
@@ -134,7 +135,8 @@ class MemberParams(Section):
 
 class EnsembleParams(Section):
     members: Annotated[tuple[MemberParams, ...], Field(strict=False), AfterValidator(_several)]
-    """Who votes, each with values of its own for keys of `annotate`, e.g. {annotator: openai, openai: {model: a}}."""
+    """The annotators that vote, each with its own values for keys of `annotate`, e.g. "
+    "{annotator: openai, openai: {model: a}}."""
     tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
     """Mean probabilities within this of 1/2 are ties."""
 
@@ -153,9 +155,10 @@ class StopParams(Section):
     """When to stop asking before n_pairs; labels are looked at after each round."""
 
     rule: Literal["none", "accuracy", "rank"] = "none"
-    """accuracy: on pairs that are held out, it no longer rises; rank: the order of the captions no longer changes."""
+    """accuracy: the accuracy on held-out pairs no longer rises; rank: the order of the captions no longer changes."""
     tolerance: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.01
-    """accuracy: a gain up to this is none; rank: a correlation of successive rounds this near to 1 is no change."""
+    """accuracy: gains up to this count as none; rank: a correlation of successive rounds within this of 1 counts as "
+    "no change."""
     patience: Count = 3
     """Rounds in a row without gain or change."""
     held_out: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)] = 0.1
@@ -168,16 +171,18 @@ class AnnotateParams(PluggedSection):
     key = "annotate"
 
     annotator: Annotated[str, BeforeValidator(_annotator), listed(ANNOTATORS)] = "embedding"
-    """Who judges: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this process),
+    """The annotator: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this
+    process),
     scripted (a simulated teacher), ensemble (several vote), or one of another package; its section has its name."""
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
-    """uniform over distinct segments, or weighted by how often they occurred. The others go by the labels so far:
-    information: what tells most about a utility of the caption's embedding; disagreement: on what an ensemble differs
-    most; ranking: what tells most about the order, as in a sort, without an embedding; nearby: neighbours in rank."""
+    """uniform over distinct segments, or weighted by how often they occurred. The others depend on the labels so far "
+    "and choose pairs with: information: most expected information about a utility of the captions' embeddings; "
+    "disagreement: most disagreement in an ensemble; ranking: most information about the order, as in a sort, without "
+    "an embedding; nearby: neighbouring ranks."""
     round_pairs: Count = 200
-    """Pairs judged between two looks at the labels; of no effect where nothing depends on them."""
+    """Pairs of a round; no effect where neither the sampler nor the stopping rule depends on labels."""
     stop: StopParams = StopParams()
     embedding: EmbeddingParams = EmbeddingParams()
     scripted: ScriptedParams = ScriptedParams()

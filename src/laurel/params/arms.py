@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from laurel.params.annotation import MAIN
 from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.params.kinds import ALGORITHMS, known_actor
+from laurel.params.language_actor import LanguageActorParams
 from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams, ShapingParams
 
@@ -254,6 +255,12 @@ def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentPa
     if shaped.form == "potential" and shaped.gamma is None:
         shaped = shaped.model_copy(update={"gamma": own.gamma})
     return Arm(arm.name, role, arm.reward, shaped, own, arm.actor, arm.actor_options)
+
+
+def served_actors(arms: Iterable[Arm]) -> dict[str, LanguageActorParams]:
+    """Return the settings of the arms whose proposals a server samples, by the arm's name."""
+    settings = {arm.name: arm.agent.settings for arm in arms if arm.trained and arm.agent.engine == "laurel"}
+    return {name: one for name, one in settings.items() if isinstance(one, LanguageActorParams) and one.serve}
 
 
 def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[str, ...]:

@@ -42,7 +42,6 @@ def read_mapping(path: Path, start: str = "laurel init makes a project that has 
     """Read the mapping that a YAML file holds.
 
     Args:
-        path: the file.
         start: for the error where the file does not exist: how to make one.
 
     Raises:

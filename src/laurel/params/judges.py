@@ -34,6 +34,12 @@ def _address(value: str) -> str:
     return value.rstrip("/")
 
 
+def is_here(address: str) -> bool:
+    """Whether a server can be started at an address: http, this machine, and a port."""
+    url = urlsplit(address)
+    return url.scheme == "http" and url.hostname in ("localhost", "127.0.0.1") and url.port is not None
+
+
 def _variable(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or value.startswith("sk_"):
         raise ValueError("must be the name of an environment variable such as OPENAI_API_KEY, not the key itself.")
@@ -98,15 +104,16 @@ class EmbeddingParams(Section):
 class ScriptedParams(Section):
     """A simulated teacher: B-Pref's (Lee et al. 2021, arXiv 2111.03026), and two faults that language models have.
 
-    What is null is as the named teacher has it, so that each can be had with other rates, and several at once.
+    Null takes the named teacher's value; other values change its rates or add faults.
     """
 
     teacher: Literal["oracle", "mistake", "skip", "equal", "myopic", "stochastic"] = "oracle"
-    """oracle: never errs; mistake: turns a tenth around; skip: says nothing where neither segment shows progress;
-    equal: calls alike what differs little; myopic: minds the last steps of a segment most; stochastic: draws its
+    """oracle: never errs; mistake: flips a tenth of the preferences; skip: gives no answer where neither segment shows
+    progress; equal: calls small differences ties; myopic: weighs the last steps of a segment most; stochastic: draws
+    its
     preference by Bradley and Terry's model."""
     error_rate: Probability | None = None
-    """Probability that a preference is turned around; mistake: 0.1, the others 0."""
+    """Probability that a preference is flipped; mistake: 0.1, the others 0."""
     skip_below: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """No answer where the utility of both segments is below this; skip: 0.1, the others never."""
     tie_band: NonNegative | None = None
@@ -201,8 +208,7 @@ class OpenAIParams(ChatSection):
     def _served_here(self) -> OpenAIParams:
         if self.serve is None:
             return self
-        url = urlsplit(self.base_url or "")
-        if url.scheme != "http" or url.hostname not in ("localhost", "127.0.0.1") or url.port is None:
+        if not is_here(self.base_url or ""):
             raise ValueError("has serve, and so needs a base_url of this machine, such as http://localhost:8000/v1.")
         if self.mode == "batch":
             raise ValueError("has serve and mode batch, but vLLM's server has no Batch API: set the mode to live.")
@@ -239,8 +245,8 @@ class HuggingFaceParams(ChatSection):
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; only on a GPU."""
     adapter: str | None = None
-    """LoRA weights on top, by peft: a directory, as in `laurel annotate tune`, or a name on the hub; or laurel, which
-    comes along and makes a judge of smollm2 with the prompt concise."""
+    """LoRA weights on top, by peft: a directory, as in `laurel annotate tune`, or a name on the hub; or laurel, a "
+    "packaged adapter that makes smollm2 a judge with the prompt concise."""
     mode: Literal["score", "generate"] = "score"
     """score: probabilities of the possible answers, read off in one pass; generate: it reasons in words first."""
     batch_tokens: Count = 8192
@@ -260,14 +266,14 @@ class HuggingFaceParams(ChatSection):
 
 
 class LanguageModelParams(Section):
-    """How a chat model is asked, whichever it is."""
+    """How any chat model is asked."""
 
     prompt: str = "motif"
     """One of `laurel prompt list`, or a file of your own that ends in .jinja."""
     goal: str | None = None
-    """What to steer by: a goal of the environment by name, or in words; null takes the environment's own."""
+    """The goal to judge by: one of the environment's goals by name, or in words; null takes the environment's own."""
     both_orders: bool = True
-    """Ask with either text first, which takes out what a model makes of the order."""
+    """Ask in both orders, which cancels position bias."""
     votes: Count = 1
     """Answers in each order; more than one only makes sense with a temperature above 0."""
     tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0

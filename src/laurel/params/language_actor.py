@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from laurel.params.algorithms import AlgorithmParams, ClippedParams
 from laurel.params.fields import Count, NonNegative, Positive, Probability
+from laurel.params.judges import ServeParams, is_here
 
 TINY = "tiny"
-"""The model that is made on the spot."""
-BETAS = {"dpo": 0.5, "kto": 0.1, "simpo": 2.0, "grpo": 0.0, "rloo": 0.0}
+"""The untrained model that needs no download."""
+BETAS = {"dpo": 0.5, "kto": 0.1, "simpo": 2.0, "infonce": 2.0, "grpo": 0.0, "rloo": 0.0}
 """Loss -> beta where none is given."""
 LORA_RANK = 16
+MOST_SERVED = 512
+"""Highest rank of LoRA weights that vLLM takes."""
 
 
 class TunedModelParams(AlgorithmParams):
@@ -21,8 +24,7 @@ class TunedModelParams(AlgorithmParams):
 
     model: str = TINY
     """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template; smollm2, which
-    `make language-model` puts on this machine; or tiny, a Llama of two layers that is made on the spot and knows
-    nothing."""
+    `make language-model` puts on this machine; or tiny, an untrained Llama of two layers."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
     """Rank of the LoRA weights, the only ones trained; 0 trains the whole model; null: 16, and 0 for tiny."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -47,6 +49,25 @@ class TunedModelParams(AlgorithmParams):
         if self.model == TINY and self.rank:
             raise ValueError(f"has lora_rank {self.lora_rank}, but the model tiny is untrained: train all of it (0).")
         return self
+
+
+def _here(value: str) -> str:
+    if not is_here(value):
+        raise ValueError("must be an address of this machine, such as http://127.0.0.1:8000/v1.")
+    return value.rstrip("/")
+
+
+class ProposalServerParams(ServeParams):
+    """`vllm serve`, which samples the proposals of rounds by the LoRA weights that each begins with."""
+
+    base_url: Annotated[str, AfterValidator(_here)] = "http://127.0.0.1:8000/v1"
+    """Its address, on this machine; a server of the model that listens there already is asked instead."""
+    gpus: Count = 1
+    """GPUs that a copy of the model is divided among."""
+    copies: Count | None = None
+    """Copies of the model, among which proposals are shared out; null: as many as there are GPUs for."""
+    gpu_memory: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of each GPU's memory that it takes; the model that is trained needs some of the first."""
 
 
 class LanguageActorParams(TunedModelParams):
@@ -78,7 +99,7 @@ class LanguageActorParams(TunedModelParams):
     """Answers of a round that are imitated at most."""
     keep_best: bool = False
     """Keep the best answer to each state so far, a random one too: only it is imitated at first, and later proposals
-    are compared with it. It costs fewest proposals and steps, where a state's outcome is no matter of luck."""
+    are compared with it. It costs fewest proposals and steps, where outcomes are deterministic."""
     imitation_share: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of a random round's answers, those of the highest score, that is imitated; 1: any of them. Not with
     keep_best."""
@@ -103,24 +124,40 @@ class LanguageActorParams(TunedModelParams):
     """Share of a round's answers that cannot be read, above which training stops."""
     max_alone: Probability = 0.9
     """Share of a round's proposals for states that were met once, above which training stops."""
-    loss: Literal["dpo", "kto", "simpo", "grpo", "rloo"] = "simpo"
-    """What is learned from proposals, by TRL's trainers: from pairs, or from groups (grpo, rloo)."""
+    loss: Literal["dpo", "kto", "simpo", "infonce", "grpo", "rloo"] = "simpo"
+    """What is learned from proposals, by TRL's trainers: from pairs, or from groups: the best answer against all others
+    of its group at once (infonce), or each by how far it is from its group's mean (grpo, rloo)."""
     learning_rate: Positive = 5e-4
     """Step size of the optimiser (AdamW)."""
     anneal: bool = True
     """Lower the step size linearly over the rounds, to nearly 0 in the last one."""
     batch_size: Count = 32
-    """Pairs, or answers of groups, of a gradient step."""
+    """Of a gradient step: pairs; of infonce, groups; of grpo and rloo, answers."""
     n_epochs: Count = 2
     """Passes over a round's pairs or groups."""
     beta: NonNegative | None = None
-    """Beta of the loss; null: 2 for simpo, 0.5 for dpo, 0.1 for kto, 0 for grpo and rloo, where it weighs the KL."""
+    """Beta of the loss; null: 2 for simpo and infonce (where it is 1 / temperature), 0.5 for dpo, 0.1 for kto, 0 for
+    grpo and rloo, where it weighs the KL."""
     simpo_gamma: NonNegative = 0.5
     """simpo only: margin by which the chosen answer should be likelier."""
     imitation: NonNegative = 0.5
-    """simpo, dpo, kto: weight of the chosen answer's negative log-likelihood; of kto, whose trainer has no such term, a
-    pass of imitation after it, at so large a share of the learning rate."""
+    """Not for grpo and rloo: weight of the chosen answer's negative log-likelihood; of kto, whose trainer has no such
+    term, a pass of imitation after it, at so large a share of the learning rate."""
     max_grad_norm: Positive = 1.0
+    serve: ProposalServerParams | None = Field(default=None, exclude_if=lambda serve: serve is None)
+    """Sample proposals by vLLM on this machine, e.g. {}; null: by transformers, in this process. Its answers are not
+    the same in every run. It is the command vllm of the PATH, or the one that LAUREL_VLLM names."""
+
+    @model_validator(mode="after")
+    def _served_by_adapter(self) -> LanguageActorParams:
+        if self.serve is not None and not self.rank:
+            raise ValueError(
+                "has serve, but trains the whole model, and a server takes new weights only as LoRA: "
+                + ("take another model than tiny." if self.model == TINY else f"set lora_rank, e.g. to {LORA_RANK}.")
+            )
+        if self.serve is not None and self.rank > MOST_SERVED:
+            raise ValueError(f"has serve and lora_rank {self.rank}, but vLLM takes ranks up to {MOST_SERVED}.")
+        return self
 
     @model_validator(mode="after")
     def _menu_has_strategies(self) -> LanguageActorParams:
@@ -129,9 +166,11 @@ class LanguageActorParams(TunedModelParams):
         return self
 
     @model_validator(mode="after")
-    def _best_is_of_pairs(self) -> LanguageActorParams:
+    def _best_was_drawn_before(self) -> LanguageActorParams:
         if self.keep_best and self.loss in ("grpo", "rloo"):
-            raise ValueError(f"has keep_best, which only losses of pairs use, unlike {self.loss}: leave it out.")
+            raise ValueError(
+                f"has keep_best, but {self.loss} learns only from answers that the model itself drew: leave it out."
+            )
         return self
 
 

@@ -105,7 +105,7 @@ class OnlineParams(RewardParams):
     judge: str = MAIN
     """Who answers: main, the annotator of the section annotate, or one of annotate.judges."""
     questions: Count = 500
-    """That an agent asks at most. Agents of a run ask the same judge, which is asked each question once."""
+    """Questions that an agent asks at most. Agents of a run ask the same judge, which is asked each question once."""
     listed: bool = True
     """Ask about captions that the environment lists, too, before agents meet them, as the stage annotate does: after
     those that they have met, and with half of the questions at most."""
@@ -114,8 +114,8 @@ class OnlineParams(RewardParams):
     delay: Count = 1
     """Looks after which an answer counts, whenever it came, so that a run is repeatable."""
     patience: NonNegative = 60.0
-    """Seconds that training waits for an answer that is due. Where it does not come, training goes on without, and
-    waits no more until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
+    """Seconds that training waits for an answer that is due. If it does not come, training continues without it and "
+    "stops waiting until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
     at_once: Count = 64
     """Questions that an agent asks at a look, at most."""
     queue: Count = 1000

@@ -15,7 +15,7 @@ UNFIT: Mapping[str, str] = {
     "MaskablePPO": "no environment here says which actions are allowed",
     "RecurrentPPO": "agents here remember nothing from one step to the next",
 }
-"""Names that exist, but are not for this -> why."""
+"""Algorithms that are not supported -> why."""
 RESERVED: Mapping[str, str] = {
     "_init_setup_model": "Laurel's own",
     "action_noise": "agent.sb3.noise",

@@ -115,7 +115,6 @@ def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Se
     Args:
         entries: NAME=VALUES in one of FORMS, or the name of a YAML file (name: {low, high, log} or {choices}).
             None at all stand for the default.
-        params: to vary.
         arm: which arm is trained; parameters that it does not depend on are no use.
 
     Raises:

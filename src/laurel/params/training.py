@@ -34,7 +34,7 @@ class ShapingParams(Section):
     """Weight of the environment's reward."""
     form: Annotated[Literal["bonus", "potential"], Field(exclude_if=lambda form: form == "bonus")] = "bonus"
     """bonus: pays a caption for itself, less the more often it occurs; potential: pays the change of the captions'
-    reward, which leaves it as it is which policies are optimal (beta is of no effect)."""
+    reward, which does not change which policies are optimal (beta is of no effect)."""
     gamma: Annotated[Probability | None, Field(exclude_if=lambda gamma: gamma is None)] = None
     """form: potential only: discount of the next potential; null: the agent's own, as theory wants it."""
 
@@ -57,15 +57,15 @@ def _algorithm(value: object) -> object:
 
 
 class CurriculumParams(Section):
-    """Which of the tasks of laurel/Tasks-v0 new episodes are of: those in which success changes most."""
+    """A curriculum over the tasks of laurel/Tasks-v0: new episodes are of tasks in which success changes most."""
 
     interest: str | None = None
-    """Whose notion of what is interesting weighs, too: main, the annotator of the section annotate, or one of
+    """The judge that says which tasks are interesting: main, the annotator of the section annotate, or one of
     annotate.judges; null: only learning progress."""
     rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     """Rate of the moving averages of success over a task's episodes."""
     mastered: Probability = 0.5
-    """A task with at least this success is done well: others are boring beside it that the judge says so of."""
+    """Success from which a task is done well; tasks that the judge finds boring beside it get less weight."""
     boring: NonNegative = 0.001
     """Weight of a boring task."""
 
@@ -76,13 +76,13 @@ class AgentParams(PluggedSection):
     key = "agent"
 
     seeds: Seeds
-    """One training run of every arm for each."""
+    """Every arm is trained once with each of these seeds."""
     steps: Count
     """Environment steps of a training run."""
     algorithm: Annotated[str, BeforeValidator(_algorithm), listed(ALGORITHMS)] = "ppo"
-    """What all arms are trained with, or one of another package; the section of its name has its settings."""
+    """The algorithm of all arms, Laurel's or another package's; the section of its name has its settings."""
     engine: Literal["laurel", "sb3"] = "laurel"
-    """Who trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
+    """What trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
     checkpoint_steps: Count = 50_000
     """Environment steps between checkpoints."""
     workers: Count | None = None

@@ -12,7 +12,7 @@ import numpy as np
 from laurel.envs.base import BoolArray, FloatArray, IntArray, Transitions
 
 UNPAID = np.float32(-np.inf)
-"""Raw reward of a step about which a reward has nothing to say; shaping pays nothing for it."""
+"""Raw reward of a step that a reward does not score; shaping pays nothing for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,6 @@ class Ensemble(nn.Module):
         size: K, number of members.
         seed: of the initialisation, the only difference between members before training. Biases begin with 0 below
             tanh; below ReLU they are drawn, since units that all bend at the origin bend nowhere else.
-        activation: of the hidden layers.
     """
 
     def __init__(

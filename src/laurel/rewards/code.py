@@ -37,8 +37,6 @@ class CodeReward:
 
     Args:
         source: Python that defines the function.
-        numbers: what it sees.
-        normalizer: of its results.
         quantile: where the threshold is.
     """
 

@@ -20,7 +20,7 @@ from laurel.data.json_file import write_json
 from laurel.data.trajectories import read_episodes
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, LaurelError
-from laurel.feedback.account import Account
+from laurel.feedback.annotator import Account
 from laurel.feedback.asker import UNASKED
 from laurel.feedback.question import Reading
 from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Written

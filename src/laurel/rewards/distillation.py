@@ -42,8 +42,6 @@ class Distillation:
     Args:
         features: packed observations (N, D) -> (N, F).
         seed: draws the networks.
-        width: of the hidden layer and the output.
-        learning_rate: of Adam.
         batch_size: steps of a gradient step; each step is learned from once.
         gamma: discount of the sums that normalise the bonus.
     """

@@ -1,7 +1,7 @@
 """A judge beside agents in training: a process that answers their questions, started again when it dies.
 
-Agents ask through a `Mailbox`. A judge that dies, hangs or is refused keeps no agent from training: what is open stays
-there, and is answered when it is back. Answers of a chat model are in the store of responses, which is asked first, so
+Agents ask through a `Mailbox`. A judge that dies, hangs or is refused does not stop training: open questions stay
+there and are answered when it is back. Answers of a chat model are in the store of responses, which is asked first, so
 that no answer is paid for twice; what was spent of the budget is noted for the next process.
 """
 
@@ -30,11 +30,11 @@ from laurel.seeding import derive_seed
 if TYPE_CHECKING:
     from laurel.feedback.desk import Desk
 
-IDLE_SECONDS = 0.01
-"""Time between two looks for questions; an agent waits longer than that for an answer anyway."""
+IDLE_SECONDS, LONGEST_IDLE = 0.01, 0.08
+"""Time between two looks for questions, doubled while there are none: looking takes processor time from agents."""
 HEARTBEAT_SECONDS = 1.0
 HUNG_SECONDS = 60.0
-"""A judge without a sign of life for this long is ended and started again."""
+"""A judge that does not respond for this long is ended and started again."""
 LONGEST_PAUSE = 30.0
 """Seconds at most between two starts of a judge that dies without an answer."""
 STARTED_WITHIN = 600.0
@@ -45,14 +45,13 @@ class Judging:
     """A judge's process and its mailbox, for as long as the block lasts.
 
     Args:
-        run_seed: of the run.
         context: has the section annotate.
         offices: what will be asked; none starts no process.
 
         preload: modules that worker processes find imported, as in `laurel.pool.run_jobs`; the first to say so decides.
 
     Raises:
-        LaurelError: a judge cannot be made, such as for want of a key or a model.
+        LaurelError: a judge cannot be made, e.g. because a key or a model is missing.
     """
 
     def __init__(
@@ -119,8 +118,8 @@ class Judging:
             pause = 0.0 if answered > before else min(max(2 * pause, 1.0), LONGEST_PAUSE)
             before = answered
             tell(
-                f"The judge beside the agents {reason}. It is started again, with {asked - answered:,} questions open; "
-                "training goes on."
+                f"The judge beside the agents {reason}. It is restarted with {asked - answered:,} open questions; "
+                "training continues."
             )
 
     def _watched(self) -> str | None:
@@ -145,18 +144,18 @@ class Judging:
                 if any(report.done for report in reports):
                     last_sign = time.monotonic()
                 if time.monotonic() - last_sign > HUNG_SECONDS:
-                    return f"gave no sign of life for {HUNG_SECONDS:.0f} seconds"
+                    return f"did not respond for {HUNG_SECONDS:.0f} seconds"
         return None
 
     def _close(self, reason: str) -> None:
         self._mailbox.note(CLOSED, reason)
-        tell(f"The judge beside the agents answers no more. {reason} Training goes on with the labels that it has.")
+        tell(f"The judge beside the agents stopped answering. {reason} Training continues with the labels so far.")
 
     def _conclude(self) -> None:
         closed, usage = self._mailbox.fact(CLOSED), self._mailbox.fact(USAGE)
         self.usage = json.loads(usage) if usage else {}
         if closed:
-            self.notes.append(f"The judge answered no more while agents were trained. {closed}")
+            self.notes.append(f"The judge stopped answering while agents were trained. {closed}")
 
 
 def serve(
@@ -199,7 +198,7 @@ def serve(
         who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in desks.items()}
         mailbox.note(READY, json.dumps(who))
     most = max(desk.at_once for desk in desks.values())
-    pause, told = 0.0, ""
+    pause, rest, told = 0.0, IDLE_SECONDS, ""
     while True:
         try:
             idle = not _answer(mailbox, desks, most, spent)
@@ -211,9 +210,13 @@ def serve(
             if str(error) != told:
                 told = str(error)
                 tell(f"The judge beside the agents could not answer, and tries again. {told}")
-        if not idle:
-            spent()  # what failed has its price, too
-        time.sleep(pause or (IDLE_SECONDS if idle else 0.0))
+        if idle:
+            time.sleep(rest)
+            rest = min(2 * rest, LONGEST_IDLE)
+            continue
+        spent()  # what failed has its price, too
+        rest = IDLE_SECONDS
+        time.sleep(pause)
 
 
 def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int, spent: Callable[[], None]) -> int:
@@ -221,6 +224,8 @@ def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int, spent: Callable
     found = mailbox.open(most)
     for name, desk in desks.items():
         mine = [question for question in found if question.desk == name]
+        if not mine:
+            continue
         verdicts = desk.answers([one.item for one in mine])
         spent()  # a judge that is killed here has paid for answers that its store holds; all are accounted for
         for question, verdict in zip(mine, verdicts, strict=True):

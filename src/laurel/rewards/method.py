@@ -19,7 +19,7 @@ import numpy as np
 from laurel.data.preferences import labels_of, set_of
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
-from laurel.feedback.account import Account
+from laurel.feedback.annotator import Account
 from laurel.feedback.mailbox import Office
 from laurel.params import CaptionParams, EnvParams, Params
 from laurel.params.annotation import MAIN, AnnotateParams
@@ -86,7 +86,7 @@ class Inputs:
     judge: Path | None = None
     """The mailbox of the judge beside the agents, for rewards that are learned while these are trained."""
     agents: Path | None = None
-    """Where agents are that were trained: what such a reward was in the end lies with each."""
+    """Where agents are that were trained: the final state of such a reward is stored with each."""
     trial: Trial | None = None
     """The short training by which some methods choose; only the stage train-reward has one."""
 
@@ -172,9 +172,9 @@ class Method(ABC, Generic[Own]):
     asks: ClassVar[bool] = False
     """Whether `fit` asks the annotator of the section annotate; `estimate` then says how much."""
     stationary: ClassVar[bool] = True
-    """Whether it always pays the same for the same steps; False where it learns while it pays."""
+    """Whether it always pays the same for the same steps; False if it learns while it pays."""
     per_seed: ClassVar[bool] = False
-    """Whether it is made anew for each agent's seed."""
+    """Whether it is made separately for each agent's seed."""
 
     def __init__(self, settings: Own) -> None:
         self.settings = settings
@@ -191,11 +191,15 @@ class Method(ABC, Generic[Own]):
         """Return whose preferences it reads, where it does: `main`, or one of annotate.judges."""
         return MAIN
 
+    def asked_in_training(self) -> str | None:
+        """Return the judge that is asked while agents are trained on the reward; None where none is."""
+        return None
+
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        """Return why there can be no such reward here, as a sentence; its arms are left out then.
+        """Return why there can be no such reward here, as a sentence; its arms are then left out.
 
         Raises:
-            LaurelError: something is missing that the user is to fix, so that no run can begin.
+            LaurelError: something is missing that the user must fix before any run.
         """
         return None
 
@@ -204,8 +208,6 @@ class Method(ABC, Generic[Own]):
 
         Args:
             params: what else of the run's params it may read.
-            adapter: the environment's.
-            captions: output of the caption stage.
 
         Raises:
             DataError: there are no captions yet, or they are damaged.
@@ -217,10 +219,7 @@ class Method(ABC, Generic[Own]):
 
         Args:
             params: what else of the run's params it may read.
-            inputs: what it may read.
-            adapter: the environment's.
             seed: of the agent where the method is `per_seed`, or of the run.
-            place: the directory.
 
         Raises:
             LaurelError: inputs are missing or damaged, or leave nothing to learn from.
@@ -244,7 +243,7 @@ class Method(ABC, Generic[Own]):
 
 
 class LearningMethod(Method[Own]):
-    """A method whose reward is learned while an agent is trained; the artefact then lies with the agent."""
+    """A method whose reward is learned while an agent is trained; the artefact is then stored with the agent."""
 
     stationary = False
 
@@ -262,7 +261,6 @@ class LearningMethod(Method[Own]):
         """Return the reward that learns while an agent, of an arm and a seed, is trained.
 
         Args:
-            name: of the reward.
             judge: the mailbox of the judge beside the agents; None without one.
 
         Raises:

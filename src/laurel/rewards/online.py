@@ -33,11 +33,8 @@ class OnlineReward:
     """Pays captions by the labels that count so far.
 
     Args:
-        name: of the reward.
         quantile: of shaping, where its threshold is.
-        arm: of the agent.
-        seed: of the agent.
-        office: whom to ask; None: the labels are those of `settings.replay`.
+        office: the judge to ask; None: the labels are those of `settings.replay`.
         mailbox: where the judge is asked; None as `office`.
 
     Raises:
@@ -141,7 +138,7 @@ class OnlineReward:
                 self._labelled.update(self._met.of((label["first"], label["second"])))
             except KeyError as error:
                 raise DataError(
-                    f"{self._agent}: has not met {error} where the log of labels says it has, so that log is of "
+                    f"{self._agent}: never met {error}, unlike the agent in the log of labels, so the log is of "
                     "another run. Replay one with the same params and seeds."
                 ) from None
 

@@ -146,7 +146,7 @@ def read_made(place: Path) -> Made:
         case "nothing":
             return None
     raise DataError(
-        f"{place}: this reward is learned while agents are trained, and lies with each of them, as in "
+        f"{place}: this reward is learned while agents are trained, and is stored with each of them, as in "
         f"data/agents/ARM/seed-0/reward/{place.name}."
     )
 

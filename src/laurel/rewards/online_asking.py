@@ -65,7 +65,6 @@ class Questions:
     """Asks about captions, and hands over answers at the step from which on they count.
 
     Args:
-        agent: names the agent, for messages.
         seed: of the draw of pairs.
         desk: which judge and question in the mailbox.
         mailbox: where the judge is asked; None where the labels of a log count again.

@@ -35,9 +35,7 @@ class Paymaster:
     """Pays the steps of N environments, which follow one another; remembers what each episode has met.
 
     Args:
-        adapter: of the environment.
         reward: what is paid before shaping; begins anew here.
-        shaping: how it is shaped.
         n_envs: N.
         captioner: one whose texts are read elsewhere, too; None: one of its own.
     """

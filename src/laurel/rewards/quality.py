@@ -1,4 +1,4 @@
-"""How good a reward model is, beside predictors that did not learn to read.
+"""Quality of a reward model, compared with simple baselines.
 
 Every figure is on pairs with a caption that the judging member was not trained on. Knows predictions and
 labels.

@@ -180,7 +180,7 @@ def _reason(error: Any) -> str:
     from pydantic_monty import MontyCrashedError, MontySyntaxError
 
     if isinstance(error, MontyCrashedError):
-        return "it did not stop at its limits, so that its process was killed"
+        return "it did not stop at its limits, so its process was killed"
     text = str(error).strip().splitlines() or [type(error).__name__]
     if "suspension limit" in text[-1]:
         return f"it asked more than {SUSPENSIONS} times for names or files that are not there"

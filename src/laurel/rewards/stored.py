@@ -2,7 +2,7 @@
 
 DIR/rewards.json          name -> settings, and the seeds that it was made for (null: one for all)
 DIR/NAME/                 the artefact of a reward; what is in it is its method's
-DIR/NAME/seed-N/          of one that is made anew for each agent's seed
+DIR/NAME/seed-N/          of one that is made separately for each agent's seed
 DIR/NAME/set-N/           of one that is learned from several label sets, for each but the first
 
 A copy of an artefact elsewhere, e.g. in MLflow, has a file reward.json with what stands beside it here.
@@ -78,7 +78,7 @@ class StoredRewards:
         write_json(path / INDEX, content)
 
     def load(self, name: str, seed: int, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Load a reward; of one that is made anew for each seed, that of `seed`.
+        """Load a reward; of one that is made separately for each seed, that of `seed`.
 
         Raises:
             DataError: it is not there, or damaged.
@@ -170,7 +170,7 @@ def described(path: Path, seed: int | None = None) -> Described:
 
     Args:
         path: an artefact, a copy of one, or the output of train-reward where that holds a single method's reward.
-        seed: of a reward that is made anew for each seed; None: the first.
+        seed: of a reward that is made separately for each seed; None: the first.
 
     Raises:
         DataError: it is not a reward, or damaged.
@@ -197,7 +197,7 @@ def described(path: Path, seed: int | None = None) -> Described:
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:
     """Return an arm's reward besides the environment's; None where it has none.
 
-    A reward that is made anew for each seed is made here where train-reward did not know the
+    A reward that is made separately for each seed is made here where train-reward did not know the
     seed, as those of a search.
 
     Raises:

@@ -4,7 +4,7 @@
     GET /health   {"model": "...", "train": "head"}
 
 Errors are {"error": "a sentence"} with a status of 400 and above. There is no authentication: it is meant for the
-loopback interface, or for a network of one's own.
+loopback interface, or for your own network.
 """
 
 from __future__ import annotations

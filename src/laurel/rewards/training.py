@@ -155,7 +155,7 @@ def _observed_items(
         places.append(caption[kept] * limit + place[kept])
         features.append(transition_features(adapter, transitions[rows[kept]]))
     every = np.concatenate(places)[::-1]
-    taken, last = np.unique(every, return_index=True)  # whoever came last has the place
+    taken, last = np.unique(every, return_index=True)  # the last one has the place
     if not len(taken):
         return _Items(features[0], taken)
     return _Items(np.concatenate(features[1:])[len(every) - 1 - last], taken // limit)

@@ -1,4 +1,4 @@
-"""What language models were asked while agents were trained or evaluated, for the metrics and the report."""
+"""Questions to language models while agents were trained or evaluated, for the metrics and the report."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
-    """Note what a reader must know of rewards that were learned during training."""
+    """Note what a reader must know about rewards that were learned during training."""
     for name, account in accounts.items():
         if account["simulated"]:
             out.notes.append(

@@ -51,7 +51,6 @@ def run(
 
     Args:
         judges: names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing.
-        captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
             judges and label sets go where `laurel.data.preferences.labels_of` says.
         shard: (number, of how many): judge only this share of the pairs; `merge_preferences` joins them.
@@ -66,8 +65,8 @@ def run(
     """
     if shard and annotate.in_rounds:
         raise ParamsError(
-            "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop goes by all labels so "
-            "far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
+            "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop depends on all "
+            "labels so far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
         )
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     used, inputs = dumped(sections), {"captions": captions}

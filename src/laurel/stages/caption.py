@@ -16,7 +16,6 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
     """Caption every step, one shard at a time.
 
     Args:
-        trajectories: output of the collect stage.
         output: directory to write the files of `laurel.data.captions` into.
 
     Raises:
@@ -24,10 +23,16 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
     """
     import numpy as np
 
-    from laurel.data.captions import Segments, write_captions, write_segments, write_vocabulary
+    from laurel.data.captions import (
+        CaptionTally,
+        Segments,
+        SegmentTally,
+        write_captions,
+        write_segments,
+        write_vocabulary,
+    )
     from laurel.data.directory import output_directory
     from laurel.data.manifest import checked_manifest
-    from laurel.data.tally import CaptionTally, SegmentTally
     from laurel.data.trajectories import read_metadata, read_trajectories
     from laurel.envs import adapter_for
     from laurel.envs.captioner import Captioner

@@ -1,4 +1,4 @@
-"""collect: policies → trajectories. Lets policies act in many environments at once and keeps every step."""
+"""collect: policies → trajectories. Steps policies in many environments at once and keeps every transition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""compare: captions, and a grid of judges → a leaderboard. Has the same pairs judged by all, and sees who is right.
+"""compare: captions, and a grid of judges → a leaderboard. All judges judge the same pairs; the leaderboard says how
+often each is right.
 
 No other stage reads what it writes.
 """
@@ -44,8 +45,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
 
     Args:
         params: sections seed, env, caption and annotate are used.
-        captions: output of the caption stage.
-        grid: file that says who judges; see `laurel.params.grid`.
+        grid: file with the judges; see `laurel.params.grid`.
         output: directory to write leaderboard.json, .parquet and .md, and judgements.parquet into.
         gold: a person's labels; None takes the environment's hand-written progress.
 
@@ -113,7 +113,7 @@ def estimated(params: Params, captions: Path, grid: Path, gold: Path | None = No
 def known_answers(
     params: Params, captions: Path, adapter: EnvAdapter, n: int, gold: Path | None
 ) -> tuple[Subject, str]:
-    """Return the pairs that all judges are asked about, and who knows their answers; arguments and errors as `run`."""
+    """Return the pairs that all judges are asked about, and the source of their answers; the rest as in `run`."""
     seed = derive_seed(params.seed, "compare")
     if gold is None:
         segments, texts = read_segments(captions), read_vocabulary(captions).texts
@@ -132,7 +132,7 @@ def about(subject: Subject, source: str) -> str:
 
 
 def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subject, budget: Budget) -> Entry:
-    """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
+    """Have all pairs judged; a failure of this judge does not stop the others, which share its budget."""
     started = monotonic()
     try:
         annotator = make_annotator(

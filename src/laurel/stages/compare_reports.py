@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of the tables."""
+        """What a reader must know about the tables."""
         found = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
         found.append(
             "Means over seeds with 95% intervals. P(B higher): probability that a seed of B returns more than A's; "

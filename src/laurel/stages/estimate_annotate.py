@@ -29,7 +29,6 @@ def run(params: Params, captions: Path) -> str:
 
     Args:
         params: sections seed, env, caption and annotate are used.
-        captions: output of the caption stage.
 
     Raises:
         AnnotationError: the prompt does not go with the model.

@@ -66,11 +66,6 @@ def run(
     """Evaluate all agents on the reference environment.
 
     Args:
-        trajectories: output of the collect stage.
-        captions: output of the caption stage.
-        preferences: output of the annotate stage.
-        reward: output of the train-reward stage.
-        agents: output of the train-agents stage.
         output: directory to write metrics.json, results.parquet, report.html, figures/ and more into.
         responses: as in `laurel.stages.annotate.run`, for actors that ask a language model.
 

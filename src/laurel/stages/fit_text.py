@@ -78,7 +78,7 @@ def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str],
     tied = f", {quality['ties']:,} of them ties" if quality["ties"] else ""
     lines.append(("learned from", f"{quality.get('trained_pairs', quality['pairs']):,} pairs{tied}"))
     if quality["heldout_agreement"] is None:
-        lines.append(("held out", "no pair with a side: there are too few to say how good it is"))
+        lines.append(("held out", "too few pairs with a preference to say how good it is"))
     else:
         low, high = quality["heldout_ci95"]
         agreement = f"{quality['heldout_agreement']:.1%} [{low:.1%}, {high:.1%}] of {quality['heldout_pairs']:,} pairs"

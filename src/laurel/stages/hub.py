@@ -40,8 +40,6 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
 
     Args:
         reward: what train-reward wrote, or one of its rewards.
-        preferences: what annotate wrote.
-        captions: what caption wrote.
         reports: what evaluate wrote; if it is missing, or of another reward, cards say nothing of agents.
         output: directory to make or replace.
 
@@ -101,13 +99,14 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         f"On held-out pairs it agrees with {agreement:.0%} of the labels, which says how well it copies the judge, not "
         "whether the judge is right."
         if agreement is not None
-        else "How well it copies its labels was not measured.",
+        else "Its agreement with its labels was not measured.",
         "## What agents learned",
         f"{markdown_table(results)}\n\n{legend(results)}\n\n> {' '.join(results['headline']['sentences'])}"
         if results
-        else "No report of agents that were trained on this reward was there when the card was written.",
+        else "No agents had been trained on this reward when the card was written.",
         "## Limits",
-        f"It was made for {env} and only knows its captions; in another environment it pays what is worded alike. "
+        f"It was made for {env} and only knows its captions; in another environment it pays for captions with similar "
+        "words. "
         "Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""What the annotate stage says about its own labels: how far they can be trusted, and a sample to look at."""
+"""Quality of the labels that the annotate stage made, and a sample of them to look at."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from laurel.data.members import read_votes
 from laurel.data.missing import FAILED, Missing, gather, read_missing, unread_keys, write_missing
 from laurel.data.preferences import read_annotator, read_labels
 from laurel.data.quality import QUALITY
-from laurel.data.sample import answers_of, join_samples, write_sample
+from laurel.data.sample import answers_of, candidates, draw, join_samples, write_sample
 from laurel.data.verdicts import read_verdicts
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, RefusedLabelsError
@@ -30,7 +30,6 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.gates import Checked, check_gates, check_success
 from laurel.feedback.quality import measure
 from laurel.feedback.references import references, task_of
-from laurel.feedback.sample import candidates, draw
 from laurel.feedback.success import SUCCESS, SuccessQuestion, aims_elsewhere, ask_success, success_questions
 from laurel.feedback.unreadable import unreadable
 from laurel.llm.responses import ResponseStore
@@ -47,10 +46,7 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
     """Keep refused labels, with their quality, beside the output; remove the refused labels of an earlier run.
 
     Args:
-        output: where labels were to go.
-        out: where they are.
-        params: of the manifest.
-        inputs: of the manifest.
+        output: where labels would have gone.
 
     Raises:
         RefusedLabelsError: as the block raised it, with the place.
@@ -64,7 +60,7 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
                 file.rename(aside.path / file.name)
             aside.counts, aside.usage, aside.mlflow_run_id = out.counts, out.usage, out.mlflow_run_id
             aside.notes += [*out.notes, *str(error).splitlines()]
-        raise RefusedLabelsError(f"{error}\nWhat was judged is kept: laurel show {place}") from None
+        raise RefusedLabelsError(f"{error}\nThe labels are kept: laurel show {place}") from None
     try:
         stale = read_manifest(place)["stage"] == REFUSED
     except DataError:
@@ -99,9 +95,7 @@ def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, i
     """Write why answers are missing: the failures reported, and how unreadable answers ended.
 
     Args:
-        annotate: where answers are kept.
         failures: who was asked -> reason -> how often there was no answer.
-        out: where the answers are.
     """
     told = [Missing(name, FAILED, reason, n) for name, reasons in failures.items() for reason, n in reasons.items()]
     if annotate.keeps_responses:
@@ -133,13 +127,11 @@ def questions_about_success(
     """Return the questions whether success at the task is better than something else.
 
     Args:
-        seed: of the run.
         annotate: how many are asked, and towards which goal.
-        adapter: the environment's.
         captions: of single steps.
 
     Returns:
-        The questions; and why there are none, where some might have been expected.
+        The questions, and why there are none if some could be expected.
     """
     n = annotate.probe.success_questions
     if n == 0:
@@ -148,7 +140,8 @@ def questions_about_success(
     if aims_elsewhere(annotate, adapter):
         return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
-    return questions, "" if questions else f"{not_asked}no caption of {adapter.env_id} says that the task is solved."
+    unnamed = f"the adapter of {adapter.env_id} names no caption that says that the task is solved."
+    return questions, "" if questions else f"{not_asked}{unnamed}"
 
 
 def ask_about_success(

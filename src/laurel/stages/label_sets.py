@@ -34,7 +34,7 @@ def label_sets(annotate: AnnotateParams, judges: Iterable[str]) -> list[LabelSet
 
 
 def title(judge: str, numbers: Sequence[int], annotate: AnnotateParams) -> str:
-    """Name label sets of a judge for a reader; all of them are the judge.
+    """Name label sets of a judge for a reader; if all are meant, the judge alone is named.
 
     >>> annotate = AnnotateParams(feedback_seeds=2)
     >>> title("teacher", (1,), annotate), title("teacher", (0, 1), annotate)
@@ -48,7 +48,7 @@ def title(judge: str, numbers: Sequence[int], annotate: AnnotateParams) -> str:
 def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) -> Iterator[str]:
     """Yield the notes on label sets, each once for a judge, with the sets that it is about.
 
-    Those on the main judge's first label set are left out, since they stand untitled among the notes of the stage.
+    Those on the main judge's first label set are left out: the notes of the stage have them without a title.
     """
     where: dict[tuple[str, str], list[int]] = {}
     for one, some in notes.items():

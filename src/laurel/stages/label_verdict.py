@@ -1,4 +1,4 @@
-"""Whether anything can be learned from labels, and if not, why and what to change."""
+"""Checks that labels can be learned from; if not, says why and what to change."""
 
 from __future__ import annotations
 
@@ -36,10 +36,6 @@ def conclude(
     failed, or no pair has a preference. What was measured is beside the labels.
 
     Args:
-        seed: of the run.
-        annotate: the judge's.
-        adapter: the environment's.
-        captions: output of the caption stage.
         statuses: how many pairs have each status.
         texts: what the segments say that pairs were drawn from.
         out: where the labels are; has the counts of a probe.
@@ -93,7 +89,7 @@ def _nothing_to_learn(
     cause, why = "", f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
     if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
         cause = (
-            f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): the "
+            f"{bias['value']:.1%} of decided answers preferred the text shown first ({interval(bias)}): the "
             "order decides, not the texts. "
         )
         why = f"Try {advice.asking}."

@@ -47,7 +47,7 @@ class Branch:
 def branches(arms: Sequence[ArmParams], seeds: Sequence[int], seeds_per_step: int | None) -> list[Branch]:
     """Divide the training of agents; `seeds_per_step` None puts all seeds of an arm into one branch.
 
-    There is at least one branch, even one without agents: KFP cannot collect the outputs of an empty loop.
+    There is at least one branch, possibly without agents: KFP cannot collect the outputs of an empty loop.
 
     Raises:
         ParamsError: there would be more branches than can be collected.

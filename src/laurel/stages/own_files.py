@@ -35,7 +35,7 @@ def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> lis
 
     Args:
         stages: those to look at.
-        folder: of dvc.yaml; without one, nothing is said.
+        folder: of dvc.yaml; without that file, nothing is reported.
     """
     try:
         graph = yaml.safe_load((folder / DVC_FILE).read_text(encoding="utf-8"))["stages"]
@@ -75,7 +75,7 @@ def _files_of(content: Any) -> dict[str, str]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file or folder has this name, which may be any text."""
+    """Whether a file or folder of this name exists; the name may be any text."""
     try:
         return path.exists()
     except OSError:  # a sentence, such as a goal, may be longer than a name can be

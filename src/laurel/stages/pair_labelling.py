@@ -1,8 +1,10 @@
-"""Pairs of segments and what one judge says of them: draws the pairs, asks, writes the labels."""
+"""Pairs of segments and one judge's labels of them: draws the pairs, asks, writes."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,6 @@ from laurel.feedback.annotator import Annotator, failures_of, judge, pairs_of
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.probe import ask, has_probe, load_probe
 from laurel.feedback.rounds import OneRound, Rounds, make_rounds
-from laurel.heap import heap_frozen
 from laurel.llm.budget import Budget
 from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import AnnotateParams
@@ -30,6 +31,21 @@ from laurel.progress import Advance
 from laurel.seeding import derive_seed
 from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sample
 from laurel.stages.label_verdict import conclude
+
+
+@contextmanager
+def heap_frozen() -> Iterator[None]:
+    """Leave all objects that exist now out of garbage collections within the block.
+
+    For loops that make many short-lived objects: with the libraries imported, a full collection costs tens of
+    milliseconds, and there are dozens in a million labels.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
 
 Pairs = TypeVar("Pairs", "IntArray", range)
 
@@ -159,8 +175,8 @@ def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, 
     score = ask(annotator, load_probe(adapter.env_id)).score
     if score.fraction < least:
         raise AnnotationError(
-            f"The annotator knows too little of {adapter.env_id} to be asked about pairs: of the questions with known "
-            f"answers {score}, but at least {least:.0%} is wanted (annotate.probe.min_score). See `laurel annotate "
+            f"The annotator knows too little about {adapter.env_id} to judge pairs. Of the questions with known "
+            f"answers {score}, but at least {least:.0%} is required (annotate.probe.min_score). See `laurel annotate "
             "probe`; try another model or prompt."
         )
     return {"probe_score": score.fraction, "probe_right": score.right, "probe_questions": score.of}

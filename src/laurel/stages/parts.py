@@ -1,4 +1,4 @@
-"""Parts of a stage's output that several machines made: a merger takes each once, and all of them."""
+"""Parts of a stage's output made on several machines: a merger needs each of them exactly once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = TypeVar("Key", bound=Hashable)
 def check_each_once(
     held: Iterable[tuple[Path, Iterable[Key]]], wanted: Collection[Key], name: Callable[[Key], str]
 ) -> None:
-    """Refuse parts that do not hold, together, everything that is wanted exactly once.
+    """Refuse parts that do not together hold everything that is wanted, exactly once.
 
     Args:
         held: directory of each part, and what it holds.

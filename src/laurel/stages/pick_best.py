@@ -31,13 +31,11 @@ def run(
     """Compare candidates that were tried in separate steps; return a summary as text.
 
     Args:
-        params: as the trials had them.
         captions: output of the caption stage, as the trials had it.
         preferences: output of the annotate stage, as the trials had it.
         reward: output of the train-reward stage, as the trials had it.
         shards: outputs of the try-candidate stage, in any order.
         output: directory to write best.yaml, trials.csv, figures/ and more into.
-        sweep: what was searched.
 
     Raises:
         DataError: a shard is missing, damaged, there twice, or of another sweep; or no trial has a score.

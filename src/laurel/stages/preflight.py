@@ -102,7 +102,6 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
 
     Args:
         params: of the run, all sections; `check_run` accepted them.
-        adapter: the environment's.
         outputs: names of PLACES -> outputs of stages. With captions of these params the cost is estimated; without
             them, or with others, only how much is asked at most. With rewards, what they can pay is listed.
     """
@@ -194,6 +193,16 @@ def judges_of_curricula(params: Params) -> dict[str, list[str]]:
         if arm.trained and arm.agent.curriculum is not None and (judge := arm.agent.curriculum.interest) is not None:
             found.setdefault(judge, []).append(name)
     return found
+
+
+def judges_in_training(params: Params) -> list[str]:
+    """List the judges that are asked while agents are trained: by rewards, by curricula, and for hints."""
+    from laurel.agents.actors import judge_asked
+
+    hints = [hints for arm in params.resolved_arms.values() if arm.trained and (hints := _hints(arm))]
+    asked = [method_of(settings).asked_in_training() for settings in params.rewards.values()]
+    asked += [*judges_of_curricula(params), *(judge_asked(one.actor, one.options) for one in hints)]
+    return [judge for judge in dict.fromkeys(asked) if judge is not None]
 
 
 def _hints(arm: Arm) -> HintsParams | None:

@@ -1,7 +1,7 @@
 """All stages of a project, one after another: those run whose parameters or inputs changed since they last ran.
 
-Does not use DVC. Each stage is a process of its own, which notes in the end what its output was made from; so does one
-that is started by hand or by DVC.
+Does not use DVC. Each stage is a separate process, which finally records what its output was made from, as do stages
+that are started by hand or by DVC.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
     """Run the stages of a project that are not up to date; return their names.
 
     Args:
-        params_file: the parameters.
         folder: where the outputs go, by the names of PLACES.
-        force: run all stages.
 
     Raises:
         ParamsError: as `load_params`.
@@ -68,7 +66,7 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
 
 
 def _seconds(output: Path) -> float | None:
-    """Return how long the output that is there took; None where that is not known."""
+    """Return the seconds that the present output took; None if unknown."""
     try:
         seconds: float | None = read_manifest(output)["seconds"]
     except DataError:
@@ -91,7 +89,7 @@ def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
 
 
 def note(stage: Stage, params: Params, inputs: Mapping[str, Path], output: Path) -> None:
-    """Note what a stage's output was made from, unless one of these directories is not where a project has it."""
+    """Record what a stage's output was made from, unless one of these directories is outside the project's layout."""
     folder = Path(*output.parts[: -len(Path(stage.output).parts)])
     if {**inputs, "": output} != {name: places(folder)[name] for name in stage.inputs} | {"": folder / stage.output}:
         return
@@ -128,7 +126,7 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
 
 
 def _run(stage: Stage, params_file: Path, folder: Path) -> None:
-    """Run a stage in a process of its own, which Ctrl-C reaches through this one, so that it hears it once."""
+    """Run a stage in a process of its own, which Ctrl-C reaches through this one, so that it is interrupted once."""
     outputs = places(folder)
     inputs = [word for name in stage.inputs for word in (f"--{name}", str(outputs[name]))]
     command = [sys.executable, "-m", "laurel", stage.name, "--params", str(params_file), *inputs]

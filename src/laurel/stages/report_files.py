@@ -62,14 +62,14 @@ def with_references(
 
 
 def _made_by() -> list[str]:
-    """Return by what version, from which commit and on what machine this is made: the same for equal runs."""
+    """Return the version, commit and machine that made this: the same for equal runs."""
     found, of = machine(), commit()
     where = ", ".join(found[key] for key in ("cpu", "architecture", "torch_isa") if key in found)
     return [f"Laurel {__version__}", *([of] if of else []), where, f"Python {found['python']}"]
 
 
 def _made() -> list[str]:
-    """Return when this is made, besides `_made_by`, and on how many cores."""
+    """Return the date, `_made_by` and the number of cores."""
     return [datetime.now(UTC).strftime("%Y-%m-%d"), *_made_by(), f"{os.cpu_count()} cores"]
 
 

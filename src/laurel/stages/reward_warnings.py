@@ -1,4 +1,4 @@
-"""Warnings about rewards: arms that earn more and do worse, misleading sums, and how far rewards are apart."""
+"""Warnings about rewards: arms that earn more and do worse, misleading sums, and distances between rewards."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
 
     Args:
         arms: of the run; those are looked at that are paid one reward of captions beside the environment's, as a bonus.
-        reward: output of the train-reward stage.
-        trajectories: output of the collect stage.
 
     Raises:
         DataError: an input is not there, or damaged.
@@ -92,7 +90,7 @@ def _highest_return(trajectories: Path) -> float | None:
 
 
 def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -> list[Episode]:
-    """Play some episodes of the agent that fell most, as laurel play does, and return those that pay most for least."""
+    """Play some episodes of the agent whose return fell most; return those with the most pay and the least return."""
     context, env = evaluation.context, evaluation.context.env
     worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
     adapter, place = context.adapter, agents / arm.name / f"seed-{worst.seed}"
@@ -111,7 +109,7 @@ def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -
 def reward_distances(
     stored: StoredRewards, trajectories: Path, adapter: EnvAdapter, agent: AgentParams, seed: int
 ) -> tuple[dict[str, Matrix], list[str]]:
-    """Compare all stationary rewards; of a reward made anew for each seed, the first."""
+    """Compare all stationary rewards; of a reward made separately for each seed, the first."""
     names = [name for name, settings in stored.settings.items() if method_of(settings).stationary]
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
     return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])

@@ -1,7 +1,7 @@
 """A suite of runs: each a project of its own, whose results go into one page that grows with every run.
 
 A run that is up to date is not repeated, so that a suite that was stopped goes on where it was. A run whose folder is
-elsewhere keeps its place on the page, with its own date and machine, as long as its parameters are the same.
+on another machine keeps its place on the page, with its own date and machine, as long as its parameters are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.replacing import written_whole
 from laurel.errors import ParamsError, StageError, closest
-from laurel.evaluation.summary import brief, checked, legend, markdown, markdown_table
+from laurel.evaluation.summary import brief, checked, legend, markdown, markdown_table, steps
 from laurel.feedback.annotator import Usage, added
 from laurel.llm.prices import in_words
 from laurel.machine import machine
@@ -29,6 +29,8 @@ from laurel.stages.pipeline import STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
 
 NOT_RUN = "not run"
+COSTS = ("steps", "seconds", "calls", "cost")
+"""Columns beside those of the arms."""
 
 
 def run_suite(
@@ -37,7 +39,6 @@ def run_suite(
     """Run what is not up to date of a suite, and write its page after each run; return the names of failed runs.
 
     Args:
-        suite: what to run.
         work: a folder for each run is made here.
         output: directory of NAME.json and NAME.md.
         command: how the suite was started, for the page.
@@ -137,18 +138,31 @@ def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
 
 
 def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
-    """Return the table of runs by arms: success where the environment knows it, else the return, and solved seeds."""
+    """Return the table of runs: what came of each arm, and what the run took."""
     arms = list(dict.fromkeys(arm for run in runs.values() for arm in run["metrics"]["order"]))
     axes = list(suite.runs[0].levels)
     rows = [
-        [*(run["levels"][axis] for axis in axes), *(brief(run["metrics"]["arms"].get(arm)) for arm in arms)]
+        [
+            *(run["levels"][axis] for axis in axes),
+            *(brief(run["metrics"]["arms"].get(arm)) for arm in arms),
+            steps(max(arm["env_steps"] for arm in run["metrics"]["arms"].values())),
+            f"{sum(_seconds(run).values()):,.0f}",
+            f"{run['calls']:,}",
+            in_words(run["cost"]),
+        ]
         for run in runs.values()
     ]
     caption = (
         "Success of fresh episodes, or the return where an environment has no notion of success, and how many seeds "
-        "solved the task."
+        "solved the task. Steps are those of an agent; seconds, calls of language models and what they cost are of the "
+        "whole run, all arms and seeds together."
     )
-    return f"{markdown([*axes, *arms], rows)}\n\n{caption}"
+    return f"{markdown([*axes, *arms, *COSTS], rows)}\n\n{caption}"
+
+
+def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
+    """Return how long each stage took, as far as that is known."""
+    return {stage.name: run["seconds"][stage.name] for stage in STAGES if run["seconds"][stage.name] is not None}
 
 
 def _place(run: Mapping[str, Any]) -> str:
@@ -159,7 +173,7 @@ def _place(run: Mapping[str, Any]) -> str:
 
 def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
     metrics = run["metrics"]
-    known = {stage.name: run["seconds"][stage.name] for stage in STAGES if run["seconds"][stage.name] is not None}
+    known = _seconds(run)
     cost = f", {in_words(run['cost'])}" if run["calls"] else ""
     took = f"{sum(known.values()):,.0f} s in all ({', '.join(f'{stage} {s:,.0f}' for stage, s in known.items())})"
     lines: Sequence[str] = [
@@ -188,4 +202,4 @@ def _judge(quality: Mapping[str, Any]) -> str:
         return named
     right = round(agreement["value"] * agreement["of"])
     of = f"{right:,} of {agreement['of']:,} pairs that differ in hand-written progress"
-    return f"{named}, which labels {of} as that does"
+    return f"{named}, which agrees with it on {of}"

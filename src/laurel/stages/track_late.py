@@ -1,4 +1,4 @@
-"""Logs stages that could not log themselves, from their files, once MLflow can be reached again."""
+"""Logs stages from their files, once MLflow can be reached again, if it could not be reached when they ran."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +14,11 @@ from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
-from laurel.envs import modules_of
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmInfo, arm_infos, used
+from laurel.params.arms import Arm, ArmInfo, arm_infos, served_actors, used
 from laurel.params.training import AgentParams
 from laurel.params.training_run import TrainingSections, arms_of
 from laurel.progress import progress
@@ -33,6 +32,7 @@ from laurel.training.checkpoint import STATE, is_finished, read_run
 from laurel.training.checks import check_agents
 from laurel.training.curve import CURVE
 from laurel.training.lockstep import on_device
+from laurel.training.preload import preload
 
 if TYPE_CHECKING:
     from laurel.pool import Job
@@ -59,9 +59,6 @@ def run(
     """Train the agents of all arms and seeds.
 
     Args:
-        captions: output of the caption stage.
-        preferences: output of the annotate stage.
-        reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
         responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
         live: makes the page of learning curves while agents train; None: no page.
@@ -74,6 +71,7 @@ def run(
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
+    from laurel.llm.served_sampling import servers
     from laurel.pool import run_jobs
     from laurel.training.arms import offices, steps_of
 
@@ -93,8 +91,8 @@ def run(
         out.notes += [*skipped.values(), *_notes_on_sb3(trained), *_notes_on_interest(trained, annotate)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
         unfinished = [agent for agent in places if not is_finished(agent[2])]
-        out.notes += _notes_on_gpu(env, trained, adapter)
-        modules = ["laurel.training.arms", *preload(env, every.values())]
+        out.notes += [*_notes_on_gpu(env, trained, adapter), *_notes_on_servers(trained)]
+        modules = preload("train", env, every.values())
         judging = Judging(seed, context, offices(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
@@ -112,7 +110,8 @@ def run(
             if page and tracked:
                 tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with runs or nullcontext(), page or nullcontext():
-                with judging, progress(total, "train-agents", "steps") as advance:
+                served = servers(served_actors(arm for arm, _, _ in unfinished))
+                with served, judging, progress(total, "train-agents", "steps") as advance:
                     sources = Inputs(captions, preferences, reward, judge=judging.mailbox)
                     jobs = _jobs(seed, context, unfinished, sources)
                     run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
@@ -245,16 +244,15 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
     return list(dict.fromkeys(notes))
 
 
-def preload(env: EnvParams, arms: Iterable[Arm]) -> list[str]:
-    """Modules that every training process would import for itself, at seconds each."""
-    import importlib.util
-
-    modules = ["torch._dynamo", *modules_of(env)]  # the first is imported by torch.optim, at the first step
-    if importlib.util.find_spec("envpool"):
-        modules.append("envpool")
-    if any(arm.agent.engine == "sb3" for arm in arms):
-        modules.append("laurel.training.sb3")
-    return modules
+def _notes_on_servers(arms: Sequence[Arm]) -> list[str]:
+    """Say whose proposals a server sampled, and what that means for their figures."""
+    served = served_actors(arms)
+    if not served:
+        return []
+    return [
+        f"Proposals of {', '.join(served)} were sampled by a server (agent.language_model.serve), whose batches differ "
+        "from run to run: trained again, or stopped and resumed, these agents differ, and so do their figures."
+    ]
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -11,7 +11,6 @@ import torch
 from laurel.data.directory import Output, output_directory
 from laurel.data.lineage import read_inputs
 from laurel.data.preferences import set_of
-from laurel.envs import modules_of
 from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
@@ -26,6 +25,7 @@ from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker, flatten
+from laurel.training.preload import preload
 from laurel.training.trial import ShortTraining
 
 
@@ -48,8 +48,6 @@ def run(
 
     Args:
         trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
-        captions: output of the caption stage.
-        preferences: output of the annotate stage.
         output: directory to write rewards as `laurel.rewards.stored` has them.
         responses: as in `laurel.stages.annotate.run`, for methods that ask a language model.
 
@@ -79,7 +77,7 @@ def run(
 def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
-    """Make the rewards of all arms that are trained; rewards made anew for each seed are made in parallel."""
+    """Make the rewards of all arms that are trained; rewards made separately for each seed are made in parallel."""
     adapter = context.adapter
     trained = trained_arms(arms, context, adapter)
     wanted = [name for arm in arms if arm.name in trained for name in sorted(arm.reward)]
@@ -103,8 +101,7 @@ def _make(
             jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place), kind=name))
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
-            used = "laurel.rewards.stored", "laurel.rewards.training", "torch._dynamo"  # which torch.optim imports
-            run_jobs(jobs, agent.workers, advance, [*used, *modules_of(context.env)])
+            run_jobs(jobs, agent.workers, advance, preload("reward", context.env))
     StoredRewards.write(out.path, made)
     out.counts, out.usage = {"rewards": len(made)}, context.account.usage
     stored = StoredRewards.read(out.path)
@@ -112,7 +109,7 @@ def _make(
         f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
     ]
     out.notes += [
-        f"The reward {name} pays the same for all that it knows ({len(table.texts):,}): it prefers nothing to anything."
+        f"The reward {name} pays the same for every caption ({len(table.texts):,}): it has no preference."
         for name in stored.settings
         if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]

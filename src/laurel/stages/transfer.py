@@ -25,7 +25,7 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
-from laurel.evaluation.play import load_actor, preload
+from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, seed_scores, solved
 from laurel.evaluation.summary import brief, checked, markdown
@@ -38,6 +38,7 @@ from laurel.rewards.method import RewardContext
 from laurel.seeding import derive_seed
 from laurel.stages.pipeline import PLACES, STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
+from laurel.training.preload import preload
 
 TRANSFERRED = "transferred"
 """Name of the arm, and of its reward, in the runs that this module makes."""
@@ -114,7 +115,6 @@ def transfer(
     """Fill both matrices and write their page.
 
     Args:
-        sources: of `read_sources`.
         work: a folder for each cell is made here.
         output: NAME.md; NAME.json beside it holds the same for programs.
         command: how it was started, for the page.
@@ -249,7 +249,7 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
                 episodes = len(origin.params.agent.seeds) * target.params.evaluate.episodes
                 jobs.append(Job(name, play, args, units=episodes, kind=target.name))
     with progress(sum(job.units for job in jobs), "transfer: agents", "episodes") as advance:
-        modules = dict.fromkeys(module for source in sources for module in preload(source.params.env))
+        modules = dict.fromkeys(module for source in sources for module in preload("play", source.params.env))
         run_jobs(jobs, sources[0].params.agent.workers, advance, list(modules))
     return {
         origin.name: {target.name: _summary(places[origin.name, target.name], target) for target in sources}

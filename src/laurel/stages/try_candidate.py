@@ -18,9 +18,9 @@ from laurel.params import Params
 from laurel.params.search import Sweep
 from laurel.pool import run_jobs
 from laurel.progress import progress
-from laurel.stages.train_agents import preload
 from laurel.stages.tune import candidate_of, counts, jobs_of, used_by
 from laurel.training.arms import steps_of
+from laurel.training.preload import preload
 from laurel.tuning.objective import result_of
 from laurel.tuning.trials import TRIALS, Trial, write_trials
 
@@ -42,13 +42,7 @@ def run(
 
     Args:
         params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
-        captions: output of the caption stage.
-        preferences: output of the annotate stage.
-        reward: output of the train-reward stage.
         output: directory to write trials.json into. A stage that was killed goes on where it was.
-        sweep: what the search is of.
-        number: of the candidate.
-        values: of the candidate.
 
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.
@@ -69,7 +63,7 @@ def run(
         else:
             with progress(total * len(jobs), STAGE, "steps") as advance:
                 distinct = {id(job): job for job in jobs.values()}
-                modules = ["laurel.training.arms", *preload(params.env, params.resolved_arms.values())]
+                modules = preload("train", params.env, params.resolved_arms.values())
                 run_jobs(list(distinct.values()), params.agent.workers, advance, modules)
             trial = result_of(number, values, list(jobs), total)
         shutil.rmtree(agents, ignore_errors=True)

@@ -28,10 +28,11 @@ from laurel.params.search import Sweep, with_values
 from laurel.pool import Job
 from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
-from laurel.stages.train_agents import groups, job_of, preload
+from laurel.stages.train_agents import groups, job_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.arms import steps_of, train_arms
+from laurel.training.preload import preload
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results
@@ -57,11 +58,7 @@ def run(
 
     Args:
         params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
-        captions: output of the caption stage.
-        preferences: output of the annotate stage.
-        reward: output of the train-reward stage.
         output: directory to write best.yaml, trials.csv, figures/ and more into. A search that was stopped goes on.
-        search: how to search.
         text: the params file, whose comments best.yaml keeps; None writes one without.
         workers: candidates at a time; None takes agent.workers.
 
@@ -96,7 +93,7 @@ def run(
             workers=workers or params.agent.workers,
             prune=search.prune,
             advance=advance,
-            preload=["laurel.training.arms", *preload(params.env, params.resolved_arms.values())],
+            preload=preload("train", params.env, params.resolved_arms.values()),
         )
         shutil.rmtree(folder, ignore_errors=True)
         trials = study.trials()

@@ -1,4 +1,4 @@
-"""tune-judge: questions with known answers → LoRA weights that make a small chat model a judge of one's own.
+"""tune-judge: questions with known answers → LoRA weights that make a small chat model a judge of your own.
 
 Environments are held out whole: what a judge makes of them says how it does where it knows no answer.
 """
@@ -66,7 +66,6 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         labels: what to learn from, and what to test with.
         output: directory to write the adapter, QUALITY and a model card.
         prompt: in which questions are put, one with choices; the judge must then be asked with it.
-        tuning: how weights are fitted.
         model: as annotate.huggingface names it; None takes the one of the params.
 
     Raises:

@@ -55,7 +55,6 @@ def log_traces(
         run: of the stage that asked.
         sample: as in `laurel.data.sample.read_sample`.
         question: what was asked, if all was asked in the same words; None leaves the messages out.
-        gold: a person's labels.
 
     Raises:
         MlflowException: fewer traces arrived than were sent, of which MLflow itself only logs a warning.

@@ -48,9 +48,7 @@ def close_pipeline_run(
     """Mark the run with the pipeline's state and its error message, and put the runs of its stages below it.
 
     Args:
-        env: of all runs.
         tracking: whether and where runs are logged.
-        name: the pipeline's name of the run.
         state: as KFP says it.
         error: as KFP says it; empty of none.
         folders: names of which one is a folder in the places of all outputs of this run.

@@ -54,7 +54,6 @@ class Run:
         """Log (step, metrics) points in few requests; values that are None are left out.
 
         Args:
-            points: what to log.
             clock: says when a step was made, in seconds since 1970; None means now.
         """
         from mlflow.entities import Metric

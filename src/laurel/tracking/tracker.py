@@ -53,9 +53,7 @@ class Tracker:
 
         Args:
             sections: of params that the stage takes, by their names; seed, env and tracking among them.
-            stage: its name.
             inputs: name -> directory.
-            output: what is being written.
             known: runs of inputs whose manifests name none: name -> run id.
         """
         self.sections = dict(sections)

@@ -26,10 +26,8 @@ def check_agents(
     """Refuse agents that training would refuse; arms that are not trained are skipped.
 
     Args:
-        run_seed: of the params.
         arms: of the run, or of a branch of it.
         context: what their rewards are made with.
-        adapter: of their environment.
         branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
 
     Raises:

@@ -47,9 +47,7 @@ class Curriculum:
     """Follows the episodes of an agent, and chooses the tasks of the next ones.
 
     Args:
-        params: how.
         adapter: has the tasks.
-        envs: of the agent.
         boring: (K, K) as of `laurel.feedback.interest.boring`; None: only learning progress.
     """
 

@@ -40,6 +40,7 @@ def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmPar
     return (
         isinstance(settings, PPOParams)
         and settings.hints is None  # which are computed on the host
+        and settings.episodic
         and has_tensors(env, adapter)
         and type(initial_policy(adapter, settings, 0, 0)) is ActorCritic
     )

@@ -51,11 +51,10 @@ def train_together(
 ) -> None:
     """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
 
-    Each becomes what it would have become by itself. Agents at different updates are trained in separate groups.
+    Each ends as if it had been trained alone. Agents at different updates are trained in separate groups.
 
     Args:
         agents: to train; their tasks differ only in arm, seed and shaping.
-        adapter: the environment's adapter.
         advance: called with the number of environment steps done, steps of the checkpoints included.
         tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
     """

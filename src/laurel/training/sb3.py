@@ -54,7 +54,6 @@ def train_sb3(
 
     Args:
         task: what to train; an algorithm that learns from whole rollouts may take a few more than `task.steps`.
-        adapter: the environment's adapter.
         reward: the learned part of the reward; None trains on the environment's alone.
         directory: where checkpoints and, in the end, the agent are.
         advance: called with the number of environment steps done, steps of the checkpoint included.

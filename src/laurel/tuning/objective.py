@@ -75,7 +75,6 @@ def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Pat
 
     Args:
         agents: the directory of each seed's agent, or where it would be had its training not diverged.
-        total_steps: environment steps of each run.
     """
     if note := diverged(agents):
         return Trial(number, values, "failed", None, note=note)

@@ -76,8 +76,8 @@ def sweep_of(params: Params, search: Search) -> Sweep:
         raise ParamsError(f"--seeds names {max(seeds, key=seeds.count)} twice; leave out one of them.")
     if shared := [seed for seed in seeds if seed in params.agent.seeds]:
         raise ParamsError(
-            f"--seeds names {shared[0]}, which is one of agent.seeds: what is chosen on a seed looks better there than "
-            "it is. Name others."
+            f"--seeds names {shared[0]}, which is one of agent.seeds: scores on seeds that choose the parameters are "
+            "biased upwards. Name others."
         )
     space = read_space(search.entries, params, arm)
     _check_sb3(space, params, arm, adapter.action_space)

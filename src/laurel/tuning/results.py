@@ -71,8 +71,8 @@ def _notes(
 ) -> list[str]:
     seeds = ", ".join(map(str, sweep.seeds))
     notes = [
-        f"The best of {len(trials)} trials on the seeds {seeds} looks better than it is: evaluate it on agent.seeds, "
-        "which no trial has seen.",
+        f"The best of {len(trials)} trials on the seeds {seeds} is biased upwards: evaluate it on agent.seeds, which "
+        "no trial has used.",
     ]
     if any(arm.trained and arm.name != sweep.arm for arm in params.arms):
         notes.append(

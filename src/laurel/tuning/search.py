@@ -65,7 +65,6 @@ def search(
     Args:
         study: gives candidates and takes results.
         n_trials: in all, earlier searches included; pruned ones count.
-        make_jobs: what to do for a candidate.
         total_steps: environment steps of each training run of a candidate.
         workers: processes at a time; None for one a CPU.
         prune: end trials that are worse than the median.

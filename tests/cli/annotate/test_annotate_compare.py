@@ -202,8 +202,8 @@ def test_compare_can_be_tried_without_asking(
     assert found["in all"]["stored"] == "24"
     project.change({"annotate.budget": {"max_calls": 71, "max_minutes": 5.0}})
     told = tried(asked, capsys)
-    assert "max_calls 71: may be reached, and then judges that are not through fail" in told
-    assert "max_minutes 5.0: whether that suffices is unknown" in told
+    assert "max_calls 71: may be reached, and then unfinished judges fail" in told
+    assert "max_minutes 5.0: it is unknown whether that suffices" in told
 
 
 def number(text: str) -> float:

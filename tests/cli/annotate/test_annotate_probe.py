@@ -85,7 +85,7 @@ def test_a_gate_stops_the_stage_before_any_pair_is_asked(project: Project, serve
     project.run("collect", "caption")
     with pytest.raises(
         AnnotationError,
-        match=r"knows too little of MiniGrid-DoorKey-5x5-v0 .* 0 of 10 right: 0% .* but at least 80% is wanted "
+        match=r"knows too little about MiniGrid-DoorKey-5x5-v0 .* 0 of 10 right: 0% .* but at least 80% is required "
         r"\(annotate\.probe\.min_score\)",
     ):
         project.run("annotate")

@@ -16,6 +16,7 @@ from laurel.envs.base import Transitions
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
 from laurel.envs.builtin.nethack_glyphs import dark
+from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams, load_params
@@ -92,6 +93,16 @@ def test_one_game_is_a_batch_of_one() -> None:
     assert "@" in str(single.render())
     single.close()
     batch.close()
+
+
+def test_a_limit_leaves_games_together() -> None:
+    params = EnvParams(id=ID, max_episode_steps=6)
+    envs = make_vector(params, adapter_for(params), 2, seed=0)
+    assert isinstance(envs.form, game.NetHackVector)
+    envs.reset()
+    ends = [envs.step(np.full(2, 22)).truncated.all() for _ in range(14)]  # 22 searches
+    assert np.flatnonzero(ends).tolist() == [5, 12]
+    envs.close()
 
 
 def test_messages_are_captions_and_the_end_of_a_task_is_said() -> None:

@@ -131,8 +131,7 @@ def test_the_page_on_vertex_ai_shows_what_will_run(project: Project, capsys: pyt
     given = [part for pair in {**RIGHT, "--params": str(REPOSITORY / "params.yaml")}.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
     shown = capsys.readouterr().err.partition("step ")
-    table = "".join(f"    {line}\n" if line else "\n" for line in f"step {shown[2]}".partition("price")[0].splitlines())
-    assert table in (REPOSITORY / "docs/vertex-ai.md").read_text(encoding="utf-8")
+    assert f"step {shown[2]}".partition("price")[0] in (REPOSITORY / "docs/vertex-ai.md").read_text(encoding="utf-8")
 
 
 def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

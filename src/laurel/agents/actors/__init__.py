@@ -31,7 +31,6 @@ def make_actor(
         adapter: of the environment that it is to act in.
         key: of the params that names it, for messages.
         annotate: the section of the run, for kinds that ask its chat model; they take `annotate` by that name.
-        options: of the kind.
 
     Raises:
         ParamsError: there is no such kind, or it does not take these options.
@@ -57,6 +56,16 @@ def make_actor(
     if not isinstance(actor, Actor):
         raise ActorError(f'The actor "{kind}" is a {type(actor).__name__}, not a laurel.agents.actor.Actor.')
     return Checked(actor, kind, adapter.action_space)
+
+
+def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:
+    """Return the judge whose chat model an actor of a kind asks; None where it asks none.
+
+    Raises:
+        ParamsError: there is no such kind.
+    """
+    taken = inspect.signature(ACTORS.load(kind, "actor")).parameters
+    return str(options.get("judge", taken["judge"].default)) if {"annotate", "judge"} <= taken.keys() else None
 
 
 class Checked(Actor):

@@ -20,7 +20,6 @@ def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Acto
     """Load the agent of a directory.
 
     Args:
-        adapter: of the environment.
         path: the agent's directory, e.g. data/agents/preference/seed-0.
         greedy: take the likeliest action instead of a sample.
 

@@ -23,7 +23,6 @@ def base_model(adapter: EnvAdapter, *, greedy: bool = False, **options: Any) -> 
     Args:
         adapter: of an environment with words for its observations.
         greedy: take the likeliest answer instead of a sample.
-        options: as `agent.language_model`.
 
     Raises:
         ParamsError: an option is not allowed.

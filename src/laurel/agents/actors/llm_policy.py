@@ -72,7 +72,6 @@ def language_model_policy(
 
     Args:
         adapter: of the environment, whose adapter must describe its observations.
-        annotate: the section of the run.
         judge: whose chat model: `main`, that of annotate, or one of annotate.judges.
         prompt: of the kind `action`, by name or a file; None: the packaged one that fits the model.
         goal: what to act for; None: the environment's own goal.

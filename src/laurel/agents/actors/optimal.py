@@ -34,7 +34,6 @@ def optimal(adapter: EnvAdapter, *, gamma: float = 0.99) -> Optimal:
     """Plan in an environment.
 
     Args:
-        adapter: of the environment.
         gamma: discount of a move; below 1, so that shorter ways are better.
 
     Raises:
@@ -42,8 +41,8 @@ def optimal(adapter: EnvAdapter, *, gamma: float = 0.99) -> Optimal:
     """
     if adapter.table is None:
         raise EnvError(
-            f"optimal: {adapter.env_id} does not say what its actions lead to (a table P), so nothing can be planned. "
-            "It can in FrozenLake, CliffWalking, Taxi and laurel/GridWorld-v0."
+            f"optimal: {adapter.env_id} has no table of transitions (P), so nothing can be planned. These have one: "
+            "FrozenLake, CliffWalking, Taxi and laurel/GridWorld-v0."
         )
     model = from_table(adapter.table.outcomes, adapter.table.start, adapter.env_id)
     moves = policy_iteration(model, gamma)[0].argmax(axis=1)

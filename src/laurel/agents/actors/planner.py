@@ -224,7 +224,6 @@ def make_planner(
 
     Args:
         adapter: of a MiniGrid environment.
-        annotate: the section of the run.
         plan: who names subgoals: `model`, `random` (a control), or `progress` (a bound).
         judge: whose chat model: `main`, that of annotate, or one of annotate.judges.
         prompt: of the kind `subgoal`, by name or a file; None: the packaged one that fits the model.

@@ -26,10 +26,8 @@ def writer(
     """Make the actor; the model is loaded when it first acts.
 
     Args:
-        adapter: of the environment.
         model: a directory, `smollm2`, or a name on the Hugging Face hub.
         max_tokens: of a completion, its end included.
-        temperature: of sampling.
         stop: characters that end a completion.
         greedy: take the likeliest tokens instead of a sample.
 

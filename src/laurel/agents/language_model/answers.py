@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from laurel.errors import AnnotationError
 from laurel.feedback.parsing import object_in
@@ -13,6 +14,21 @@ from laurel.llm.local_model import LocalModel
 from laurel.llm.sampling import Grammar
 
 Moves = tuple[int, ...]
+SPECIAL = re.compile(r"([.^$*+?{}\[\]()|\\])")
+"""What has a meaning of its own in regular expressions; `re.escape` escapes more than other engines know."""
+
+
+class Pattern(NamedTuple):
+    """A regular expression that answers match as a whole."""
+
+    regex: str
+    longest: int
+    """Bytes of the longest answer: tokens that are enough for it, however it is split."""
+
+
+def literal(text: str) -> str:
+    """Return the regular expression of a text."""
+    return SPECIAL.sub(r"\\\1", text)
 
 
 @dataclass(frozen=True)
@@ -44,8 +60,6 @@ class Converter:
     ((0,), None)
 
     Args:
-        form: of FORMS.
-        names: of the moves.
         longest: moves of a list at most; of an action, one.
     """
 
@@ -108,6 +122,16 @@ class Converter:
         longest = max(map(len, first)) + (self.longest - 1) * max(map(len, later)) + len(end) + 1
         return grammar, longest
 
+    @property
+    def pattern(self) -> Pattern:
+        """The answers that can be read, for a server that knows regular expressions."""
+        form = self.form
+        names, between = "|".join(map(literal, self.names)), literal(form.between)
+        more = f"(?:{between}(?:{names})){{0,{self.longest - 1}}}" if self.longest > 1 else ""
+        most = max(self.names, key=lambda name: len(name.encode()))
+        longest = form.begin + form.between.join([most] * self.longest) + form.end
+        return Pattern(f"{literal(form.begin)}(?:{names}){more}{literal(form.end)}", len(longest.encode()))
+
     def _check(self, local: LocalModel, first: list[list[int]], later: list[list[int]]) -> None:
         """Refuse a tokenizer that does not split an answer at its moves."""
         end = tokens_of(local, self.form.end) if self.form.end else []
@@ -118,7 +142,7 @@ class Converter:
                 raise AnnotationError(
                     f"The tokenizer of {local.identity.model} does not split answers such as {self.write(moves)!r} at "
                     "their moves, so they cannot be constrained: set agent.language_model.constrained to false, or "
-                    "answer to another form."
+                    "choose another form of answer."
                 )
 
 

@@ -48,7 +48,6 @@ def calibration(critic: Critic, adapter: EnvAdapter, model: Model, lists: Sequen
     Args:
         critic: fitted to random rounds.
         adapter: says the states in words; observations are the numbers of the model's states.
-        model: what a move does.
         lists: of moves, as a random round draws them.
         gamma: discount of an action, that is, of a list.
     """

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from numpy.random import Generator
 
-from laurel.agents.language_model.answers import Converter, Moves
+from laurel.agents.language_model.answers import Converter, Moves, Pattern, literal
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.prompt import Form, Prompt, load_prompt, parse_prompt, quote
 from laurel.llm.causal import tokens_of, written_prompt
 from laurel.llm.local_model import LocalModel
-from laurel.llm.sampling import Grammar, sample
+from laurel.llm.sampling import Grammar, Sampled, sample
+from laurel.llm.served_sampling import ServedModel
 from laurel.params.language_actor import LanguageActorParams
 
 MOVES = Form("moves", slots=("state",), optional=("options", "answer_form", "strategy"), choices=(), schema="{}")
@@ -45,6 +46,26 @@ class Reader(NamedTuple):
 
     local: LocalModel
     adapter: EnvAdapter
+    server: ServedModel | None = None
+    """Samples in the place of `local`."""
+
+    def draw(
+        self,
+        prompts: Sequence[Sequence[int]],
+        rng: Generator,
+        temperature: float,
+        *,
+        max_tokens: int,
+        held: tuple[Grammar, Pattern] | None,
+    ) -> Sampled:
+        """Draw an answer to each prompt, held to what may be written: as tokens here, as text by the server."""
+        if self.server is None:
+            grammar = held[0] if held else None
+            return sample(self.local, prompts, rng, max_tokens=max_tokens, temperature=temperature, grammar=grammar)
+        pattern = held[1] if held else None
+        limit = pattern.longest + 1 if pattern else max_tokens
+        regex = pattern.regex if pattern else None
+        return self.server.sample(prompts, rng, max_tokens=limit, temperature=temperature, regex=regex)
 
 
 class Chain(Protocol):
@@ -76,8 +97,6 @@ class MovesChain:
     """State → moves, in one call.
 
     Args:
-        ask: the prompt of the kind `moves`.
-        converter: of answers.
         constrained: whether only readable answers may be written.
         max_tokens: of an answer that is not constrained.
     """
@@ -109,11 +128,12 @@ class MovesChain:
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
         asked = [self.asked(reader, *one) for one in zip(states, strategies or [""] * len(states), strict=True)]
-        grammar, limit = None, self._max_tokens
+        held, limit = None, self._max_tokens
         if self._constrained:
             grammar, limit = self._grammar = self._grammar or self.converter.grammar(reader.local)
+            held = grammar, self.converter.pattern
         read = [tokens for _, tokens in asked]
-        drawn = sample(reader.local, read, rng, max_tokens=limit, temperature=temperature, grammar=grammar)
+        drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         proposals = []
         for (prompt, _), tokens, log_prob in zip(asked, drawn.tokens, drawn.log_prob.tolist(), strict=True):
             answer = reader.local.tokenizer.decode(tokens, skip_special_tokens=True)
@@ -140,10 +160,9 @@ class StrategyChain:
     """State → strategy → moves, in two calls.
 
     Args:
-        ask: the prompt of the kind `strategy`.
         menu: strategies to choose from; empty: the model writes its own.
         moves: the second call.
-        max_tokens: of a strategy of its own.
+        max_tokens: of a strategy that the model writes itself.
     """
 
     def __init__(self, ask: Ask, menu: Sequence[str], moves: MovesChain, max_tokens: int) -> None:
@@ -158,16 +177,18 @@ class StrategyChain:
 
     def propose(self, reader: Reader, states: Sequence[str], rng: Generator, temperature: float) -> list[Proposal]:
         asked = {state: self._asked(reader, state) for state in dict.fromkeys(states)}
-        limit = self._max_tokens
+        held, limit = None, self._max_tokens
         if self._menu:
             if self._grammar is None:
                 self._grammar = Grammar()
                 for strategy in sorted(self._menu, key=len):
                     self._grammar.end(self._grammar.add(tokens_of(reader.local, strategy)), reader.local.stops)
             limit = max(len(tokens_of(reader.local, strategy)) for strategy in self._menu) + 1
+            longest = max(len(strategy.encode()) for strategy in self._menu)
+            held = self._grammar, Pattern("|".join(map(literal, self._menu)), longest)
         tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in asked.items()}
         read = [tokens_about[state] for state in states]
-        drawn = sample(reader.local, read, rng, max_tokens=limit, temperature=temperature, grammar=self._grammar)
+        drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
         moved = self._moves.propose(reader, states, rng, temperature, named)
         return [

@@ -30,6 +30,7 @@ from laurel.envs.builtin.model import from_table
 from laurel.envs.vector import VectorEnv
 from laurel.errors import EnvError, TrainingError
 from laurel.llm.encoder import PACKAGED
+from laurel.llm.served_sampling import ServedModel
 from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, learn_from_pairs
 from laurel.params.language_actor import BETAS, LanguageActorParams
 
@@ -59,6 +60,7 @@ class LanguageModelLearner(Learner):
         self.critic: Critic = TableCritic() if params.critic == "table" else EncoderCritic(params.encoder or PACKAGED)
         self.memory: Memory = RoundMemory() if params.memory_rounds == 1 else RecentMemory(params.memory_rounds)
         self.best = BestAnswers()
+        self.server = ServedModel(params) if params.serve else None
         self._left = 1.0
         self.calibration: Calibration | None = None
         """Measures the critic as the random rounds left it, where the true values are known."""
@@ -73,6 +75,8 @@ class LanguageModelLearner(Learner):
     def collect(self, envs: VectorEnv, observation: Array, rollout: Proposals) -> Array:
         rollout.observation[0] = observation
         rollout.written = []
+        if self.server:
+            self.server.take(self.policy.local)
         for t in range(self.params.n_steps):
             asked = np.flatnonzero(~envs.ended)  # where an episode ended, the next step begins another
             states = View(envs.adapter, rollout.observation[t][asked]).text
@@ -92,11 +96,11 @@ class LanguageModelLearner(Learner):
         return self.round < self.params.imitation_rounds
 
     def _propose(self, states: Sequence[str]) -> list[Proposal]:
-        policy = self.policy
+        policy, reader = self.policy, Reader(self.policy.local, self.adapter, self.server)
         if not self._imitating:
-            return policy.propose(self.adapter, states, self.rng)
+            return policy.asks.propose(reader, states, self.rng, policy.temperature)
         moves = [policy.lists.moves(number) for number in policy.lists.draw(len(states), self.rng).tolist()]
-        return policy.asks.taught(Reader(policy.local, self.adapter), states, moves, self.rng)
+        return policy.asks.taught(reader, states, moves, self.rng)
 
     def learn(self, rollout: Proposals) -> Mapping[str, float]:
         """Score the proposals, fit the critic if the round does, and tune the model.

@@ -149,11 +149,14 @@ def pairs_of(
 
 
 def unequal(groups: Iterable[Group], size: int, margin: float, skipped: Skipped) -> list[Group]:
-    """Return the whole groups whose scores differ by more than the margin; others are counted."""
+    """Return the whole groups whose scores differ by more than the margin; others are counted.
+
+    Where the best answer of before has joined a group, one of the others leaves it.
+    """
     found = []
-    for group in groups:
-        if len(group.answers) == size and max(group.scores) - min(group.scores) > margin:
-            found.append(group)
+    for prompt, answers, scores in groups:
+        if len(answers) >= size and max(scores) - min(scores) > margin:
+            found.append(Group(prompt, answers[-size:], scores[-size:]))
         else:
             skipped.alike += 1
     return found

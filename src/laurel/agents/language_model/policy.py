@@ -27,7 +27,7 @@ from laurel.llm.tiny_model import RECURS, write_tiny_model
 from laurel.params.language_actor import TINY, LanguageActorParams
 
 MOST_WORDS = 512
-"""States whose texts a tokenizer that is made on the spot learns from."""
+"""States whose texts the tokenizer of the model tiny learns from."""
 
 
 class LanguageModelPolicy(PolicyNetwork):
@@ -38,11 +38,8 @@ class LanguageModelPolicy(PolicyNetwork):
         model: `tiny`, `smollm2`, a directory or a name on the hub.
         revision: of its weights, where it is not tiny; None takes the weights that are there.
         rank: of the LoRA weights; 0: all weights are the policy's own.
-        dtype: of the weights.
-        names: of the moves.
         longest: moves of an action at most.
         chain: settings of the chain (`chain_settings`).
-        temperature: of the answers.
         words: from which the tokenizer of tiny learns.
     """
 

@@ -1,7 +1,7 @@
 """Which algorithms of Stable-Baselines3 can be trained here, and what their arguments may be.
 
-Only these are ever looked up by name, whether a name comes from params.yaml or from an agent's files. Imports
-Stable-Baselines3 where a class is asked for, for it may not be installed.
+Only these names are accepted, from params.yaml or from an agent's files. Stable-Baselines3, which may not be installed,
+is imported only when a class is needed.
 """
 
 from __future__ import annotations

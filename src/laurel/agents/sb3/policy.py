@@ -33,7 +33,6 @@ class SB3Policy(PolicyNetwork):
         low: (A,) bounds of continuous actions, as `high`.
         high: (A,).
         epsilon: probability of a uniform action, of algorithms that explore so.
-        options: plain arguments of the policy's class.
 
     Raises:
         ParamsError: Stable-Baselines3 is not installed.

@@ -22,7 +22,6 @@ class TabularAgent(Agent):
     Args:
         observation_space: finite; see `StateIndex`.
         action_space: Discrete from 0 on.
-        gamma: γ, the discount.
         epsilon: ε, the probability of a random action.
         step_size: α; None is 1/n, the average of an entry's n targets.
         initial: first value of every entry; high ones make the agent try everything.

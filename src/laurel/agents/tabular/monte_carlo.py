@@ -1,7 +1,7 @@
 """Monte Carlo: learning from the returns of whole episodes, on the policy that acts or on another.
 
-Nothing is bootstrapped, with one exception: the return of an episode that was cut short goes on with the table's value
-of its last state.
+Nothing is bootstrapped, with one exception: the return of a truncated episode ends with the table's value of its last
+state.
 """
 
 from __future__ import annotations

@@ -57,7 +57,6 @@ class NStepSarsa(_Windowed):
     short, the mean over π stands for Q(S_n, A_n).
 
     Args:
-        n: steps.
         options: of `TabularAgent`, as the spaces.
     """
 
@@ -95,9 +94,7 @@ class TreeBackup(_Windowed):
     π is greedy.
 
     Args:
-        n: steps.
         target_epsilon: ε of the policy π that is learned about; that of the policy that acts is `epsilon`.
-        options: of `TabularAgent`.
     """
 
     def __init__(

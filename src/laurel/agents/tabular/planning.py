@@ -66,9 +66,6 @@ def improve_policy(model: Model, values: Floats, gamma: float, *, policy: Floats
     """Return a policy (S, A) that is greedy on values (S,) (equation 4.9).
 
     Args:
-        model: what happens.
-        values: of the states.
-        gamma: discount.
         policy: to keep where nothing is better than what it does, so that equals do not take turns.
     """
     q = action_values(model, values, gamma)

@@ -72,5 +72,5 @@ def table_form(adapter: EnvAdapter) -> tuple[StateIndex, int]:
         )
     blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
     if adapter.features(blank).shape[1] != sum(index.shape):
-        raise EnvError(f"{adapter.env_id} has features of its own, by which a table cannot distinguish states.")
+        raise EnvError(f"{adapter.env_id} computes its own features, from which a table cannot tell states apart.")
     return index, n_actions

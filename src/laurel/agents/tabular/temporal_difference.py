@@ -46,8 +46,8 @@ class Sarsa(TabularAgent):
 
         Q(S, A) ← Q(S, A) + α (R + γ Q(S', A') - Q(S, A))
 
-    A' is the action that is taken next, so a step is learned from when the next one is seen. Where an episode was
-    cut short there is none: its last step learns from the mean over π, as expected SARSA.
+    A' is the action that is taken next, so the update of a step waits for the next one. A truncated episode has no
+    next action: its last step learns from the mean over π, as in expected SARSA.
     """
 
     def reset(self, seed: int, n_envs: int = 1) -> None:

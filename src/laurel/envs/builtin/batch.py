@@ -21,7 +21,6 @@ class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
     Args:
         num_envs: N.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
-        observations: the space of one observation.
         n_actions: actions of one episode.
     """
 
@@ -56,11 +55,13 @@ class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
     def step(self, actions: Ints) -> tuple[npt.NDArray[Any], Floats, Bools, Bools, dict[str, Any]]:
         begins = self._ended
         reward, ended = self.advance(actions, begins)
-        self._steps = np.where(begins, 0, self._steps + 1)
-        terminated = ended & ~begins
-        truncated = (self._steps >= self._limit) & ~terminated & ~begins
-        self._ended = terminated | truncated
-        return self.observe(), np.where(begins, 0.0, reward), terminated, truncated, self.info()
+        self._steps += 1
+        if begins.any():  # which is rare, and each operation counts where few environments are stepped
+            self._steps[begins] = 0
+            reward, ended = np.where(begins, 0.0, reward), ended & ~begins
+        truncated = (self._steps >= self._limit) & ~ended
+        self._ended = ended | truncated
+        return self.observe(), reward, ended, truncated, self.info()
 
     @abstractmethod
     def begin(self, which: Bools) -> None:

@@ -79,7 +79,7 @@ def model_of(env: gym.Env[Any, Any]) -> Model:
     bare = env.unwrapped
     name = bare.spec.id if bare.spec else type(bare).__name__
     if getattr(bare, "fickle_passenger", False):
-        raise EnvError(f"{name}: with fickle_passenger, passengers do what the model does not say. Leave it out.")
+        raise EnvError(f"{name}: with fickle_passenger the model does not describe the passengers. Leave it out.")
     table = table_of(env)
     if table is None:
         raise EnvError(f"{name} does not give its model (P and initial_state_distrib). Use an agent that learns.")

@@ -85,13 +85,13 @@ class Game:
         character: role, race, alignment and gender, as NLE has them; "@" draws them.
         crop: squares around the player that are seen, along a side; odd.
         games: how many games episodes are drawn from, the same ones whatever the seed, so that an agent meets in
-            evaluation what it was trained in; None: each episode is a game of its own.
+            evaluation what it was trained in; None: each episode is a new game.
         level_file: of the one level that is played, see `laurel.envs.builtin.nethack_level`, where no pet goes with the
             player, all is picked up and no monsters come; None: NetHack's own dungeon.
-        seen: arrays that the game writes what is seen into, by NLE's names; None: of its own.
+        seen: arrays that the game writes observations into, by NLE's names; None: new ones.
 
     Raises:
-        EnvError: an argument is none of those that are allowed, or NLE is not installed.
+        EnvError: an argument is not allowed, or NLE is not installed.
     """
 
     def __init__(
@@ -222,6 +222,7 @@ class Games:
 
     def __init__(self, number: int, **options: Any) -> None:
         self._seen = arrays(number)
+        self._x, self._y = (self._seen["blstats"][:, place] for place in (X, Y))
         rows, columns = SHAPE
         # a map each, and behind it a dark square, which stands for all that are outside
         self._maps = np.full((number, rows * columns + 1), dark(), dtype=self._seen["glyphs"].dtype)
@@ -242,8 +243,8 @@ class Games:
         """Return glyphs around the players (N, crop * crop), row by row, statuses and messages, as (N, size)."""
         status = self._seen["blstats"]
         rows = np.empty((len(self.games), self.size), dtype=np.int32)
-        around = self._around[status[:, Y] * SHAPE[1] + status[:, X]]
-        rows[:, : self.crop**2] = self._maps.reshape(-1)[around + self._begins]
+        around = self._around.take(self._y * SHAPE[1] + self._x, axis=0)
+        rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # quicker than indexing, which checks more
         rows[:, self.crop**2 : -MESSAGE] = status
         rows[:, -MESSAGE:] = self._seen["message"]
         return rows
@@ -334,7 +335,8 @@ class NetHackVector(BatchEnv):
         rewards, ended = zip(
             *[(0.0, False) if over else game.step(action) for game, action, over in turns], strict=True
         )
-        self.begin(begins)
+        if begins.any():
+            self.begin(begins)
         return np.array(rewards), np.array(ended)
 
     def observe(self) -> npt.NDArray[np.int32]:
@@ -345,5 +347,5 @@ class NetHackVector(BatchEnv):
 
 
 def message_of(row: Row) -> str:
-    """Return the message of an observation, empty where there is none."""
+    """Return the message of an observation, which may be empty."""
     return row[-MESSAGE:].astype(np.uint8).tobytes().partition(b"\0")[0].decode("latin-1").strip()

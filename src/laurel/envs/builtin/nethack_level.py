@@ -1,4 +1,4 @@
-"""Levels of one's own for NetHack, written in the game's description language, as MiniHack has them (Samvelyan et al.
+"""Custom levels for NetHack, written in the game's description language, as MiniHack has them (Samvelyan et al.
 2021, arXiv 2109.13202).
 
 NLE brings NetHack's compilers: a level is compiled once in a process, into the file that games read in place of NLE's
@@ -20,7 +20,7 @@ LEVELS = Path(__file__).resolve().with_name("levels")
 NAME = "mylevel"
 """What the file must call its level, as MiniHack's do."""
 OPTIONS = ("pettype:none",)
-"""Of the game, beside NLE's: nobody walks with the player."""
+"""Options of the game in addition to NLE's: the player has no pet."""
 _FIRST = f'LEVEL: "{NAME}" "none" @ (1, 0)\n'
 _SECONDS = 20.0
 
@@ -54,10 +54,10 @@ def compiled(name: str) -> bytes:
 
 @cache
 def _compiled(text: str, file: str) -> bytes:
-    """Compile a level into a dungeon of its own.
+    """Compile a level into a dungeon that holds only this level.
 
     Raises:
-        EnvError: NetHack's compiler refuses the level, or it has another name.
+        EnvError: NetHack's compiler rejects the level, or its name is not NAME.
     """
     tools = Path(str(nle().__file__)).parents[1] / "nethackdir"
     with tempfile.TemporaryDirectory(prefix="laurel-nethack-") as place:

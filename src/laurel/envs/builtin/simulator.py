@@ -13,7 +13,6 @@ class Simulator(BatchEnv):
     """N episodes that follow a model; the step after an episode's end is a reset (`AutoresetMode.NEXT_STEP`).
 
     Args:
-        model: what happens.
         num_envs: N.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
         exploring_starts: episodes start in any state that does not end them, each as likely, instead of where

@@ -26,7 +26,6 @@ class Tasks(gym.Env[Any, Any]):
 
     Args:
         tasks: their ids; observations and actions must be alike.
-        render_mode: of all.
 
     Raises:
         EnvError: there are fewer than two or more than MOST tasks, or they do not go together.

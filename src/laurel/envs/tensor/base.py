@@ -38,8 +38,6 @@ class TensorEnv(ABC):
     Args:
         n_envs: N.
         seeds: of the agents' episodes.
-        limit: of an episode's steps.
-        device: where all of it is.
     """
 
     n_words: ClassVar[int]

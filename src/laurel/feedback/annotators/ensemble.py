@@ -1,6 +1,6 @@
 """Several annotators that vote: the label is the weighted mean of the members' labels.
 
-Each block of pairs goes to one member after the other, so that none waits for another's answers. Two or more models in
+Each block of pairs is judged by one member after the other. Two or more models in
 this process are loaded one after another, each for all pairs; their judgements are kept in a file until the last has
 judged.
 """
@@ -50,7 +50,7 @@ class Member:
     weight: float = 1.0
     """Weight of its vote, relative to the others'."""
     local: bool = False
-    """Whether it is a language model in this process, of which there may be no memory for two."""
+    """Whether it is a language model in this process; memory may not suffice for two of them."""
 
 
 class EnsembleAnnotator:
@@ -163,7 +163,7 @@ class EnsembleAnnotator:
         return file
 
     def _votes_of(self, number: int, annotator: Annotator, pairs: Iterable[Pair], total: int) -> Iterator[Judgement]:
-        """Yield a member's judgements; one without any readable answer is asked no further and has no vote."""
+        """Yield a member's judgements; a member without any readable answer is not asked again and has no vote."""
         done = 0
         if number not in self._unreadable:
             try:
@@ -177,17 +177,17 @@ class EnsembleAnnotator:
             yield Judgement("parse_failed", None, 0)
 
     def _voted(self, number: int, *, stored: bool) -> None:
-        """Yield judgements from the votes: a pair is judged once all members have voted."""
+        """Count votes; a pair is judged once all members have voted."""
         self._votes += number
         judged, self._votes = divmod(self._votes, len(self._members))
         if judged:
             self.on_judged(judged, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
-        """Weigh the votes. A vote without a label is left out; it does not count as one half.
+        """Weigh the votes. A vote without a label is left out, not counted as one half.
 
-        There is a label only where those who gave one outweigh those who failed: an abstention is
-        an answer, but a label of one member is not that of an ensemble in which the others failed.
+        There is a label only if the members that gave one outweigh those that failed: an abstention is an answer, but
+        one member's label is not the label of an ensemble whose other members failed.
         """
         answers = tuple(
             one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers

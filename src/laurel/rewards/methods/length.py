@@ -1,6 +1,6 @@
-"""Control: pays a caption for its length in words, what reward models of texts are known to fall for.
+"""Control: pays a caption for its length in words, a known bias of reward models of texts.
 
-An arm that it pays is a planted fault: the report is to find that its agents are paid more while they do worse.
+Its arm is a planted fault: the report should find that its agents are paid more while they do worse.
 Singhal et al. 2023, "A Long Way to Go: Investigating Length Correlations in RLHF" (arXiv 2310.03716).
 """
 

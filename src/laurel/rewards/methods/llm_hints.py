@@ -4,7 +4,7 @@
 
 Above 0 where the model finds the action likelier than chance, and paid only above 0. With `shaping.form: bonus` that
 is a bonus. With `potential` it is look-back advice (Wiewiora, Cottrell and Elkan 2003): a potential of the last state
-and action, which leaves it as it is which policies are optimal.
+and action, which does not change which policies are optimal.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field, JsonValue
 
 from laurel.agents.actor import Advisor, View, beginnings
+from laurel.agents.actors import judge_asked
 from laurel.agents.hints import make_advisor
 from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter, FloatArray
@@ -35,9 +36,9 @@ class LanguageModelHintsParams(RewardParams):
     kind: str = "llm_hints"
     """The method that makes the reward."""
     actor: str = "llm_policy"
-    """Whose action it is; it must say how likely each discrete action is."""
+    """The kind of that actor; it must give the probability of each discrete action."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """What that actor is made with, e.g. {judge: player}."""
+    """Options of that actor, e.g. {judge: player}."""
 
 
 class LikelyActions:
@@ -71,6 +72,9 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
     kind = "llm_hints"
     summary = "a bonus for doing what a language model would do"
     Settings = LanguageModelHintsParams
+
+    def asked_in_training(self) -> str | None:
+        return judge_asked(self.settings.actor, self.settings.options)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse an actor that cannot be asked here."""

@@ -1,7 +1,7 @@
 """Learned while agents are trained: they meet captions, a judge beside them answers, and the reward follows.
 
 After ONI (Zheng et al. 2024, arXiv 2410.23022). Nothing is collected and no annotator is asked beforehand. Each agent
-has a reward of its own, which lies with it in the end. `laurel.rewards.online` says when a label counts.
+has its own reward, which is stored with it in the end. `laurel.rewards.online` says when a label counts.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ class Online(LearningMethod[OnlineParams]):
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
+
+    def asked_in_training(self) -> str | None:
+        return None if self.settings.replay else self.settings.judge
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a judge that cannot be asked here."""

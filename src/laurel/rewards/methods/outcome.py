@@ -7,15 +7,314 @@ examples if there are any; agents are paid by the table of answers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from laurel.data.captions import read_captions, read_vocabulary
 from laurel.data.json_file import write_json
-from laurel.envs.base import EnvAdapter
+from laurel.data.parquet import read_table, write_table
+from laurel.data.trajectories import read_trajectories
+from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.captioner import collapse
+from laurel.errors import DataError
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+from laurel.feedback.annotators.scripted import Faults
+from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion
+from laurel.feedback.rates import rate
+from laurel.feedback.yes_no import probability
+from laurel.llm.encoder import load_encoder
 from laurel.params.rewards import OutcomeParams
-from laurel.rewards.base import Reward
+from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.logistic import logistic
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
+from laurel.seeding import generator
+
+TABLE = "outcomes.parquet"
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """V distinct outcomes."""
+
+    texts: Sequence[str]
+    counts: Sequence[int]
+    """How many collected episodes ended so; 0 where the environment lists an outcome that none did."""
+    truth: Sequence[bool | None]
+    """Whether such episodes succeeded by the environment, most of them; None where that is not known."""
+
+
+def collected_outcomes(trajectories: Path, captions: Path, adapter: EnvAdapter, length: int) -> Outcomes:
+    """Return the last captions of collected episodes, in order of appearance, and then the other listed ones.
+
+    Raises:
+        DataError: an input is missing or damaged, or no episode ended.
+    """
+    vocabulary = read_vocabulary(captions)
+    counts: dict[str, int] = {}
+    wins: dict[str, int] = {}
+    known = True
+    for (transitions, position), ids in zip(read_trajectories(trajectories), read_captions(captions), strict=True):
+        returns, last, episode = 0.0, deque[int](maxlen=length), -1
+        for i in range(len(ids)):
+            if position.episode_id[i] != episode:
+                returns, episode = 0.0, int(position.episode_id[i])
+                last.clear()
+            returns += float(transitions.reward[i])
+            if ids[i] >= 0:
+                last.append(int(ids[i]))
+            if not (transitions.terminated[i] or transitions.truncated[i]) or not last:
+                continue
+            text = collapse([vocabulary.texts[one] for one in last])
+            solved = adapter.succeeded(np.array([returns], np.float32), transitions.terminated[i : i + 1])
+            known = known and solved is not None
+            counts[text] = counts.get(text, 0) + 1
+            wins[text] = wins.get(text, 0) + (solved is not None and bool(solved[0]))
+    if not counts:
+        raise DataError(f"{trajectories}: no episode ended, so there is no outcome to ask about. Raise collect.steps.")
+    truth = {text: 2 * wins[text] > counts[text] if known else None for text in counts}
+    if length == 1:
+        unmet = [vocabulary.texts[i] for i in np.flatnonzero(vocabulary.counts == 0).tolist()]
+        counts |= {text: 0 for text in unmet if text not in counts}
+        truth |= {text: None for text in unmet if text not in truth}
+    return Outcomes(list(counts), list(counts.values()), [truth[text] for text in counts])
+
+
+@dataclass(frozen=True)
+class OutcomeTable:
+    """The artefact: what was answered about each outcome."""
+
+    answers: Mapping[str, float]
+    """Probability of success, from 0 to 1; outcomes without an answer that can be read are left out."""
+    counts: Sequence[int]
+
+    def save(self, place: Path) -> None:
+        """Write it into a directory."""
+        columns = {"text": list(self.answers), "p": list(self.answers.values()), "count": list(self.counts)}
+        write_table(place / TABLE, pa.table(columns, schema=_schema()))
+
+    @classmethod
+    def load(cls, place: Path) -> OutcomeTable:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: the file is missing or damaged.
+        """
+        table = read_table(place / TABLE, _schema(), "train-reward")
+        answers = dict(zip(table["text"].to_pylist(), table["p"].to_pylist(), strict=True))
+        return cls(answers, table["count"].to_pylist())
+
+
+def _schema() -> Any:
+    fields = (("text", pa.string()), ("p", pa.float64()), ("count", pa.int64()))
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields])
+
+
+class OutcomeReward:
+    """Pays the last step of each episode the probability that its outcome is a success."""
+
+    threshold = 0.0
+
+    def __init__(self, answers: Mapping[str, float], length: int) -> None:
+        self._answers = answers
+        self._length = length
+        self._unmet: set[str] = set()
+        self.begin(0)
+
+    @property
+    def unseen(self) -> int:
+        """Outcomes met that were not asked about; they are paid nothing."""
+        return len(self._unmet)
+
+    def begin(self, n_envs: int) -> None:
+        """Forget what came before: all environments begin new episodes."""
+        self._last = [deque[int](maxlen=self._length) for _ in range(n_envs)]
+
+    def pay(self, steps: Steps) -> FloatArray:
+        """Return the steps' rewards (T, N), UNPAID except at the ends of episodes."""
+        paid = np.full(steps.valid.shape, UNPAID)
+        ended = steps.terminated | steps.truncated
+        for t, n in zip(*np.nonzero(steps.valid | ended), strict=True):
+            if steps.captions[t, n] >= 0:
+                self._last[n].append(int(steps.captions[t, n]))
+            if not steps.valid[t, n]:
+                self._last[n].clear()
+            elif ended[t, n]:
+                text = collapse([steps.texts[one] for one in self._last[n]])
+                if text in self._answers:
+                    paid[t, n] = self._answers[text]
+                else:
+                    self._unmet.add(text)
+                self._last[n].clear()
+        return paid
+
+
+class OutcomeJudge(ABC):
+    """A judge of whether outcomes are the goal."""
+
+    name: str
+    simulated = False
+    """Whether the answers are made from what the environment knows."""
+
+    def check(self) -> str | None:
+        """Return why it cannot judge here, as a sentence."""
+        return None
+
+    def estimate(self, texts: Sequence[str] | None) -> str | None:
+        """Say in a line what asking about outcomes, all of these at most, takes; None where no chat model is asked."""
+        return None
+
+    @abstractmethod
+    def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+        """Return the probability of success for each text, None where there is no answer.
+
+        Args:
+            texts: outcomes to judge.
+            labelled: outcomes whose true answer it may know.
+        """
+
+
+class ChatJudge(OutcomeJudge):
+    """A chat model, which is asked a question."""
+
+    def __init__(
+        self, kind: ChatAnnotator, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
+    ) -> None:
+        self._kind, self._settings, self._params, self._adapter = kind, settings, params, adapter
+        self.name = kind.identity()[0].model
+
+    def check(self) -> None:
+        question = self._question(())
+        question.messages(question.sample)
+
+    def estimate(self, texts: Sequence[str] | None) -> str:
+        if texts is None:
+            return f"{self.name} is asked about each distinct outcome of the collected episodes"
+        found = self._kind.estimate_of(self._question(()), texts)
+        return f"{self.name} is asked about outcomes: {found.calls:,} calls at most, cost {found.costs(found.price)}"
+
+    def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+        shown = [Example(text, reached) for text, reached in labelled.items()]
+        key = f"rewards.{self._settings.kind}"
+        asked = self._kind.answers(self._question(shown), texts, key, self._params.account)
+        return [probability(answers) for answers in asked]
+
+    def _question(self, more: Sequence[Example]) -> OutcomeQuestion:
+        own = self._settings
+        prompt = OutcomeQuestion.load_prompt(own.prompt)
+        examples = [*(Example(one.episode, one.reached, one.why) for one in own.examples), *more]
+        scored = self._kind.scored(prompt)
+        return OutcomeQuestion(prompt, self._adapter, own.goal, scored=scored, examples=examples)
+
+
+class EmbeddingJudge(OutcomeJudge):
+    """A sentence encoder: yes where an outcome is nearer to the goal than to the anti-goal."""
+
+    def __init__(self, params: RewardContext, adapter: EnvAdapter) -> None:
+        self._params, self._adapter = params.annotate.embedding, adapter
+        self.name = f"embedding ({self._params.model})"
+
+    def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+        return [float(value > 0) for value in EmbeddingAnnotator.load(self._params, self._adapter).utility(list(texts))]
+
+
+class SupervisedJudge(OutcomeJudge):
+    """Logistic regression on embeddings of the outcomes that are labelled."""
+
+    def __init__(self, settings: OutcomeParams, params: RewardContext) -> None:
+        self._settings, self._model = settings, params.annotate.embedding.model
+        self.name = f"supervised ({settings.labels} labels)"
+
+    def check(self) -> str | None:
+        return None if self._settings.labels else "its judge is supervised, which needs labels of 1 or more."
+
+    def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+        if len({*labelled.values()}) < 2:  # one answer is all that it has seen
+            return [float(all(labelled.values()))] * len(texts)
+        encoder = load_encoder(self._model)
+        rows = encoder.encode([*labelled, *texts]).astype(np.float64)
+        known, asked = rows[: len(labelled)], rows[len(labelled) :]
+        offset = np.arange(known.shape[1] + 1) < known.shape[1]
+        right = np.array([*labelled.values()], dtype=np.float64)
+        design, ridge = np.column_stack([known, np.ones(len(known))]), np.array([1e-3])
+        weights = logistic(design, right, np.ones((len(known), 1)), ridge, offset.astype(np.float64))
+        return [float(value > 0) for value in (np.column_stack([asked, np.ones(len(asked))]) @ weights)[:, 0]]
+
+
+class TrueJudge(OutcomeJudge):
+    """The environment's own outcome, with a share of wrong answers where it plays a teacher."""
+
+    simulated = True
+
+    def __init__(self, adapter: EnvAdapter, error_rate: float, seed: int, name: str) -> None:
+        self._adapter, self._error_rate, self._seed, self.name = adapter, error_rate, seed, name
+
+    def check(self) -> str | None:
+        if self._adapter.success_words or self._adapter.success_captions():
+            return None
+        return f"{self._adapter.env_id} has no captions of success, so that its own answer is not known."
+
+    def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+        def wrong(text: str) -> bool:
+            return bool(generator(self._seed, "outcome", text).random() < self._error_rate)
+
+        return [float(self._adapter.says_success(text) != wrong(text)) for text in texts]
+
+
+def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
+    """Return the judge that the settings name.
+
+    Raises:
+        AnnotationError: the annotator only judges pairs.
+    """
+    if settings.judge == "supervised":
+        return SupervisedJudge(settings, params)
+    if settings.judge == "truth":
+        return TrueJudge(adapter, 0.0, seed, "truth")
+    cannot = "cannot say whether an outcome is the goal"
+    if kind := chat_model(params.annotate, f"rewards.{settings.kind}", cannot):
+        return ChatJudge(kind, settings, params, adapter)
+    if params.annotate.annotator == "embedding":
+        return EmbeddingJudge(params, adapter)
+    errors = Faults.of(params.annotate.scripted).error_rate
+    return TrueJudge(adapter, errors, seed, f"scripted (simulated, errors {errors:g})")
+
+
+def answered(
+    outcomes: Outcomes, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int
+) -> tuple[OutcomeTable, dict[str, Any]]:
+    """Have all outcomes judged; return the answers, and how often they are those of the environment."""
+    judge = judge_of(settings, params, adapter, seed)
+    truth = {text: known for text, known in zip(outcomes.texts, outcomes.truth, strict=True) if known is not None}
+    if adapter.success_captions():  # where they can be listed, outcomes that were never met are known, too
+        truth = {text: adapter.says_success(text) for text in outcomes.texts}
+    drawn = generator(seed, "outcome labels").permutation(len(truth))[: settings.labels]
+    labelled = {text: truth[text] for text in (list(truth)[i] for i in drawn)}
+    asked = [text for text in outcomes.texts if text not in labelled]
+    found = dict(zip(asked, judge.answers(asked, labelled), strict=True))
+    answers = {text: p for text, p in found.items() if p is not None} | {
+        text: float(labelled[text]) for text in labelled
+    }
+    counts = dict(zip(outcomes.texts, outcomes.counts, strict=True))
+    kept = {text: answers[text] for text in outcomes.texts if text in answers}
+    right = [(kept[text] > 0.5) == truth[text] for text in asked if text in kept and text in truth]
+    quality: dict[str, Any] = {
+        "judge": judge.name,
+        "simulated": judge.simulated,
+        "outcomes": len(outcomes.texts),
+        "labelled": len(labelled),
+        "unanswered": len(outcomes.texts) - len(kept),
+        "yes": sum(p > 0.5 for p in kept.values()) / max(len(kept), 1),
+        "accuracy": rate(sum(right), len(right)) if right else None,
+    }
+    return OutcomeTable(kept, [counts[text] for text in kept]), quality
 
 
 class Outcome(Method[OutcomeParams]):
@@ -28,20 +327,13 @@ class Outcome(Method[OutcomeParams]):
     reads = ("trajectories", "captions")
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        from laurel.rewards.outcomes import judge_of
-
         return judge_of(self.settings, params, adapter).check()
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        from laurel.data.captions import read_vocabulary
-        from laurel.rewards.outcomes import judge_of
-
         own = self.settings
         return judge_of(own, params, adapter).estimate(read_vocabulary(captions).texts if own.captions == 1 else None)
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.rewards.outcomes import answered, collected_outcomes
-
         assert inputs.trajectories is not None
         own = self.settings
         outcomes = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions)
@@ -50,13 +342,9 @@ class Outcome(Method[OutcomeParams]):
         write_json(place / QUALITY, quality)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.outcomes import OutcomeReward, OutcomeTable
-
         return OutcomeReward(OutcomeTable.load(place).answers, self.settings.captions)
 
     def table(self, place: Path, quantile: float) -> PayTable:
-        from laurel.rewards.outcomes import OutcomeTable
-
         found = OutcomeTable.load(place)
         values = np.array([found.answers[text] for text in found.answers], dtype=np.float32)
         return PayTable(list(found.answers), values, np.zeros_like(values), np.array(found.counts), 0.0)

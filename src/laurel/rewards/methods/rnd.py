@@ -2,8 +2,8 @@
 
     bonus(s') = |f(s') - t(s')|^2 / sd
 
-A network t stays as it was drawn, and f learns to agree with it on what the agent meets, so that what it has rarely met
-is paid more. Features are normalised by what was met so far and clipped to [-5, 5]; sd is that of the discounted sums.
+A random network t is fixed, and f learns to predict it on what the agent visits, so that rare observations are paid
+more. Features are normalised by what was met so far and clipped to [-5, 5]; sd is that of the discounted sums.
 Both networks begin anew where training does and learn as it goes on; a resumed run meets the same steps again.
 Set `shaping: {beta: 0}` for its arms, since it counts by itself.
 """

@@ -7,21 +7,32 @@ mean caption, since no judge was asked about it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from laurel.data.captions import Segments, read_segments, read_vocabulary
 from laurel.data.json_file import write_json
-from laurel.envs.base import EnvAdapter
+from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.errors import DataError
 from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+from laurel.feedback.annotators.scripted import Faults, OracleUtility
+from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.questions.score import HIGHEST, ScoreQuestion
+from laurel.feedback.rates import Rate
 from laurel.params.fields import Count
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
+from laurel.rewards.text_pairs import paired_rate
+from laurel.seeding import generator
 
 
 class ScoreParams(RewardParams):
@@ -38,6 +49,178 @@ class ScoreParams(RewardParams):
     """The task that a chat model is given; null: the environment's own goal."""
 
 
+ROUNDS = 4
+"""Groups that each text stands in where params.n_groups does not say how many there are."""
+SHRINKAGE = 1.0
+"""Prior weight, in texts, of an offset of 0 for a group's scores."""
+SWEEPS = 200
+COMPARED = 500
+"""The most frequent captions, whose pairs are compared with the environment's progress."""
+Scores = npt.NDArray[np.float64]
+
+
+def drawn_groups(n: int, size: int, n_groups: int | None, seed: int) -> IntArray:
+    """Draw groups of different texts (G, size), such that all texts stand in about as many.
+
+    Args:
+        size: of a group; n where there are fewer texts.
+        n_groups: G; None: each text stands in ROUNDS groups.
+    """
+    size = min(size, n)
+    rng = generator(seed, "score groups")
+    rounds = ROUNDS if n_groups is None else -(-n_groups * size // n)
+    groups = []
+    for _ in range(rounds):
+        order = rng.permutation(n)
+        left = order[n - n % size :]
+        groups += [*order[: n - n % size].reshape(-1, size)]
+        if len(left):
+            groups.append(np.concatenate([left, order[: size - len(left)]]))
+    return np.array(groups[:n_groups], dtype=np.int64).reshape(-1, size)
+
+
+def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
+    """Return a score (N,) for each text, NaN for those without any.
+
+    A score is the text's own plus an offset of its group, since a judge compares the texts of a group:
+
+        minimise  sum (s_gi - u_i - b_g)^2 + SHRINKAGE sum b_g^2
+
+    by turns. Of a group of one nothing but the mean is known: b is 0.
+
+    Args:
+        groups: (G, size) text numbers.
+        scores: (G, size), NaN where there was no answer.
+    """
+    kept = np.isfinite(scores).all(axis=1)
+    groups, scores = groups[kept], scores[kept]
+    size = groups.shape[1]
+    counts = np.bincount(groups.reshape(-1), minlength=n)
+    own, offset = np.zeros(n), np.zeros((len(groups), 1))
+    for _ in range(SWEEPS if size > 1 else 1):
+        sums = np.bincount(groups.reshape(-1), weights=(scores - offset).reshape(-1), minlength=n)
+        own = sums / np.maximum(counts, 1)
+        if size > 1:
+            offset = (scores - own[groups]).sum(axis=1, keepdims=True) / (size + SHRINKAGE)
+    return np.where(counts > 0, own, np.nan)
+
+
+def question_of(prompt: str, goal: str | None, params: RewardContext, adapter: EnvAdapter, size: int) -> ScoreQuestion:
+    """Return the question that a chat model is asked.
+
+    Raises:
+        PromptError: the prompt does not exist, or does not go with the environment.
+    """
+    orders = params.annotate.language_model.both_orders
+    return ScoreQuestion(ScoreQuestion.load_prompt(prompt), adapter, goal, size=size, both_orders=orders)
+
+
+def judge_of(params: RewardContext) -> ChatAnnotator | None:
+    """Return the chat model; None where the annotator is embedding or scripted.
+
+    Raises:
+        AnnotationError: the annotator only judges pairs.
+    """
+    return chat_model(params.annotate, "rewards.score", "gives no scores")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A judge's scores of G groups."""
+
+    judge: str
+    simulated: bool
+    scores: Scores
+    """(G, size), NaN where there was no answer."""
+    calls: int
+
+
+def asked(
+    texts: Sequence[str],
+    groups: IntArray,
+    prompt: str,
+    goal: str | None,
+    params: RewardContext,
+    adapter: EnvAdapter,
+    seed: int,
+    captions: Sequence[str] = (),
+) -> Scored:
+    """Have groups of texts scored.
+
+    A chat model is asked; the sentence encoder's utility is a score as it is; the simulated teacher gives the
+    environment's progress, and with its error rate that of another text of the group, or any where it has no group.
+
+    Args:
+        captions: of single steps, that texts may be made of.
+    """
+    kind = judge_of(params)
+    items = [tuple(texts[i] for i in group) for group in groups.tolist()]
+    if kind is not None:
+        question = question_of(prompt, goal, params, adapter, groups.shape[1])
+        scores = np.full(groups.shape, np.nan)
+        for number, answers in enumerate(kind.answers(question, items, "rewards.score", params.account)):
+            values = [answer.value for answer in answers if answer.value is not None]
+            if 2 * len(values) > len(answers):
+                scores[number] = np.mean(values, axis=0)
+        calls = len(groups) * question.variants * params.annotate.language_model.votes
+        return Scored(kind.identity()[0].model, False, scores, calls)
+    if params.annotate.annotator == "scripted":
+        return _simulated(texts, groups, params, adapter, seed, captions)
+
+    utility = EmbeddingAnnotator.load(params.annotate.embedding, adapter).utility(list(texts))
+    model = params.annotate.embedding.model
+    return Scored(f"embedding ({model})", False, np.asarray(utility, dtype=np.float64)[groups], len(groups))
+
+
+def _simulated(
+    texts: Sequence[str],
+    groups: IntArray,
+    params: RewardContext,
+    adapter: EnvAdapter,
+    seed: int,
+    captions: Sequence[str],
+) -> Scored:
+    worth = OracleUtility(adapter, captions)
+    errors = Faults.of(params.annotate.scripted).error_rate
+    progress = np.array([worth(text) for text in texts])
+    span = progress.max() - progress.min()
+    truth = (progress - progress.min()) / span * HIGHEST if span else np.zeros(len(texts))
+    scores = truth[groups]
+    for number, group in enumerate(groups.tolist()):
+        rng = generator(seed, "score", *(texts[i] for i in group))
+        others = group if len(group) > 1 else range(len(texts))
+        wrong = rng.random(len(group)) < errors
+        scores[number] = np.where(wrong, truth[rng.choice(others, len(group))], scores[number])
+    return Scored(f"scripted (simulated, errors {errors:g})", True, scores, len(groups))
+
+
+def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> FloatArray:
+    """Return a score (V,) for each caption: the mean over segments that hold it, or over all where none was scored."""
+    known = np.isfinite(scores)
+    rows, places = np.nonzero((segments.members >= 0) & known[:, None])
+    ids = segments.members[rows, places]
+    counts = np.bincount(ids, minlength=n_captions)
+    sums = np.bincount(ids, weights=scores[rows], minlength=n_captions)
+    mean = float(scores[known].mean()) if known.any() else 0.0
+    return np.where(counts > 0, sums / np.maximum(counts, 1), mean).astype(np.float32)
+
+
+def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adapter: EnvAdapter) -> Rate | None:
+    """Return the share of pairs of captions, of unlike progress by the environment, whose scores say which is more.
+
+    None where the environment has no progress, or the same for all. An equal score is wrong.
+    """
+    if adapter.oracle("") is None:
+        return None
+    often = np.argsort(-counts, kind="stable")[:COMPARED]
+    progress = np.array([adapter.oracle(texts[i]) or 0.0 for i in often])
+    first, second = np.triu_indices(len(often), 1)
+    apart = progress[first] != progress[second]
+    first, second = first[apart], second[apart]
+    right = (values[often][first] - values[often][second]) * (progress[first] - progress[second]) > 0
+    return paired_rate(right.astype(np.float64), first, second)
+
+
 class Score(Method[ScoreParams]):
     """Keeps a score for each caption."""
 
@@ -48,8 +231,6 @@ class Score(Method[ScoreParams]):
     reads = ("captions",)
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        from laurel.rewards.scores import judge_of, question_of
-
         own = self.settings
         if judge_of(params) is None:
             kind_of(params.annotate).check(adapter)
@@ -59,9 +240,6 @@ class Score(Method[ScoreParams]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        from laurel.data.captions import read_segments
-        from laurel.rewards.scores import drawn_groups, judge_of, question_of
-
         own, kind = self.settings, judge_of(params)
         if kind is None:
             return None
@@ -73,9 +251,6 @@ class Score(Method[ScoreParams]):
         return f"{kind.identity()[0].model} is asked for scores: {found.calls:,} calls at most, cost {cost}"
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.captions import read_segments, read_vocabulary
-        from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order
-
         own = self.settings
         vocabulary, segments = read_vocabulary(inputs.captions), read_segments(inputs.captions)
         if not segments.texts:

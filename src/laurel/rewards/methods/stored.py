@@ -26,7 +26,7 @@ class StoredParams(RewardParams):
     path: str
     """The output of the other run's train-reward."""
     name: str = "preference"
-    """Which of its rewards; one that is not made anew for each seed. Of several label sets, the first is taken."""
+    """Which of its rewards; one that is not made for each seed. Of several label sets, the first is taken."""
     digest: str | None = None
     """Digest of that output, as in its manifest.json; another one is refused. null: whatever is there."""
 
@@ -59,7 +59,7 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     """Return the settings and the place of the reward that is named.
 
     Raises:
-        DataError: it is not there, changed since, not the one that is wanted, or made anew for each seed.
+        DataError: it is not there, changed since, not the one that is wanted, or made separately for each seed.
     """
     path = Path(own.path)
     manifest = checked_manifest(path, "train-reward")
@@ -71,7 +71,7 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
         raise DataError(f"{path}: holds no reward {own.name}.{closest(own.name, rewards.settings)} It has {known}.")
     if rewards.seeds[own.name] is not None:
         raise DataError(
-            f"{path}: its reward {own.name} is made anew for each agent's seed, so no single one can be taken."
+            f"{path}: its reward {own.name} is made separately for each agent's seed, so no single one can be taken."
         )
     return rewards.settings[own.name], path / own.name
 

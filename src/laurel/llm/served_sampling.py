@@ -1,0 +1,232 @@
+"""Answers drawn by `vllm serve` on this machine, whose LoRA weights change while it runs.
+
+vLLM batches requests as they come, and sums in another order in each batch: equal seeds need not draw equal answers.
+Its API is that of 0.30: `/v1/completions` with tokens in and out, `/v1/load_lora_adapter`.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from uuid import uuid4
+
+import numpy as np
+
+from laurel.errors import ParamsError
+from laurel.llm.chat import RefusedError
+from laurel.llm.sampling import Sampled
+from laurel.llm.served import gpus_here, start, stop
+from laurel.llm.smollm2 import path_of
+from laurel.params.language_actor import MOST_SERVED, LanguageActorParams
+
+if TYPE_CHECKING:
+    from laurel.llm.local_model import LocalModel
+
+KEY = "agent.language_model.serve"
+RANKS = (8, 16, 32, 64, 128, 256, 320, MOST_SERVED)
+"""Highest ranks that vLLM can be started for."""
+AT_ONCE = 64
+"""Answers of a request, at most: more are refused by some versions."""
+IN_FLIGHT = 64
+"""Requests at a time."""
+SECONDS = 600.0
+"""For a request."""
+SHOWN = 300
+
+
+class ServedModel:
+    """A language model that a server samples from, started when it is first asked.
+
+    Args:
+        settings: of the model and, in `serve`, the server.
+    """
+
+    def __init__(self, settings: LanguageActorParams) -> None:
+        assert settings.serve is not None
+        self._settings, self._serve = settings, settings.serve
+        self._folder = TemporaryDirectory(prefix="laurel-adapters-")
+        self._next: LocalModel | None = None
+        self._name: str | None = None
+        """Of the LoRA weights that are sampled from."""
+        self._stops: frozenset[int] = frozenset()
+
+    def take(self, local: LocalModel) -> None:
+        """Sample from the weights that this model will have when an answer is drawn next."""
+        self._next = local
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        rng: np.random.Generator,
+        *,
+        max_tokens: int,
+        temperature: float,
+        regex: str | None,
+    ) -> Sampled:
+        """Draw an answer to each prompt (N of them, as tokens).
+
+        Args:
+            prompts: to be answered.
+            rng: draws the seeds of the requests.
+            max_tokens: of an answer, its end included.
+            temperature: of the draw.
+            regex: what an answer must match; None: anything.
+
+        Raises:
+            RefusedError: the server cannot be started or asked, or it answers something else.
+        """
+        if self._next:
+            self._load(self._next)
+            self._next = None
+        places: dict[tuple[int, ...], list[int]] = {}
+        for place, prompt in enumerate(prompts):
+            places.setdefault(tuple(prompt), []).append(place)
+        parts = [
+            (prompt, own[first : first + AT_ONCE])
+            for prompt, own in places.items()
+            for first in range(0, len(own), AT_ONCE)
+        ]
+        common = {
+            "model": self._name,
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            **{"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},  # a model may bring others
+            "stop_token_ids": sorted(self._stops),
+            "logprobs": 0,
+            "return_token_ids": True,
+            **({"structured_outputs": {"regex": regex}} if regex else {}),
+        }
+        asked = [
+            {**common, "prompt": prompt, "n": len(own), "seed": seed}
+            for (prompt, own), seed in zip(parts, rng.integers(2**31, size=len(parts)).tolist(), strict=True)
+        ]
+        drawn = Sampled([[] for _ in prompts], np.zeros(len(prompts), dtype=np.float32), [None] * len(prompts))
+        pool = ThreadPoolExecutor(IN_FLIGHT)
+        try:
+            for (_, own), answer in zip(parts, pool.map(self._answers, asked), strict=True):
+                for place, (tokens, log_prob) in zip(own, answer, strict=True):
+                    drawn.ends[place] = tokens.pop() if tokens and tokens[-1] in self._stops else None
+                    drawn.tokens[place][:], drawn.log_prob[place] = tokens, log_prob
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return drawn
+
+    def _answers(self, asked: Mapping[str, Any]) -> list[tuple[list[int], float]]:
+        """Return the tokens, with those that ended them, and the log-probabilities of a request's answers."""
+        content = self._post("completions", asked)
+        try:
+            choices = sorted(json.loads(content)["choices"], key=lambda choice: int(choice["index"]))
+            found = [
+                ([int(token) for token in choice["token_ids"]], float(sum(choice["logprobs"]["token_logprobs"])))
+                for choice in choices
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RefusedError(
+                f"The server at {self._serve.base_url} answers without the tokens and log-probabilities that "
+                f"vLLM 0.30 gives ({type(error).__name__}: {error}); {KEY} needs that version or a later one."
+            ) from None
+        if len(found) != asked["n"]:
+            raise RefusedError(f"The server at {self._serve.base_url} gave {len(found)} answers, not {asked['n']}.")
+        return found
+
+    def _load(self, local: LocalModel) -> None:
+        """Hand the server the weights as they are now, under a name of their own: what it has cached goes by names."""
+        from laurel.llm.causal import save_causal
+
+        start_server(self._settings)
+        before, self._name, self._stops = self._name, f"laurel-{uuid4().hex}", local.stops
+        place = Path(self._folder.name, self._name)
+        save_causal(local, place)
+        self._post("load_lora_adapter", {"lora_name": self._name, "lora_path": str(place)})
+        if before:
+            self._post("unload_lora_adapter", {"lora_name": before})
+            rmtree(Path(self._folder.name, before))
+
+    def _post(self, what: str, content: Mapping[str, Any]) -> bytes:
+        request = urllib.request.Request(  # noqa: S310 - an address of this machine
+            f"{self._serve.base_url}/{what}",
+            json.dumps(content).encode(),
+            {"Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
+                found: bytes = answer.read()
+        except HTTPError as error:
+            why = error.read().decode(errors="replace")[:SHOWN]
+            own = " ".join(options_of(self._settings))
+            raise RefusedError(
+                f"The server at {self._serve.base_url} ({KEY}) refuses {what}: {error.code} {why}. One that you start "
+                f"yourself needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the options {own}."
+            ) from None
+        except OSError as error:
+            raise RefusedError(f"The server at {self._serve.base_url} ({KEY}) does not answer: {error}.") from None
+        return found
+
+
+def options_of(settings: LanguageActorParams) -> list[str]:
+    """Return the options of `vllm serve` that an actor needs."""
+    serve = settings.serve
+    assert serve is not None
+    copies = serve.copies or max(gpus_here() // serve.gpus, 1)
+    rank = next(rank for rank in RANKS if settings.rank <= rank)
+    options = ["--enable-lora", "--max-lora-rank", str(rank), "--dtype", settings.dtype]
+    options += ["--logprobs-mode", "processed_logprobs", "--gpu-memory-utilization", str(serve.gpu_memory)]
+    if copies > 1:  # one server for all copies: LoRA weights reach only those behind the server that takes them
+        options += ["--data-parallel-size", str(copies), "--api-server-count", "1"]
+    return options
+
+
+def start_server(settings: LanguageActorParams) -> None:
+    """Start the server that settings ask for, unless it listens already.
+
+    Raises:
+        RefusedError: it cannot be started.
+    """
+    assert settings.serve is not None
+    start(
+        path_of(settings.model),
+        settings.serve.base_url,
+        settings.serve,
+        key=KEY,
+        options=options_of(settings),
+        environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+    )
+
+
+@contextmanager
+def servers(actors: Mapping[str, LanguageActorParams]) -> Iterator[None]:
+    """Start the servers of actors (arm -> settings), and end them with the block; processes may share them.
+
+    Raises:
+        ParamsError: arms ask for different servers at one address.
+        RefusedError: one cannot be started.
+    """
+    first: dict[str, str] = {}
+    try:
+        for arm, settings in actors.items():
+            assert settings.serve is not None
+            address = settings.serve.base_url
+            other = first.setdefault(address, arm)
+            if _served(actors[other]) != _served(settings):
+                raise ParamsError(
+                    f"The arms {other} and {arm} need different servers at {address}, as their model, lora_rank, dtype "
+                    f"or serve differ: give one of them another port in agent.language_model.serve.base_url."
+                )
+            if other == arm:
+                start_server(settings)
+        yield
+    finally:
+        for address in first:
+            stop(address)
+
+
+def _served(settings: LanguageActorParams) -> tuple[Any, ...]:
+    return settings.model, settings.rank, settings.dtype, settings.serve

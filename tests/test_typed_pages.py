@@ -1,0 +1,258 @@
+"""The shell commands of README and docs/ run as a reader types them, page by page, in a small setting.
+
+A page is one session of bash: its commands in their order, with the files and parameters that it shows. What cannot run
+here stands in NOT_RUN with the reason, what runs smaller in `instead`, so a new command runs or has to be listed.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+from test_submit_cluster import ROUTES, KubeflowServer
+from vertex_server import serving
+
+from installed import EXAMPLES
+from pages import NAMES, blocks, lines, typed
+from tiny_project import UNTRACKED, Project
+
+ACCOUNT = "an account of Google Cloud"
+DOCKER = "a Docker daemon; tests/docker runs the pipeline with one"
+SMOLLM2 = "SmolLM2, whose weights come from the network; other tests train tiny models so"
+QUEUE = "minutes; tests/pipelines/test_dvc_sweep.py does the same"
+NOT_RUN = {
+    "gcloud ": ACCOUNT,
+    "make image IMAGE=$I && ": ACCOUNT,
+    'printf %s "$PASSWORD" | gcloud ': ACCOUNT,
+    "docker ": DOCKER,
+    "make image": DOCKER,
+    "kubectl ": "a cluster",
+    "make setup": "the network",
+    "laurel pipeline run": "a minute; tests/pipelines/test_kfp_local.py runs it",
+    "dvc exp ": QUEUE,
+    "dvc queue ": QUEUE,
+    "cp data/tune/best.yaml params.yaml && make run": QUEUE,
+    "make lint test": "these tests are part of it",
+    "pip install -e '.[trl,language-model]' && make language-model": "the network",
+    "mkdir rlhf && ": "the line after it",
+    "laurel annotate tune --model smollm2 ": SMOLLM2,
+    "laurel run --params ../examples/rlhf.yaml": SMOLLM2,
+    "python benchmarks/language_actor.py ": "minutes of a quiet machine: it measures",
+    "laurel export inspect ": "a package in an environment of its own: make test-others",
+    "inspect view ": "the same",
+}
+"""How commands begin that are not run -> what they would need."""
+SMALL = {
+    "agent": {"seeds": [0, 1], "steps": 1024, "ppo": {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [16]}},
+    "evaluate": {"episodes": 4, "n_envs": 4, "bootstrap": 100, "animation_steps": 10},
+    "tracking": {"enabled": False},
+}
+"""Sections of a project that `laurel init` made."""
+
+
+def no_changes() -> dict[str, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Session:
+    """How a page is typed."""
+
+    slow: bool = False
+    clone: bool = False
+    """Whether it begins in a clone in which `make run` has run, not in an empty folder."""
+    before: str = ""
+    """What a reader has done before."""
+    instead: dict[str, str] = field(default_factory=no_changes)
+    """Part of a command of the page -> what stands in its place."""
+    files: dict[str, str] = field(default_factory=no_changes)
+    """Title of a block -> where its file is written."""
+    params: bool = False
+    """Whether blocks of YAML without a title go into params.yaml, each section in the place of what is there."""
+    python: bool = False
+    """Whether blocks of Python without a title are typed, too; else test_library_examples runs them."""
+    answers: str = ""
+    """What is typed where a command asks."""
+    shown: bool = False
+    """Whether commands print what the page's blocks of text say."""
+
+
+ROWS = """for one in key goal door; do
+    echo "{\\"prompt\\": \\"\\", \\"chosen\\": \\"You see the $one.\\", \\"rejected\\": \\"You bump into the $one.\\"}"
+done >rows.jsonl
+ask() {
+    python -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1], sys.argv[2].encode()).read())' "$@"
+}"""
+SERVED = """"$(type -P laurel)" reward serve reward --port "$PORT" &
+until ask "http://127.0.0.1:$PORT/score" '{"texts": ["You see the key."]}' 2>/dev/null; do kill -0 %1; sleep 1; done
+kill %1"""
+SESSIONS = {
+    "README.md": Session(
+        slow=True,
+        instead={
+            "<this repository>": '--quiet "$CLONE"',
+            "cd laurel": 'cd laurel && mkdir .venv && ln -s "$VENV"/* .venv && touch .venv/.ready',  # make setup
+        },
+    ),
+    "docs/annotators.md": Session(clone=True, instead={"laurel collect && laurel caption && laurel": "laurel"}),
+    "docs/kubeflow.md": Session(
+        clone=True, instead={"http://localhost:8080": '"$KUBEFLOW"', "REGISTRY": "registry.example.com"}
+    ),
+    "docs/language-model-actors.md": Session(
+        slow=True,
+        clone=True,
+        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 32768}'",
+    ),
+    "docs/library.md": Session(instead={"laurel run": 'cp -r "$CLONE/data" "$CLONE/reports" .'}),
+    "docs/results.md": Session(slow=True, clone=True),
+    "docs/rewards.md": Session(
+        clone=True, before=ROWS, instead={"laurel reward serve reward --port 8000": SERVED}, python=True
+    ),
+    "docs/tracking.md": Session(
+        clone=True,
+        before="""mkdir docker runs && cp -r reports runs/a && cp -r reports runs/b
+            git update-index --skip-worktree dvc.lock""",
+        instead={"gs://my-bucket/dvc": '"$REMOTE"'},
+    ),
+    "docs/tuning.md": Session(
+        clone=True,
+        instead={"--trials 30": "--trials 2 --steps 2048", "--study rates": "--study rates --trials 2 --steps 2048"},
+    ),
+    "docs/tutorials/cloud.md": Session(),
+    "docs/tutorials/environment.md": Session(files={"corridor.py": "corridor.py"}, params=True),
+    "docs/tutorials/first-run.md": Session(slow=True, python=True, shown=True),
+    "docs/tutorials/judge.md": Session(
+        files={
+            "length.py": "../my-judge/length.py",
+            "pyproject.toml": "../my-judge/pyproject.toml",
+            "grid.yaml": "grid.yaml",
+        },
+        params=True,
+        answers="2\n1\nq\n",
+    ),
+    "docs/tutorials/reward-method.md": Session(
+        slow=True,
+        files={"forward.py": "my-method/forward.py", "pyproject.toml": "../my-method/pyproject.toml"},
+        params=True,
+    ),
+}
+"""Page -> how it is typed."""
+VERTEX = "docs/vertex-ai.md"
+
+
+def why_not(command: str) -> str | None:
+    """Return what a command would need, where it is not run."""
+    return next((reason for begins, reason in NOT_RUN.items() if command.startswith(begins)), None)
+
+
+def to_type(page: str, session: Session) -> Iterator[str]:
+    """Yield what is typed into bash for a page."""
+    yield session.before
+    for block in blocks(page):
+        if block.language == "sh":
+            for command in lines(block.text):
+                if why_not(command) is None:
+                    yield f"echo {shlex.quote(f'$ {command}')}"
+                    for part, other in session.instead.items():
+                        command = command.replace(part, other)
+                    yield command
+        elif block.title in session.files:
+            place = shlex.quote(session.files[block.title])
+            yield f"mkdir -p \"$(dirname {place})\" && cat >{place} <<'END'\n{block.text}END"
+        elif block.language == "yaml" and session.params:
+            yield f"set_params params.yaml {shlex.quote(block.text)}"
+        elif block.language == "python" and not block.title and session.python:
+            yield f"python - <<'END'\n{block.text}END"
+
+
+SET_PARAMS = """import sys, yaml
+file, changes = sys.argv[1:]
+content = yaml.safe_load(open(file)) | yaml.safe_load(changes)
+open(file, "w").write(yaml.safe_dump(content, sort_keys=False))
+"""
+PRELUDE = f"""set -e -o pipefail
+set_params() {{ python -c {shlex.quote(SET_PARAMS)} "$@"; }}
+laurel() {{
+    command laurel "$@" || return
+    if [ "$1" = init ]; then set_params "$2/params.yaml" {shlex.quote(yaml.safe_dump(SMALL))}; fi
+}}
+"""
+
+
+def enter(script: str, folder: Path, environment: Mapping[str, str], answers: str = "") -> str:
+    """Run a session of bash, which must succeed; return what was printed."""
+    file = folder.parent / "session.sh"
+    file.write_text(script)
+    done = subprocess.run(
+        ["bash", str(file)],
+        cwd=folder, env=environment, input=answers, text=True, timeout=900, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:]
+    return done.stdout
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """What the shells have: git's author, pip without an index, and a cluster on this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with serving(KubeflowServer(), ROUTES) as cluster:
+        people = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        yield {
+            **Project(tmp_path / "p").environment(),
+            **people,
+            "VENV": sys.prefix,
+            "REMOTE": str(tmp_path / "remote"),
+            "PORT": str(port),
+            "KUBEFLOW": cluster.url,
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",  # pip takes this for "no"
+            "PIP_NO_CACHE_DIR": "1",
+            "PIP_TARGET": str(tmp_path / "site"),
+            "PYTHONPATH": str(tmp_path / "site"),
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow if session.slow else ()) for page, session in SESSIONS.items()]
+)
+def test_a_page_as_typed(
+    page: str, environment: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    session, folder = SESSIONS[page], tmp_path / "p"
+    folder.mkdir()
+    if session.clone:
+        request.getfixturevalue("finished").copy(folder, UNTRACKED)
+        shutil.copytree(EXAMPLES, folder / "examples")
+    elif "$CLONE" in "".join(session.instead.values()):
+        environment["CLONE"] = str(request.getfixturevalue("finished").path)
+    said = enter(PRELUDE + "\n".join(to_type(page, session)), folder, environment, session.answers)
+    (tmp_path / "said.txt").write_text(said)
+    if session.shown:
+        for line in (line for block in blocks(page) if block.language == "text" for line in block.text.splitlines()):
+            assert line in said
+
+
+def test_every_command_is_run_or_listed() -> None:
+    pages = {page for page in NAMES if any(why_not(command) is None for command in typed(page))}
+    assert pages == {*SESSIONS, VERTEX}
+
+
+def test_nothing_is_listed_that_no_page_has() -> None:
+    for begins in NOT_RUN:
+        assert any(command.startswith(begins) for page in NAMES for command in typed(page)), begins
+    for page, session in SESSIONS.items():
+        for part in session.instead:
+            assert any(part in command for command in typed(page)), f"{page}: {part}"
+        assert set(session.files) <= {block.title for block in blocks(page)}
