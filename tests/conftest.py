@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 import laurel.envs
 from browser import PROGRAM, Browser
 from installed import install_examples
+from laurel import permissions
 from tiny_project import UNTRACKED, Project, make_repository
 
 # The same examples every time, however slow the machine: a search for new ones is
@@ -33,9 +34,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of
 
 
 @pytest.fixture(autouse=True)
-def _tracking_as_it_was() -> Iterator[None]:
-    """Take back that a command chose where MLflow logs."""
-    names = ("MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY")
+def _environment_as_it_was() -> Iterator[None]:
+    """Take back that a command chose where MLflow logs, and what it was allowed."""
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY", permissions.KEYS, permissions.RESPONSES)
     before = {name: os.environ.pop(name, None) for name in names}
     yield
     for name, value in before.items():

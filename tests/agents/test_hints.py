@@ -177,7 +177,12 @@ def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
     ("env_id", "params", "error", "sentence"),
     [
         ("Pendulum-v1", {}, EnvError, r"agent\.ppo\.hints: Pendulum-v1 has continuous actions"),
-        ("FrozenLake-v1", {"actor": "random"}, ParamsError, r"hints\.actor is random, which does not say how likely"),
+        (
+            "FrozenLake-v1",
+            {"actor": "random"},
+            ParamsError,
+            r"hints\.actor is random, which gives no probabilities",
+        ),
         ("FrozenLake-v1", {}, ParamsError, r"the annotator embedding \(annotate\) judges texts and chooses nothing"),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_server_that_takes_less_at_a_time_gets_one_batch_after_the_other(
     assert len(dict(model(api, store).ask(hundred()))) == 100
     assert [batch["request_counts"]["total"] for batch in api.batches.values()] == [100, 50, 25, 25, 25, 25]
     assert set(api.asked.values()) == {1}
-    assert "takes no batch of 100 such questions" in capsys.readouterr().err
+    assert "refuses a batch of 100 such questions: sending 50 at a time" in capsys.readouterr().err
 
 
 # ---- stopped runs ----

@@ -42,7 +42,7 @@ def optimal(adapter: EnvAdapter, *, gamma: float = 0.99) -> Optimal:
     if adapter.table is None:
         raise EnvError(
             f"optimal: {adapter.env_id} has no table of transitions (P), so nothing can be planned. These have one: "
-            "FrozenLake, CliffWalking, Taxi and laurel/GridWorld-v0."
+            "FrozenLake, CliffWalking, Taxi without fickle_passenger, and laurel/GridWorld-v0."
         )
     model = from_table(adapter.table.outcomes, adapter.table.start, adapter.env_id)
     moves = policy_iteration(model, gamma)[0].argmax(axis=1)
