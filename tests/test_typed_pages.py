@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from vertex_server import serving
 
 from installed import EXAMPLES
 from pages import NOT_RUN, PAGES, VERTEX, blocks, lines, typed, why_not
+from ports import free_port
 from tiny_project import UNTRACKED, Project
 
 SMALL = {
@@ -171,9 +171,6 @@ def enter(script: str, folder: Path, environment: Mapping[str, str], answers: st
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """What the shells have: git's author, pip without an index, and a cluster on this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with serving(KubeflowServer(), ROUTES) as cluster:
         people = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         yield {
@@ -181,7 +178,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
             **people,
             "VENV": sys.prefix,
             "REMOTE": str(tmp_path / "remote"),
-            "PORT": str(port),
+            "PORT": str(free_port()),
             "KUBEFLOW": cluster.url,
             "PIP_NO_INDEX": "1",
             "PIP_NO_BUILD_ISOLATION": "0",  # pip takes this for "no"

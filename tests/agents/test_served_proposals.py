@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -35,6 +34,7 @@ from laurel.pipelines.machines import idle, uses_all
 from laurel.stages.preflight import check_run
 from laurel.stages.train_agents import _notes_on_servers
 from minimal_params import MINIMAL
+from ports import free_port
 from tiny_project import REPOSITORY
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -66,9 +66,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    return f"http://127.0.0.1:{free_port()}/v1"
 
 
 @pytest.fixture(scope="module")
