@@ -182,10 +182,18 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
         legend(metrics),
         "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
         f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}."
-        f"{f' Run: {place}.' if place else ''}",
+        f"{f' Run: {place}.' if place else ''}{_outcomes(metrics)}",
         "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
     ]
     return "\n\n".join(line for line in lines if line)
+
+
+def _outcomes(metrics: Mapping[str, Any]) -> str:
+    """Say how often the judges of outcomes were right, by the first label set of each; empty where none was asked."""
+    first = [one for one in (metrics.get("reward") or {}).get("by", ()) if one["label_set"] == 0 and "outcomes" in one]
+    known = [(f"{one['reward']} by {one['judge']}", one["accuracy"]) for one in first if one["accuracy"]]
+    said = [f"{judge}, {round(share['value'] * share['of']):,} of {share['of']:,}" for judge, share in known]
+    return f" Right about outcomes whose answer was not given: {'; '.join(said)}." if said else ""
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:
