@@ -191,11 +191,8 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
 def _outcomes(metrics: Mapping[str, Any]) -> str:
     """Say how often the judges of outcomes were right, by the first label set of each; empty where none was asked."""
     first = [one for one in (metrics.get("reward") or {}).get("by", ()) if one["label_set"] == 0 and "outcomes" in one]
-    said = [
-        f"{one['judge']}, {round(one['accuracy']['value'] * one['accuracy']['of']):,} of {one['accuracy']['of']:,}"
-        for one in first
-        if one["accuracy"]
-    ]
+    known = [(f"{one['reward']} by {one['judge']}", one["accuracy"]) for one in first if one["accuracy"]]
+    said = [f"{judge}, {round(share['value'] * share['of']):,} of {share['of']:,}" for judge, share in known]
     return f" Right about outcomes whose answer was not given: {'; '.join(said)}." if said else ""
 
 
