@@ -140,6 +140,25 @@ def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
         run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
 
 
+def test_how_many_answers_are_right_stands_beside_the_agents() -> None:
+    file = REPOSITORY / "benchmarks" / "suites" / "outcome.yaml"
+    suite, found = load_suite(file), read_json(file.with_suffix(".json"))
+    run = found["runs"]["low_payoff.MiniLM"]["metrics"]
+    rates = {name: {"value": 0.5, "ci95": [0.25, 0.75], "of": n} for name, n in (("accuracy", 12), ("right_order", 34))}
+    draws = [{"reward": "drawn", "label_set": n, "judge": "J", "goals": 5, "sensible": 0.2 + n / 5} for n in (0, 1)]
+    ordered = {"reward": "ordered", "label_set": 0, "right_order": rates["right_order"]}
+    run["reward"] = {"by": [*draws, ordered, {"reward": "unknown", "label_set": 0, "accuracy": None}]}
+    page = markdown_page(suite, found).split("## low_payoff.MiniLM")[1].split("## ")[0]
+    assert [line for line in page.splitlines() if line.startswith("- Reward ")] == [
+        "- Reward drawn, by J: 1 of 5 goals are met by a caption that is hand-written progress.",
+        "- Reward ordered: 50% [25%, 75%] of 34 pairs of captions are in the order of hand-written progress.",
+    ]
+    run["reward"] = {"judge": "J", "accuracy": rates["accuracy"]}  # of an experiment with a single reward
+    assert "\n- Reward outcome, by J: 50% [25%, 75%] of 12 outcomes are labelled right.\n" in markdown_page(
+        suite, found
+    )
+
+
 @pytest.mark.parametrize("file", SUITES, ids=lambda file: file.stem)
 def test_suites_of_the_repository_fit(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["benchmark", str(file), "--list"]) == 0
