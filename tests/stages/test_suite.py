@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,19 @@ def test_how_many_answers_are_right_stands_beside_the_agents() -> None:
 def test_suites_of_the_repository_fit(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["benchmark", str(file), "--list"]) == 0
     assert capsys.readouterr().out
+
+
+def test_the_list_of_suites_has_each_with_figures_of_its_page_and_its_date() -> None:
+    text = (SUITES[0].parent / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| \[(\w+)\](.*)$", text, re.MULTILINE))
+    assert [*rows] == [file.stem for file in SUITES]
+    for file in SUITES:
+        shown = "".join(page.read_text(encoding="utf-8") for page in file.parent.glob(f"{file.stem}[.-]*md"))
+        figures = re.findall(r"\d\.\d\d \[.*?\]", rows[file.stem])
+        assert figures, file.stem
+        assert [one for one in figures if one not in shown] == [], file.stem
+        dates = [run["made"]["date"] for run in read_json(file.with_suffix(".json"))["runs"].values()]
+        assert rows[file.stem].endswith(f" {max(dates)} |")
 
 
 @pytest.mark.parametrize("file", [file for file in SUITES if file.with_suffix(".json").exists()], ids=lambda f: f.stem)
