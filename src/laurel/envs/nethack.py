@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +88,7 @@ class NetHackAdapter(EnvAdapter):
     anti_goal = "You are hurt, get hungry, do something in vain, or die."
     goals = _STEERING
     success_words = ("the task is done",)
+    info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64"})
     agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
     _task = "score"
     _status_in_words = False
@@ -158,10 +160,17 @@ class NetHackAdapter(EnvAdapter):
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
 
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
+        """Return BALROG's progression, depth, score, and how near the player comes to a way down that the map shows.
+
+        That is 1 / (1 + steps to it), walls not counted: 1 on it, 0.5 beside it, 0 where none is shown.
+        """
+        stairs = transitions.info["stairs"]
+        near = np.where(stairs < 0, 0.0, 1 / (1.0 + np.maximum(stairs, 0))).astype(np.float32)
         status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
         depth, score = status[:, game.DEPTH], status[:, game.SCORE]
         reached = progression(depth, status[:, game.EXPERIENCE])
-        return {PROGRESSION: reached, "depth": depth.astype(np.float32), "score": score.astype(np.float32)}
+        further = {"depth": depth.astype(np.float32), "score": score.astype(np.float32)}
+        return {PROGRESSION: reached, **further, "nearness to stairs": near}
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         return terminated & (returns > 0.5) if self._task in REACHED else None

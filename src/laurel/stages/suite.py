@@ -208,7 +208,7 @@ def _judge(quality: Mapping[str, Any]) -> str:
 
 def _answers(metrics: Mapping[str, Any]) -> str:
     """Say how good the answers are that rewards other than of pairs were made from, by the first label set of each."""
-    quality = metrics["reward"]
+    quality = metrics.get("reward") or {}
     every = quality.get("by") or [{"reward": main_arm(metrics), **quality}]
     return "\n".join(
         f"- Reward {', by '.join(one[key] for key in ('reward', 'judge') if key in one)}: {found}."
@@ -220,7 +220,7 @@ def _answers(metrics: Mapping[str, Any]) -> str:
 def _quality(reward: Mapping[str, Any]) -> str | None:
     """Say how many answers are right, as far as the environment knows it; a method has one of these measures."""
     if reward.get("accuracy"):
-        return f"{share(reward['accuracy'])} outcomes are labelled right"
+        return f"{share(reward['accuracy'])} outcomes whose answer was not given are labelled right"
     if reward.get("right_order"):
         return f"{share(reward['right_order'])} pairs of captions are in the order of hand-written progress"
     if reward.get("sensible") is not None:
