@@ -109,15 +109,15 @@ def test_a_profile_tells_what_threads_spend_by_the_innermost_part() -> None:
         thread.join()
     parts = {"outer": ("test_benchmarks.py", {"outer"}), "inner": ("test_benchmarks.py", {"inner"})}
     spent = sampling.parts_of(found, parts)
-    assert spent["inner"] == pytest.approx(sum(spent.values()), rel=0.2)
+    assert spent["inner"] > 0.6 * sum(spent.values()), "what a thread takes after its last look counts for the main one"
     of_main = sum(seconds for stack, seconds in found.items() if any(name == "outer" for _, name in stack))
-    assert of_main == pytest.approx(0.2, rel=0.35)
+    assert 0.1 < of_main < 0.4
     assert sampling.parts_of(found, {"outer": parts["outer"]})["outer"] == of_main
     with sampling.sampled() as found:
         outer(0.2)
         inner(0.1)
-    assert sum(found.values()) == pytest.approx(0.3, rel=0.2)
-    assert sampling.parts_of(found, {"outer": parts["outer"]})["outer"] == pytest.approx(0.2, rel=0.2)
+    assert sum(found.values()) == pytest.approx(0.3, rel=0.3)
+    assert sampling.parts_of(found, {"outer": parts["outer"]})["outer"] == pytest.approx(0.2, rel=0.3)
 
 
 def test_the_time_left_is_compared_at_the_first_line_after_each_share_of_the_steps() -> None:
