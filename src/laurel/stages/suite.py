@@ -154,8 +154,8 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
     ]
     caption = (
         "Success of fresh episodes, or the return where an environment has no notion of success, and how many seeds "
-        "solved the task. Steps are those of an agent; seconds, calls of language models and what they cost are of the "
-        "whole run, all arms and seeds together."
+        "solved the task. Steps are those of an agent; seconds are of the whole run, all arms and seeds together; "
+        "calls and what they cost are those of annotators, without models that act."
     )
     return f"{markdown([*axes, *arms, *COSTS], rows)}\n\n{caption}"
 
