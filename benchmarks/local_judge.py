@@ -53,7 +53,7 @@ description: Short.
 answer: choice
 ---
 {% block system %}
-You compare two steps and answer with a single digit.
+Answer with a single digit.
 {% endblock %}
 {% block user %}
 Goal: {{ goal }}
