@@ -12,10 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 from record import about, command_line, load_average, write
+from sampled import Parts, parts_of, sampled
 
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat
@@ -30,6 +32,16 @@ FAULTY_LATENCY, SLOW_LATENCY, FAULTY_IN_FLIGHT, FAULTY_REQUESTS = 0.1, 2.0, 32, 
 EVERY_REFUSED, EVERY_SLOW = 17, 33
 LATENCY, IN_FLIGHT, REQUESTS, REPEATS = 0.2, 256, 10_000, 3
 BARE_SHARE = 0.95
+PARTS: Parts = {
+    "the event loop and sockets": ("/asyncio/", set()),
+    "the loop's wait": ("selectors.py", set()),
+    "JSON": ("/json/", set()),
+    "aiohttp": ("/aiohttp/", set()),
+    "the libraries between aiohttp and Laurel": ("httpx", set()),
+    "limits, retries, answers read": ("laurel/llm/", set()),
+    "questions made": (Path(__file__).name, {"_requests"}),
+}
+"""What a profile of a client is divided into."""
 ANSWER = {
     "id": "chatcmpl-1",
     "object": "chat.completion",
@@ -110,18 +122,27 @@ def unlimited() -> None:
     with _server("unlimited") as url:
         for _ in range(REPEATS):
             began = time.perf_counter()
-            requests = (request for request, _ in zip(_requests(), range(REQUESTS), strict=False))
-            with heap_frozen():  # as in the stage
-                done = sum(isinstance(answer, Reply) for _, answer in _model(url, IN_FLIGHT).ask(requests))
-            assert done == REQUESTS
+            _ask_all(url)
             rates.append(REQUESTS / (time.perf_counter() - began))
             began = time.perf_counter()
             asyncio.run(_bare(url))
             bare.append(REQUESTS / (time.perf_counter() - began))
+        with sampled(threads=True) as ours:
+            _ask_all(url)
+        with sampled(threads=True) as theirs:
+            asyncio.run(_bare(url))
     rate, peer = (round(sorted(found)[REPEATS // 2]) for found in (rates, bare))
     share = rate / peer
     met = rate >= 1000 and share >= BARE_SHARE
-    why = f"{share:.2f} of the bare client, which asks {IN_FLIGHT} at once from the start and checks no answer."
+    spent = {
+        name: {part: [round(1e6 * seconds / REQUESTS, 1)] for part, seconds in parts_of(found, PARTS).items()}
+        for name, found in (("Laurel", ours), ("a bare client", theirs))
+    }
+    whole = [sum(each for (each,) in of.values()) for of in spent.values()]
+    why = (
+        f"{share:.2f} of the bare client, which asks {IN_FLIGHT} at once from the start and checks no answer. It takes "
+        f"{whole[1]:.0f} microseconds of a core for a request, Laurel's {whole[0]:.0f}."
+    )
     write(
         "annotate_throughput_unlimited",
         {
@@ -131,10 +152,20 @@ def unlimited() -> None:
             "met": met,
             "peer": "requests/s of a bare aiohttp client, the same way",
             "peer_value": peer,
-            **({} if met else {"why": why}),
+            "why": why,
+            "profile_unit": "microseconds of a core a request for",
+            "profile": spent,
         },
         about(*PACKAGES, remarks=(load,)),
     )
+
+
+def _ask_all(url: str) -> None:
+    """Ask as the stage does."""
+    requests = (request for request, _ in zip(_requests(), range(REQUESTS), strict=False))
+    with heap_frozen():
+        done = sum(isinstance(answer, Reply) for _, answer in _model(url, IN_FLIGHT).ask(requests))
+    assert done == REQUESTS
 
 
 def _model(url: str, in_flight: int) -> OpenAIChat:

@@ -2,20 +2,24 @@
 
 Each trains until the mean return of its last 100 training episodes, in the order in which they began, reaches 475, and
 stops there; the compiled loop cannot stop, and is charged the share of its time until then, after its compilation,
-which counts. Each has settings of its own: Stable-Baselines3 those of its zoo, the compiled loop those of CleanRL, as
-PureJaxRL has them, and Laurel those below. Imports count for none. Seeds take turns. Run it with:
-python benchmarks/cartpole_ppo.py
+which counts; the ratio without it is told, too. Each has settings of its own: Stable-Baselines3 those of its zoo, the
+compiled loop those of CleanRL, as PureJaxRL has them, and Laurel those below. Imports count for none. Seeds take turns.
+Run it with: python benchmarks/cartpole_ppo.py
 """
 
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from environment import peer_python
 from record import ONE_THREAD, about, command_line, load_average, write
 from running import SB3, Figures, run_peer
+
+if TYPE_CHECKING:
+    from reaching import Clock
 
 SEEDS = (0, 1, 2)
 STEPS = 500_000
@@ -67,27 +71,42 @@ def main() -> None:
         },
         common,
     )
-    for name, peer, times in (
-        ("sb3", "Stable-Baselines3, zoo settings", SB3_TIMES),
-        ("jax", "a compiled loop after PureJaxRL, 500,000 steps, compilation included", JAX_TIMES),
-    ):
-        write(
-            f"cartpole_ppo_{name}",
-            {
-                "value": round(speed["laurel"] / speed[name], 1),
-                "unit": "times as many environment steps a second until CartPole is solved",
-                "target": f">= {times:g}, both solving it with each seed",
-                "met": speed["laurel"] / speed[name] >= times and solved["laurel"] and solved[name],
-                "peer": f"steps/s of {peer}; and of Laurel",
-                "peer_value": [round(speed[name]), round(speed["laurel"])],
-                **told,
-            },
-            common,
-        )
+    unit, solving = (
+        "times as many environment steps a second until CartPole is solved",
+        "both solving it with each seed",
+    )
+    write(
+        "cartpole_ppo_sb3",
+        {
+            "value": round(speed["laurel"] / speed["sb3"], 1),
+            "unit": unit,
+            "target": f">= {SB3_TIMES:g}, {solving}",
+            "met": speed["laurel"] / speed["sb3"] >= SB3_TIMES and solved["laurel"] and solved["sb3"],
+            "peer": "steps/s of Stable-Baselines3, zoo settings; and of Laurel",
+            "peer_value": [round(speed["sb3"]), round(speed["laurel"])],
+            **told,
+        },
+        common,
+    )
+    compiled = statistics.median(some["steps"] / (some["seconds"] - some["compile_seconds"]) for some in found["jax"])
+    write(
+        "cartpole_ppo_jax",
+        {
+            "value": [round(speed["laurel"] / of, 1) for of in (speed["jax"], compiled)],
+            "unit": f"{unit}; and of a loop that need not be compiled any more",
+            "target": f">= {JAX_TIMES:g} with the compilation, {solving}",
+            "met": speed["laurel"] / speed["jax"] >= JAX_TIMES and solved["laurel"] and solved["jax"],
+            "peer": f"steps/s of a compiled loop after PureJaxRL, {STEPS:,} steps, with its compilation and without; "
+            "and of Laurel",
+            "peer_value": [round(speed["jax"]), round(compiled), round(speed["laurel"])],
+            **told,
+        },
+        common,
+    )
 
 
-def ours(seed: int) -> None:
-    """Train until the goal; runs in a process of its own."""
+def ours(seed: int) -> tuple["Clock", int]:
+    """Train until the goal, in a process of its own; return the clock that was started with it, and the steps."""
     import numpy as np
     import torch
     from reaching import Clock
@@ -116,13 +135,14 @@ def ours(seed: int) -> None:
             running += reward
             reached = clock.reached(zip(np.flatnonzero(ended).tolist(), running[ended].tolist(), strict=True))
             running[ended] = 0
-    clock.tell(steps)
+    return clock, steps
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [seed] if seed.isdigit():
-            ours(int(seed))
+            clock, steps = ours(int(seed))
+            clock.tell(steps)
         case _:
             try:
                 main()

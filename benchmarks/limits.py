@@ -1,13 +1,14 @@
-"""What this machine could do at most, and the share of it that PPO on DoorKey reaches.
+"""What this machine could do at most, and the share of it that PPO on DoorKey and on CartPole reaches.
 
 A bound of PPO's steps/s of one core: nothing but the matrix products of acting and of the gradient steps, in the shapes
-that training has and with the kernels that it uses, and the environments stepped alone. What it leaves out is where the
-rest goes: captions, counts and rewards, draws of actions, the loss, Adam, the rows of minibatches, episodes. Beside it:
-memory bandwidth, and what each stage takes to start, as a command with next to nothing to do. Run doorkey_ppo.py first,
-whose record is compared. Run it with: python benchmarks/limits.py
+that training has, and the environments stepped alone. All is measured with the matrix kernels that `make run` trains
+with, which all CPUs with AVX2 have. A profile of the same training says where the rest goes: the parts that the bound
+has take longer there too, where other arrays compete for the caches. Beside it: memory bandwidth, and what each stage
+takes to start, as a command with next to nothing to do. Run it with: python benchmarks/limits.py
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 import numpy as np
-from collect_caption import command, raw_rate
-from record import ONE_THREAD, RESULTS, about, command_line, load_average, write
+from collect_caption import N_ENVS, RAW_SECONDS, SEED, command, raw_rate
+from record import ONE_THREAD, about, command_line, load_average, write
+from running import run_peer
+from sampled import parts_of, sampled
 from scale import STAGES, params_of
 
 from laurel.envs.minigrid import IMAGE
@@ -28,56 +32,128 @@ from laurel.params.algorithms import PPOParams
 SHARE = 0.5
 COPIED = 2**28
 """Bytes of an array that is copied to see how fast memory is; no cache holds it."""
+DOORKEY, CARTPOLE = "DoorKey-8x8", "CartPole-v1"
+SHAPES = {DOORKEY: (IMAGE, 7), CARTPOLE: (4, 2)}
+"""Features and actions."""
+SCRIPTS = {DOORKEY: ("doorkey_ppo.py", "paid"), CARTPOLE: ("cartpole_ppo.py",)}
+"""What trains, and the arguments behind a seed."""
+SEEDS = (0, 1, 2)
+PROFILED = {DOORKEY: 4, CARTPOLE: 6}
+"""Runs with a seed each that are profiled."""
+PARTS = {
+    "products of matrices and tanh": ("agents/stacked.py", {"forward", "backward"}),
+    "environments": ("envs/vector.py", {"begin_step", "end_step", "reset"}),
+    "captions, counts and pay": ("training/signal.py", {"mix_into"}),
+    "actions drawn, their log-probabilities": ("agents/stacked_ppo.py", {"_draw", "_noise", "_log_probs"}),
+    "features": ("laurel/envs/", {"features"}),
+    "steps kept": ("agents/learner.py", {"record"}),
+    "advantages": ("agents/ppo.py", {"gae"}),
+    "rows of minibatches": ("agents/stacked_update.py", {"_take", "_columns", "epoch"}),
+    "the loss and its gradient": ("agents/stacked_update.py", {"differentiate"}),
+    "Adam's step": ("agents/stacked_update.py", {"_descend", "adam"}),
+    "episodes": ("agents/episodes.py", set[str]()),
+    "checkpoints": ("training/checkpoint.py", set[str]()),
+}
+"""What a profile of training is divided into; files of Laurel's, and functions with all that they call."""
 
 
 def main() -> None:
     """Measure, print the result and write it."""
     command_line(__doc__).parse_args()
     load = f"{load_average()} before the run"
-    (products, environments), bandwidth = least_seconds(), _bandwidth()
+    least = {DOORKEY: least_seconds(), CARTPOLE: least_seconds(CARTPOLE)}
+    bandwidth = _bandwidth()
     with tempfile.TemporaryDirectory() as directory:
         params_of(Path(directory))
         starts = {stage: command(stage, Path(directory)).cpu_seconds for stage in STAGES}
-    bound = 1 / (products + environments)
-    reached = json.loads((RESULTS / "doorkey_ppo.json").read_text())["per_cpu_second"]["laurel"]
-    found = {
-        "value": round(reached / bound, 2),
-        "unit": "share of a core's bound that PPO on DoorKey-8x8 reaches with a reward for each caption",
-        "target": f">= {SHARE:g}",
-        "met": reached >= SHARE * bound,
-        "peer": "the bound in steps/s of a core; microseconds a step of products and of environments; GB/s of memory",
-        "peer_value": [
-            *(round(bound), round(1e6 * products, 2), round(1e6 * environments, 2)),
-            round(bandwidth / 1e9, 1),
-        ],
-        "cpu_seconds_of_a_start": {stage: round(seconds, 1) for stage, seconds in starts.items()},
-    }
-    if not found["met"]:
-        found["why"] = (
-            "The rest goes to what is not a product: the profile of a single agent in seed_batch gives its parts. They "
-            "are many small operations on arrays of some thousand numbers, none of which takes a tenth of a run."
-        )
-    write("limits", found, about("numpy", "envpool", "laurel-rl", remarks=(ONE_THREAD, load)))
-
-
-def least_seconds() -> tuple[float, float]:
-    """Return the seconds of a core that a step of PPO takes at least: of matrix products, and of the environments."""
     with common_kernels():  # of this process they are chosen already
-        command = [sys.executable, __file__, "products"]
-        products = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
-    return products, 1 / max(raw_rate(1) for _ in range(3))
+        reached = {name: statistics.median(_trained(name, seed) for seed in SEEDS) for name in SCRIPTS}
+        profiles = {name: _measured("profile", name) for name in SCRIPTS}
+    bounds = {name: 1 / sum(seconds) for name, seconds in least.items()}
+    shares = {name: reached[name] / bounds[name] for name in SCRIPTS}
+    write(
+        "limits",
+        {
+            "value": [round(share, 2) for share in shares.values()],
+            "unit": f"share of a core's bound that PPO reaches on {DOORKEY} with a reward for each caption, and on "
+            f"{CARTPOLE} with the settings of cartpole_ppo",
+            "target": f">= {SHARE:g} on {DOORKEY}",
+            "met": shares[DOORKEY] >= SHARE,
+            "peer": "of each: the bound in steps/s of a core, PPO's steps/s of a core, microseconds a step of products "
+            "and of environments; and GB/s of memory",
+            "peer_value": [
+                *(
+                    [round(bounds[name]), round(reached[name]), *(round(1e6 * seconds, 2) for seconds in least[name])]
+                    for name in SCRIPTS
+                ),
+                round(bandwidth / 1e9, 1),
+            ],
+            "cpu_seconds_of_a_start": {stage: round(seconds, 1) for stage, seconds in starts.items()},
+            "profile_unit": "microseconds a step of",
+            "profile": {
+                name: {part: [round(microseconds, 2)] for part, microseconds in profile.items()}
+                for name, profile in profiles.items()
+            },
+            "why": "What is not a product or the environment is many small operations on arrays of some thousand "
+            "numbers.",
+        },
+        about("numpy", "envpool", "gymnasium", "laurel-rl", remarks=(ONE_THREAD, load)),
+    )
 
 
-def _products() -> float:
+def least_seconds(name: str = DOORKEY) -> tuple[float, float]:
+    """Return the seconds of a core that a step of PPO takes at least: of matrix products, and of the environments."""
+    with common_kernels():
+        products = _measured("products", name)["seconds"]
+    rate = raw_rate if name == DOORKEY else _raw_cartpole
+    return products, 1 / max(rate(1) for _ in range(3))
+
+
+def _measured(what: str, name: str) -> dict[str, float]:
+    """Return what a process of its own measures, whose kernels the environment decides."""
+    found: dict[str, float] = run_peer(Path(sys.executable), "../limits.py", what, name, ours=True)
+    return found
+
+
+def _trained(name: str, seed: int) -> float:
+    """Return the steps that PPO makes in a second of a core."""
+    script, *arguments = SCRIPTS[name]
+    figures = run_peer(Path(sys.executable), f"../{script}", seed, *arguments, ours=True)
+    return figures["steps"] / figures["cpu_seconds"]
+
+
+# -- the bound --------------------------------------------------------------------------------------------------
+def _raw_cartpole(_threads: int) -> float:
+    """Return the steps a second of Gymnasium's own vector of cart poles."""
+    import gymnasium as gym
+
+    envs = gym.make_vec(CARTPOLE, N_ENVS, vectorization_mode="vector_entry_point")
+    envs.reset(seed=SEED)
+    actions = np.random.default_rng(SEED).integers(0, 2, (1000, N_ENVS))
+    taken, started = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - started) < RAW_SECONDS:
+        for action in actions:
+            envs.step(action)
+        taken += actions.size
+    return taken / seconds
+
+
+def _ppo_of(name: str) -> PPOParams:
+    import cartpole_ppo
+
+    return PPOParams() if name == DOORKEY else PPOParams.model_validate(cartpole_ppo.PPO)
+
+
+def _products(name: str) -> float:
     """Return the seconds that the matrix products take for each environment step."""
     from threadpoolctl import threadpool_limits
 
-    ppo = PPOParams()
-    widths = (IMAGE, *ppo.hidden)
+    ppo, (features, actions) = _ppo_of(name), SHAPES[name]
+    widths = (features, *ppo.hidden)
     with threadpool_limits(1):
-        acting = sum(best_products((*widths, out), ppo.n_envs, learning=False) for out in (7, 1)) / ppo.n_envs
-        learning = sum(best_products((*widths, out), ppo.batch_size, learning=True) for out in (7, 1)) / ppo.batch_size
-    return acting + ppo.n_epochs * learning
+        acting = sum(best_products((*widths, out), ppo.n_envs, learning=False) for out in (actions, 1)) / ppo.n_envs
+        of_a_batch = sum(best_products((*widths, out), ppo.batch_size, learning=True) for out in (actions, 1))
+    return acting + ppo.n_epochs * of_a_batch / ppo.batch_size
 
 
 def best_products(widths: tuple[int, ...], rows: int, *, learning: bool) -> float:
@@ -110,8 +186,32 @@ def _best(work: Callable[[], object], times: int = 200) -> float:
     return min(seconds)
 
 
+# -- where the rest goes ----------------------------------------------------------------------------------------
+def _profile(name: str) -> dict[str, float]:
+    """Return the microseconds a step of each part of training."""
+    import cartpole_ppo
+    import doorkey_ppo
+
+    def train(seed: int) -> int:
+        if name == CARTPOLE:
+            return cartpole_ppo.ours(seed)[1]
+        doorkey_ppo.run(seed, True, 0.1)
+        return doorkey_ppo.STEPS
+
+    train(PROFILED[name])  # imports are in no profile
+    with sampled() as found:
+        steps = sum(train(seed) for seed in range(PROFILED[name]))
+    return {part: 1e6 * seconds / steps for part, seconds in parts_of(found, PARTS).items()}
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["products"]:
-        sys.stdout.write(str(_products()))
-    else:
-        main()
+    match sys.argv[1:]:
+        case ["products", name]:
+            sys.stdout.write(json.dumps({"seconds": _products(name)}))
+        case ["profile", name]:
+            sys.stdout.write(json.dumps(_profile(name)))
+        case _:
+            try:
+                main()
+            except subprocess.CalledProcessError as error:
+                sys.exit(error.stderr)

@@ -4,10 +4,11 @@
     python benchmarks/local_judge.py --left-out    # tune it anew for each family of environments, without that family
 
 SmolLM2-135M-Instruct, put on this machine by `laurel language-model`, beside llama.cpp in an environment of its own.
-Speed is counted in processor time: other work on the machine slows it by no more than it takes of the caches. Cores
-with AMX, which multiply bfloat16 more than twice as fast, have a record of their own. The second command takes minutes
-for each family, and a run that was stopped goes on after the last family that was done. Labels are environments'
-hand-written progress.
+Speed is counted in processor time: other work on the machine slows it by no more than it takes of the caches. It
+depends on how fast a core multiplies bfloat16, which the record says; `local_judge_quicker_host` is an earlier record
+of another machine. Questions are asked in two lengths: as the judge was tuned on them, and in a prompt of half the
+tokens. The second command takes minutes for each family, and a run that was stopped goes on after the last family that
+was done. Labels are environments' hand-written progress.
 """
 
 import json
@@ -46,6 +47,24 @@ JUDGE = "laurel"
 """The tuned judge: as it is, SmolLM2 leans to neither text, and what rounds a number decides one label of ten."""
 XLLAMACPP = "xllamacpp==2026.10.11549"
 ENV, PAIRS = "FrozenLake-v1", 120
+LONG = "concise"
+SHORT = """---
+description: Short.
+answer: choice
+---
+{% block system %}
+Answer with a single digit.
+{% endblock %}
+{% block user %}
+Goal: {{ goal }}
+Which text, 1 or 2, tells of the better step?
+1: {{ first }}
+2: {{ second }}
+{% endblock %}
+{% block follow_up %}
+Answer 1 or 2.
+{% endblock %}
+"""
 FAMILIES = {
     "minigrid": (
         "MiniGrid-DoorKey-8x8-v0", "MiniGrid-UnlockPickup-v0", "MiniGrid-KeyCorridorS3R3-v0", "MiniGrid-LavaGapS7-v0",
@@ -88,53 +107,74 @@ def speed() -> None:
     """Time questions on one thread in the CPU's best type and in float32, beside the products of matrices they take."""
     load = f"{load_average()} before the run"
     torch.set_num_threads(1)
-    question = PairQuestion(load_prompt("concise"), adapter_for(EnvParams(id=ENV)))
-    requests = [
-        ChatRequest(question.messages(pair, order), choices=question.choices)
-        for pair, _ in by_progress(question.adapter, PAIRS, seed=0).pairs
-        for order in (0, 1)
-    ]
-    asked: dict[str, tuple[float, list[float]]] = {}
+    of_kind = [_requests(prompt) for prompt in (SHORT, LONG)]
+    asked: dict[str, list[tuple[float, list[float]]]] = {}
     chats: dict[str, LocalChat] = {}
     types: tuple[tuple[Literal["bfloat16", "float32"], int], ...] = (("bfloat16", RUNS), ("float32", 1))
     for dtype, times in types:
         local = load_model(HuggingFaceParams(model=smollm2.NAME, adapter=JUDGE, device="cpu", dtype=dtype))
         chat = chats[dtype] = LocalChat(local, 8192)
-        list(chat.ask(requests[:16]))  # what is done for the first time counts for nothing
-        asked[dtype] = max(_asked(chat, requests) for _ in range(times))
-    fast, exact = asked["bfloat16"], asked["float32"]
-    spent = _profile(chats["bfloat16"], requests)
-    reader = PromptReader(local)
-    prompts = [prompt for i, one in enumerate(requests) if isinstance(prompt := reader.read(i, one), Prompt)]
-    distinct = {tuple(prompt.tokens[:n]) for prompt in prompts for n in range(1, len(prompt.tokens) + 1)}
+        list(chat.ask(of_kind[0][:16]))  # what is done for the first time counts for nothing
+        asked[dtype] = [max(_asked(chat, requests) for _ in range(times)) for requests in of_kind]
+    reader, products = PromptReader(local), _products()
     weights = sum(weight.numel() for weight in local.model.model.layers.parameters())
-    products = _products()
-    bound = CORES * len(requests) * products / (2 * weights * len(distinct))
-    peer = _llama_cpp([prompt.text for prompt in prompts])
-    found: dict[str, Any] = {
-        "value": round(fast[0], 1),
-        "unit": f"questions for {CORES} processor seconds, bfloat16, {len(requests)} questions of "
-        f"{sum(len(prompt.tokens) for prompt in prompts) / len(prompts):.0f} tokens, best of {RUNS} runs",
-        "target": f">= {SPEED_TARGET:g} on two cores, labels as in float32 for 99%",
-        "met": fast[0] >= SPEED_TARGET and _same(fast[1], exact[1]) >= 0.99,
-        "peer": "the same in float32; llama.cpp with the package's 4-bit weights, not tuned; and a bound: what the "
-        "products of weights with distinct tokens take alone",
-        "peer_value": [round(each, 1) for each in (exact[0], CORES * len(requests) / peer["seconds"], bound)],
-        "share_of_bound": round(fast[0] / bound, 2),
-        "tokens": f"{len(distinct) / len(requests):.1f} distinct tokens a question",
-        "products": f"{products / 1e9:.0f} GFLOP/s of one core in bfloat16",
-        "profile": {f"{len(requests)} questions": {part: [round(each, 2)] for part, each in spent.items()}},
-        "agreement": f"{_same(fast[1], exact[1]):.1%} of labels are those of float32",
-    }
-    if not found["met"]:
-        found["why"] = (
-            f"It is {found['share_of_bound']:.0%} of the bound. Products with weights take "
-            f"{spent['products with weights'] / sum(spent.values()):.0%} of the time, "
-            "among them those of tokens that only fill up a batch; products of fewer than 256 rows are slower."
-        )
-    remarks = "one thread", load
-    name = "local_judge" if torch.cpu._is_amx_tile_supported() else "local_judge_without_amx"
-    write(name, found, about("torch", "transformers", "laurel-rl", remarks=remarks, xllamacpp=peer["version"]))
+    lengths, distinct, bounds, peers, versions = [], [], [], [], set()
+    for requests in of_kind:
+        prompts = [prompt for i, one in enumerate(requests) if isinstance(prompt := reader.read(i, one), Prompt)]
+        lengths.append(round(sum(len(prompt.tokens) for prompt in prompts) / len(prompts)))
+        tokens = {tuple(prompt.tokens[:n]) for prompt in prompts for n in range(1, len(prompt.tokens) + 1)}
+        distinct.append(round(len(tokens) / len(requests), 1))
+        bounds.append(CORES * len(requests) * products / (2 * weights * len(tokens)))
+        peer = _llama_cpp([prompt.text for prompt in prompts])
+        peers.append(CORES * len(requests) / peer["seconds"])
+        versions.add(peer["version"])
+    rates, exact = ([rate for rate, _ in asked[dtype]] for dtype in ("bfloat16", "float32"))
+    same = [_same(p, q) for (_, p), (_, q) in zip(asked["bfloat16"], asked["float32"], strict=True)]
+    shares = [rate / bound for rate, bound in zip(rates, bounds, strict=True)]
+    spent = [_profile(chats["bfloat16"], requests) for requests in of_kind]
+    met = rates[0] >= SPEED_TARGET and min(same) >= 0.99
+    on_products = [each["products with weights"] / sum(each.values()) for each in spent]
+    write(
+        "local_judge",
+        {
+            "value": [round(rate, 1) for rate in rates],
+            "unit": f"questions for {CORES} processor seconds, bfloat16, {len(of_kind[0])} questions of {lengths[0]} "
+            f"and of {lengths[1]} tokens, best of {RUNS} runs",
+            "target": f">= {SPEED_TARGET:g} on two cores with the shorter ones, labels as in float32 for 99%",
+            "met": met,
+            "peer": "the same in float32; llama.cpp with the package's 4-bit weights, not tuned; and a bound: what the "
+            "products of weights with distinct tokens take alone",
+            "peer_value": [[round(each, 1) for each in others] for others in (exact, peers, bounds)],
+            "share_of_bound": [round(share, 2) for share in shares],
+            "tokens": f"{distinct[0]} and {distinct[1]} distinct tokens a question",
+            "agreement": f"{same[0]:.1%} and {same[1]:.1%} of labels are those of float32",
+            "profile": {
+                f"{len(of_kind[0])} questions of {length} tokens": {part: [round(each, 2)] for part, each in of.items()}
+                for length, of in zip(lengths, spent, strict=True)
+            },
+            "why": f"It is {shares[0]:.0%} and {shares[1]:.0%} of the bound. Products with weights take "
+            f"{on_products[0]:.0%} and {on_products[1]:.0%} of the time, among them those of tokens that only fill up "
+            "a batch; products of fewer than 256 rows are slower.",
+        },
+        about(
+            *("torch", "transformers", "laurel-rl"),
+            remarks=(f"{products / 1e9:.0f} GFLOP/s of one core in bfloat16", "one thread", load),
+            xllamacpp=", ".join(sorted(versions)),
+        ),
+    )
+
+
+def _requests(prompt: str) -> list[ChatRequest]:
+    """Return questions about pairs in both orders, in a prompt of a name or of a text."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "prompt.jinja"
+        own.write_text(prompt)
+        question = PairQuestion(load_prompt(own if "\n" in prompt else prompt), adapter_for(EnvParams(id=ENV)))
+        return [
+            ChatRequest(question.messages(pair, order), choices=question.choices)
+            for pair, _ in by_progress(question.adapter, PAIRS, seed=0).pairs
+            for order in (0, 1)
+        ]
 
 
 def _asked(chat: LocalChat, requests: list[ChatRequest]) -> tuple[float, list[float]]:

@@ -48,6 +48,16 @@ class Used(NamedTuple):
     """In ticks of the clock."""
 
 
+class Cost(NamedTuple):
+    """What training took."""
+
+    seconds: float
+    processors: float
+    """Processor seconds of all processes."""
+    first: float
+    """Processor seconds of the first worker, which is the judge where there is one."""
+
+
 def main() -> None:
     """Measure both, and write the records."""
     parser = command_line(__doc__)
@@ -67,15 +77,15 @@ def main() -> None:
     before = json.loads((ROOT / "docs/metrics.json").read_text())["arms"]["preference"]["steps_to_threshold"]
     offline = [math.inf if one is None else one for one in before["per_seed"][: options.seeds]]
     ratio = statistics.median(steps) / statistics.median(offline)
-    slower, more = (
-        statistics.median(one[of] / other[of] for one, other in zip(beside, alone, strict=True)) for of in (0, 1)
-    )
+    rounds = list(zip(beside, alone, strict=True))
+    slower = statistics.median(one.seconds / other.seconds for one, other in rounds)
+    more = statistics.median(one.processors / other.processors for one, other in rounds)
     cheap = max(slower, more) <= SLOWER
-    judge = statistics.median(one for *_, one in beside)
-    share = statistics.median(one / (whole - one) for _, whole, one in beside)
+    judge = statistics.median(one.first for one in beside)
+    share = statistics.median(one.first / (one.processors - one.first) for one in beside)
     loaded = loading()
     common = about("torch", "numpy", "envpool", "minigrid", "laurel-rl", remarks=(ONE_THREAD, load_average()))
-    minutes = statistics.median(seconds for seconds, *_ in beside) / 60
+    minutes = statistics.median(one.seconds for one in beside) / 60
     met = ratio <= AT_MOST and len(asked) <= QUESTIONS and minutes <= MINUTES
     why = (
         f"The median of {len(steps)} seeds moves by an update of 2,048 steps or many; see benchmarks/suites/online.md."
@@ -114,11 +124,8 @@ def main() -> None:
     )
 
 
-def trained(folder: Path, seeds: int, **settings: Any) -> tuple[float, float, float]:
-    """Train agents; return the seconds of wall clock that the stage took, those of processors, and the first worker's.
-
-    The first worker is the judge, where there is one.
-    """
+def trained(folder: Path, seeds: int, **settings: Any) -> Cost:
+    """Train agents; return what the stage took."""
     folder.mkdir()
     own = yaml.safe_load((ROOT / "params.yaml").read_text())["agent"]
     content = {**PARAMS, "rewards": {"online": settings}, "agent": {**own, "seeds": list(range(seeds))}}
@@ -141,7 +148,8 @@ def trained(folder: Path, seeds: int, **settings: Any) -> tuple[float, float, fl
                 raise subprocess.CalledProcessError(process.returncode, command, stderr=errors.read())
     by_parent = Counter(used.parent for used in processors.values())
     workers = [used for used in processors.values() if used.parent == by_parent.most_common(1)[0][0]]
-    return seconds, sum(used.seconds for used in processors.values()), min(workers, key=attrgetter("begun")).seconds
+    first = min(workers, key=attrgetter("begun"))
+    return Cost(seconds, sum(used.seconds for used in processors.values()), first.seconds)
 
 
 def processor_seconds(session: int) -> dict[str, Used]:

@@ -37,18 +37,33 @@ def table() -> str:
     missed = [record for record in records if record["met"] is False]
     if missed:
         text += "\n## What is missed, and why\n" + "".join(map(_explained, missed))
+    others = [
+        record
+        for record in records
+        if record not in missed and ({"why", "profile", "cpu_seconds_of_a_start"} & set(record))
+    ]
+    if others:
+        text += "\n## Where the rest goes\n" + "".join(map(_explained, others))
     return text
 
 
 def _explained(record: dict[str, Any]) -> str:
-    """Say why a target is missed, with the profile where the record has one: setting -> part -> seconds."""
-    text = f"\n**{record['benchmark']}.** {record.get('why', 'Not yet explained.')}\n"
+    """Say why a figure is what it is, with the profile where the record has one: setting -> part -> numbers."""
+    why = record.get("why", "Not yet explained." if record["met"] is False else "")
+    text = f"\n**{record['benchmark']}.** {why}".rstrip() + "\n"
+    if starts := record.get("cpu_seconds_of_a_start"):
+        told = ", ".join(f"{stage} {seconds:g}" for stage, seconds in starts.items())
+        text += f"\nProcessor seconds that a stage takes to start: {told}.\n"
     profile: dict[str, dict[str, list[float]]] = record.get("profile", {})
     if profile:
-        parts = list(next(iter(profile.values())))
-        text += f"\n| seconds of | {' | '.join(profile)} |\n|---|{'---|' * len(profile)}\n"
+        parts = dict.fromkeys(part for of in profile.values() for part in of)
+        text += (
+            f"\n| {record.get('profile_unit', 'seconds of')} | {' | '.join(profile)} |\n|---|{'---|' * len(profile)}\n"
+        )
         for part in parts:
-            cells = [" → ".join(f"{seconds:.2f}" for seconds in of[part]) for of in profile.values()]
+            cells = [
+                " → ".join(f"{number:.2f}" for number in of[part]) if part in of else "-" for of in profile.values()
+            ]
             text += f"| {part} | {' | '.join(cells)} |\n"
     return text
 

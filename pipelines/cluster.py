@@ -58,8 +58,7 @@ class Cluster:
         if not answer.ok or "json" not in answer.headers.get("Content-Type", ""):
             raise ClusterError(
                 f"{self.host} is not an API of Kubeflow Pipelines (it answered {answer.status_code}). Give the "
-                "address of "
-                "its API, e.g. of: kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80"
+                "address of its API, e.g. of: kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80"
             )
         with self._explained():
             self._client = client.Client(host=self.host, namespace=namespace or "kubeflow", existing_token=token)

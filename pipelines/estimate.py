@@ -21,13 +21,12 @@ from laurel.llm.actor_size import described
 from laurel.params import Params
 from laurel.params.language_actor import GLAMParams, LanguageActorParams
 from laurel.pipelines.accelerators import ACCELERATORS
+from laurel.pipelines.machines import TRAINING
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
 
 PRICES = Path(__file__).resolve().with_name("prices.yaml")
 HEADER = ("step", "tasks", "cpu", "memory", "accelerator", "machine", "cached", "tries")
-TRAINING = ("train-agents", "try-candidate")
-"""Steps that train agents."""
 DECIMAL = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3, "P": 1e6, "E": 1e9}
 
 

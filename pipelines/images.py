@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import served_actors
-from laurel.pipelines.machines import annotators_of
+from laurel.pipelines.machines import annotators_of, samples_by_server
 from laurel.pipelines.template import Spec, tasks
 
 
@@ -31,7 +30,7 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
     found: dict[str, Needs] = {}
     for task in tasks(spec):
         packages = packages_of(annotators_of(params, task.name))
-        if task.name == "train-agents" and served_actors(params.resolved_arms.values()):
+        if samples_by_server(params, task.name):
             packages = tuple(dict.fromkeys([*packages, "vllm"]))
         before = found.get(task.image, NOTHING)
         found[task.image] = Needs(before.cuda or task.machine.accelerators > 0, before.packages or packages)

@@ -8,7 +8,7 @@ from laurel.agents.actors import judge_asked
 from laurel.errors import ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
-from laurel.params.annotation import MAIN, AnnotateParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import served_actors
 from laurel.params.pipeline import Accelerator
 from laurel.params.rewards import method_of
@@ -58,6 +58,8 @@ def resources(params: Params) -> dict[str, Resources]:
 
 GPU_USERS = ("annotate", "train-reward", "train-agents")
 """Steps that can use an accelerator."""
+TRAINING = ("train-agents", "try-candidate")
+"""Steps that train agents."""
 
 
 def device_key(params: Params, step: str) -> str | None:
@@ -80,20 +82,31 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
     match step:
         case "annotate":
             yield from params.annotate.all_voters
-        case "train-reward" if any(method_of(settings).asks for settings in params.rewards.values()):
-            judges = (MAIN,)
-        case "train-agents" | "try-candidate":
+        case "train-reward":
+            judges = [method_of(settings).asked_in_fit() for settings in params.rewards.values()]
+        case _ if step in TRAINING:
             judges = judges_in_training(params)
         case "evaluate":
             judges = [judge_asked(arm.actor, arm.actor_options) for arm in params.arms if arm.actor is not None]
+    everyone = params.annotate.everyone
     for judge in dict.fromkeys(judges):
-        if judge is not None:
-            yield from params.annotate.of_judge(judge).voters
+        if judge in everyone:  # any other is refused where it is asked
+            yield from everyone[judge].voters
 
 
 def starts_server(judge: AnnotateParams) -> bool:
     """Whether a judge is a server that the step starts itself, on all accelerators of its machine."""
     return getattr(judge.section, "serve", None) is not None
+
+
+def samples_by_server(params: Params, step: str) -> bool:
+    """Whether a step starts servers that sample proposals, on all accelerators of its machine."""
+    return step in TRAINING and bool(served_actors(params.resolved_arms.values()))
+
+
+def uses_all(params: Params, step: str) -> bool:
+    """Whether a step uses more than one accelerator."""
+    return samples_by_server(params, step) or any(map(starts_server, annotators_of(params, step)))
 
 
 def _uses_gpu(judge: AnnotateParams) -> bool:
@@ -102,12 +115,10 @@ def _uses_gpu(judge: AnnotateParams) -> bool:
 
 def idle(params: Params, step: str) -> str | None:
     """Return why an accelerator of a step would stand idle; None where it is used."""
-    if any(map(_uses_gpu, annotators_of(params, step))):
+    if samples_by_server(params, step) or any(map(_uses_gpu, annotators_of(params, step))):
         return None
     if step not in GPU_USERS:
         return f"which this step cannot use; steps that can are {', '.join(GPU_USERS)}."
-    if step == "train-agents" and served_actors(params.resolved_arms.values()):
-        return None  # their proposals are sampled on all of them
     key = device_key(params, step)
     if key is None:
         return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."

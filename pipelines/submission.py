@@ -25,7 +25,7 @@ from laurel.pipelines.environment import chat_models, pairs_of, variables_of
 from laurel.pipelines.estimate import cores, gigabytes
 from laurel.pipelines.files import local_files
 from laurel.pipelines.images import Needs, check_quantization, needed
-from laurel.pipelines.machines import GPU_USERS, device_key, idle, starts_server
+from laurel.pipelines.machines import GPU_USERS, device_key, idle, uses_all
 from laurel.pipelines.options import Findings, Options
 from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import (
@@ -252,7 +252,7 @@ def _check_accelerators(task: Task, params: Params, options: Options, found: Fin
         found.attempt(partial(check_count, task.name, by_name[kind], count))
     if options.template and (why := idle(params, {"try-candidate": "train-agents"}.get(task.name, task.name))):
         found.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
-    if count > 1 and not (task.name == "annotate" and any(map(starts_server, params.annotate.all_voters))):
+    if count > 1 and not uses_all(params, task.name):
         found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
 
 

@@ -18,7 +18,7 @@ import yaml
 from browser import Browser
 from installed import EXAMPLES
 from laurel.params import Params, parse_params
-from pages import FENCE, NAMES, blocks
+from pages import FENCE, PAGES, blocks
 from tiny_project import REPOSITORY
 
 LANGUAGES = {"sh", "python", "yaml", "toml", "dockerfile", "text"}
@@ -33,7 +33,7 @@ def yaml_blocks() -> list[Any]:
     """Return what pages show of params.yaml: YAML without a file's name, whose keys are sections."""
     shown = [
         (page, yaml.safe_load(block.text))
-        for page in NAMES
+        for page in PAGES
         for block in blocks(page)
         if block.language == "yaml" and not block.title
     ]
@@ -44,11 +44,11 @@ def yaml_blocks() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("page", NAMES)
+@pytest.mark.parametrize("page", PAGES)
 def test_code_says_its_language(page: str) -> None:
     """So that all of it is run or checked: an indented block would pass unseen."""
     assert {block.language for block in blocks(page)} <= LANGUAGES
-    assert not re.search(r"(?<=\n\n)    ", FENCE.sub("", NAMES[page]))
+    assert not re.search(r"(?<=\n\n)    ", FENCE.sub("", PAGES[page]))
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [pytest.param(*found, id=found[0]) for page in NAMES for found in listings(page)]
+    ("name", "code"), [pytest.param(*found, id=found[0]) for page in PAGES for found in listings(page)]
 )
 def test_a_listing_is_the_file_that_other_tests_run(name: str, code: str) -> None:
     assert (EXAMPLES / name).read_text(encoding="utf-8") == code

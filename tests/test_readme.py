@@ -17,14 +17,13 @@ from laurel.classics.deep import TASKS, in_words
 from laurel.cli.app import _parser
 from laurel.data.captions import read_vocabulary
 from laurel.evaluation.summary import markdown_table
-from pages import NAMES, named, typed
+from pages import PAGES, named, typed
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
 
 sys.path.insert(0, str(REPOSITORY / "docs"))
 import remake
 
-PAGES = ["README.md", *sorted(str(file.relative_to(REPOSITORY)) for file in (REPOSITORY / "docs").rglob("*.md"))]
-TEXT = "\n".join((REPOSITORY / page).read_text(encoding="utf-8") for page in PAGES)
+TEXT = "\n".join(PAGES.values())
 METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
 
 
@@ -71,7 +70,7 @@ def test_the_table_of_agents_holds_what_they_learned() -> None:
     assert len(rows) == len(expected)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md", "benchmarks/README.md"])
+@pytest.mark.parametrize("page", [*PAGES, "benchmarks/README.md"])
 def test_links_lead_somewhere(page: str) -> None:
     file = REPOSITORY / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))
@@ -80,7 +79,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 def shown(program: str) -> list[str]:
     """Return what README and docs/ give a program to do, between backticks or in a block of shell commands."""
-    commands = [part for page in NAMES for command in (*named(page), *typed(page)) for part in command.split(" && ")]
+    commands = [part for page in PAGES for command in (*named(page), *typed(page)) for part in command.split(" && ")]
     return [command.removeprefix(f"{program} ") for command in commands if command.startswith(f"{program} ")]
 
 

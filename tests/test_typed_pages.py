@@ -1,14 +1,13 @@
 """The shell commands of README and docs/ run as a reader types them, page by page, in a small setting.
 
 A page is one session of bash: its commands in their order, with the files and parameters that it shows. What cannot run
-here stands in NOT_RUN with the reason, what runs smaller in `instead`, so a new command runs or has to be listed.
+here stands in `pages.NOT_RUN` with the reason, what runs smaller in `instead`: a new command runs or has to be listed.
 """
 
 from __future__ import annotations
 
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,39 +16,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_submit_cluster import ROUTES, KubeflowServer
+from kubeflow_server import ROUTES, KubeflowServer
 from vertex_server import serving
 
 from installed import EXAMPLES
-from pages import NAMES, blocks, lines, typed
+from pages import NOT_RUN, PAGES, VERTEX, blocks, lines, typed, why_not
+from ports import free_port
 from tiny_project import UNTRACKED, Project
 
-ACCOUNT = "an account of Google Cloud"
-DOCKER = "a Docker daemon; tests/docker runs the pipeline with one"
-SMOLLM2 = "SmolLM2, whose weights come from the network; other tests train tiny models so"
-QUEUE = "minutes; tests/pipelines/test_dvc_sweep.py does the same"
-NOT_RUN = {
-    "gcloud ": ACCOUNT,
-    "make image IMAGE=$I && ": ACCOUNT,
-    'printf %s "$PASSWORD" | gcloud ': ACCOUNT,
-    "docker ": DOCKER,
-    "make image": DOCKER,
-    "kubectl ": "a cluster",
-    "make setup": "the network",
-    "laurel pipeline run": "a minute; tests/pipelines/test_kfp_local.py runs it",
-    "dvc exp ": QUEUE,
-    "dvc queue ": QUEUE,
-    "cp data/tune/best.yaml params.yaml && make run": QUEUE,
-    "make lint test": "these tests are part of it",
-    "pip install -e '.[trl,language-model]' && make language-model": "the network",
-    "mkdir rlhf && ": "the line after it",
-    "laurel annotate tune --model smollm2 ": SMOLLM2,
-    "laurel run --params ../examples/rlhf.yaml": SMOLLM2,
-    "python benchmarks/language_actor.py ": "minutes of a quiet machine: it measures",
-    "laurel export inspect ": "a package in an environment of its own: make test-others",
-    "inspect view ": "the same",
-}
-"""How commands begin that are not run -> what they would need."""
 SMALL = {
     "agent": {"seeds": [0, 1], "steps": 1024, "ppo": {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [16]}},
     "evaluate": {"episodes": 4, "n_envs": 4, "bootstrap": 100, "animation_steps": 10},
@@ -145,12 +119,6 @@ SESSIONS = {
     ),
 }
 """Page -> how it is typed."""
-VERTEX = "docs/vertex-ai.md"
-
-
-def why_not(command: str) -> str | None:
-    """Return what a command would need, where it is not run."""
-    return next((reason for begins, reason in NOT_RUN.items() if command.startswith(begins)), None)
 
 
 def to_type(page: str, session: Session) -> Iterator[str]:
@@ -203,9 +171,6 @@ def enter(script: str, folder: Path, environment: Mapping[str, str], answers: st
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """What the shells have: git's author, pip without an index, and a cluster on this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with serving(KubeflowServer(), ROUTES) as cluster:
         people = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         yield {
@@ -213,7 +178,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
             **people,
             "VENV": sys.prefix,
             "REMOTE": str(tmp_path / "remote"),
-            "PORT": str(port),
+            "PORT": str(free_port()),
             "KUBEFLOW": cluster.url,
             "PIP_NO_INDEX": "1",
             "PIP_NO_BUILD_ISOLATION": "0",  # pip takes this for "no"
@@ -245,13 +210,13 @@ def test_a_page_as_typed(
 
 
 def test_every_command_is_run_or_listed() -> None:
-    pages = {page for page in NAMES if any(why_not(command) is None for command in typed(page))}
+    pages = {page for page in PAGES if any(why_not(command) is None for command in typed(page))}
     assert pages == {*SESSIONS, VERTEX}
 
 
 def test_nothing_is_listed_that_no_page_has() -> None:
     for begins in NOT_RUN:
-        assert any(command.startswith(begins) for page in NAMES for command in typed(page)), begins
+        assert any(command.startswith(begins) for page in PAGES for command in typed(page)), begins
     for page, session in SESSIONS.items():
         for part in session.instead:
             assert any(part in command for command in typed(page)), f"{page}: {part}"

@@ -6,12 +6,11 @@ from minigrid.wrappers import ImgObsWrapper
 
 import laurel
 
-N = 8
 UPDATES = 200
 reward = laurel.load_reward("data/reward/preference")
 single = lambda: gym.wrappers.FlattenObservation(ImgObsWrapper(gym.make(reward.env.id)))  # noqa: E731
 make = lambda: laurel.RewardWrapper(single(), reward)  # noqa: E731
-envs = gym.vector.SyncVectorEnv([make] * N)
+envs = gym.vector.SyncVectorEnv([make] * 8)
 trunk = torch.nn.Sequential(torch.nn.Linear(envs.single_observation_space.shape[0], 64), torch.nn.Tanh())
 network = torch.nn.Sequential(trunk, torch.nn.Linear(64, envs.single_action_space.n + 1))
 optimizer = torch.optim.Adam(network.parameters(), 1e-3)

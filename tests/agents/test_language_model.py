@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from move_lists import GRID, SMALL
 
 from laurel.agents.actor import View
 from laurel.agents.algorithms import initial_policy, make_learner
@@ -32,19 +33,6 @@ from laurel.params.training import ShapingParams
 from laurel.training.curve import read_curve
 from laurel.training.loop import train
 from laurel.training.task import Task
-
-GRID = EnvParams(
-    id="laurel/GridWorld-v0",
-    kwargs={"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2, "slip": 0.0, "max_episode_steps": 1},
-)
-SMALL: dict[str, Any] = {
-    "n_envs": 256,
-    "n_steps": 1,
-    "imitation_share": 1.0,
-    "critic": "table",
-    "proposals": 4,
-    "learning_rate": 2e-3,
-}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +95,10 @@ def test_the_best_answer_to_each_state_is_kept(adapter: EnvAdapter) -> None:
     groups = again.best.join([Group("a", ("4", "5"), (0.5, 0.0)), Group("b", ("2", "6"), (0.0, -1.0))])
     assert [group.answers for group in groups] == [("4", "5", "1"), ("2", "6")]
     assert [pair.chosen for pair in pairs.pairs_of(groups, 0.1, "best_worst", Skipped(of=5))] == ["1", "2"]
-    assert [group.answers for group in pairs.unequal(groups, 2, 0.1, Skipped(of=5))] == [("5", "1"), ("2", "6")]
+    groups.append(Group("c", ("7", "8", "9"), (0.0, 1.0, 1.0)))
+    skipped = Skipped(of=8)
+    assert [group.answers for group in pairs.unequal(groups, 2, 0.1, skipped)] == [("5", "1"), ("2", "6")]
+    assert skipped.alike == 1, "without 7, which leaves for the best answer, those of c are alike"
 
 
 def test_the_worst_of_a_pair_is_not_always_the_longest() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from move_lists import GRID, SMALL
 from pydantic import ValidationError
 
 from laurel.agents.algorithms import initial_policy, make_learner
@@ -27,12 +27,14 @@ from laurel.llm.causal import load_causal, tokens_of, trained, with_lora, writte
 from laurel.llm.chat import RefusedError
 from laurel.llm.sampling import log_probs
 from laurel.llm.served_sampling import ServedModel, servers
-from laurel.params import EnvParams, parse_params
+from laurel.params import parse_params
 from laurel.params.language_actor import LanguageActorParams
 from laurel.pipelines.images import needed
-from laurel.pipelines.machines import idle
+from laurel.pipelines.machines import idle, uses_all
+from laurel.stages.preflight import check_run
 from laurel.stages.train_agents import _notes_on_servers
 from minimal_params import MINIMAL
+from ports import free_port
 from tiny_project import REPOSITORY
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -42,19 +44,6 @@ sys.path[:0] = ["{tests}"]
 from vllm_stand_in import serve
 serve(sys.argv[1:])
 """
-GRID = EnvParams(
-    id="laurel/GridWorld-v0",
-    kwargs={"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2, "slip": 0.0, "max_episode_steps": 1},
-)
-SMALL: dict[str, Any] = {
-    "n_envs": 96,
-    "n_steps": 1,
-    "imitation_share": 1.0,
-    "critic": "table",
-    "proposals": 4,
-    "learning_rate": 4e-3,
-    "lora_rank": 8,
-}
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +66,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    return f"http://127.0.0.1:{free_port()}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +78,8 @@ def shared() -> Iterator[str]:
 
 
 def settings(model: str, base_url: str, **serve: Any) -> LanguageActorParams:
-    return LanguageActorParams.model_validate({**SMALL, "model": model, "serve": {"base_url": base_url, **serve}})
+    own = {"n_envs": 96, "learning_rate": 4e-3, "lora_rank": 8, "serve": {"base_url": base_url, **serve}}
+    return LanguageActorParams.model_validate({**SMALL, **own, "model": model})
 
 
 def test_answers_are_drawn_from_the_weights_of_the_moment(model: str, program: Path, shared: str) -> None:
@@ -134,18 +122,32 @@ def test_rounds_learn_from_what_a_server_samples(model: str, program: Path, shar
 
 def test_arms_share_a_server_that_ends_with_the_stage(model: str, program: Path) -> None:
     one = settings(model, address(), copies=2, gpus=2)
-    with servers({"a": one, "b": one.model_copy(update={"loss": "dpo"})}):
+    with servers([one, one.model_copy(update={"loss": "dpo"})]):
         assert one.serve
         assert served.models_at(one.serve.base_url) == [model]
     assert not served.models_at(one.serve.base_url)
     (started,) = program.with_name("started").read_text().splitlines()
     for option in ("--tensor-parallel-size 2", "--data-parallel-size 2 --api-server-count 1"):
         assert option in started
-    with (
-        pytest.raises(ParamsError, match="arms a and b need different servers"),
-        servers({"a": one, "b": one.model_copy(update={"lora_rank": 16})}),
-    ):
-        pass
+
+
+def test_arms_with_different_servers_at_one_address_are_refused_beforehand(model: str) -> None:
+    def checked(**others: Any) -> None:
+        own = {"model": model, "serve": {}}
+        agents = {"a": own, "b": {**own, "loss": "dpo"}, "c": {**own, **others}}
+        arms = {
+            name: {"reward": None, "agent": {"algorithm": "language_model", "language_model": one}}
+            for name, one in agents.items()
+        }
+        check_run(
+            parse_params({**MINIMAL, "env": {"id": GRID.id, "kwargs": GRID.kwargs}, "arms": arms}, "a test"),
+            "train-agents",
+        )
+
+    checked()
+    checked(lora_rank=4, serve={"base_url": "http://127.0.0.1:8001/v1"})
+    with pytest.raises(ParamsError, match=r"arms a and c need different servers at http://127\.0\.0\.1:8000"):
+        checked(lora_rank=4)
 
 
 def test_a_report_and_a_pipeline_know_of_the_server(model: str) -> None:
@@ -154,7 +156,10 @@ def test_a_report_and_a_pipeline_know_of_the_server(model: str) -> None:
     params = parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms}, "a test")
     (note,) = _notes_on_servers(list(params.resolved_arms.values()))
     assert note.startswith("Proposals of lm were sampled by a server")
-    assert idle(params, "train-agents") is None, "agent.device is cpu, but the server is on the GPUs"
+    for step in ("train-agents", "try-candidate"):
+        assert idle(params, step) is None, "agent.device is cpu, but the server is on the GPUs"
+        assert uses_all(params, step)
+    assert not uses_all(params, "evaluate")
     spec = yaml.safe_load((REPOSITORY / "pipelines/pipeline.yaml").read_text())
     assert any("vllm" in needs.packages for needs in needed(spec, params).values())
 

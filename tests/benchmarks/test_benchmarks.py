@@ -6,7 +6,9 @@ import importlib
 import json
 import re
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from laurel.agents.episodes import Episodes
 from tiny_project import REPOSITORY
 
 BENCHMARKS = REPOSITORY / "benchmarks"
-SCRIPTS = sorted(file.stem for file in BENCHMARKS.glob("*.py") if file.stem not in ("record", "table"))
+SCRIPTS = sorted(file.stem for file in BENCHMARKS.glob("*.py") if file.stem not in ("record", "sampled", "table"))
 RECORDS = sorted((BENCHMARKS / "results").glob("*.json"))
 KEYS = {
     *("benchmark", "value", "unit", "target", "met", "peer", "peer_value"),
@@ -86,3 +88,45 @@ def test_the_clock_takes_episodes_in_the_order_in_which_they_began(monkeypatch: 
         episodes.follow(rollout_of(np.zeros((1, 3)), extrinsic=reward, terminated=over))
         mean = episodes.figures(at_least=1)["return_mean"]
         assert clock.mean == pytest.approx(mean or 0.0, abs=1e-5)
+
+
+def test_a_profile_tells_what_is_spent_by_the_innermost_part_and_in_threads() -> None:
+    sampling = importlib.import_module("sampled")
+
+    def inner(seconds: float) -> None:
+        until = time.thread_time() + seconds
+        while time.thread_time() < until:
+            sum(range(100))
+
+    def outer(seconds: float) -> None:
+        inner(seconds)
+
+    both = {"outer": ("test_benchmarks.py", {"outer"}), "inner": ("test_benchmarks.py", {"inner"})}
+    with sampling.sampled() as found:
+        outer(0.3)
+        inner(0.1)
+    whole = sum(found.values())
+    assert sampling.parts_of(found, both)["inner"] > 0.8 * whole
+    assert 0.5 * whole < sampling.parts_of(found, {"outer": both["outer"]})["outer"] < 0.9 * whole
+    with sampling.sampled(threads=True) as found:
+        thread = Thread(target=outer, args=(0.4,))
+        thread.start()
+        thread.join()
+    assert sampling.parts_of(found, {"outer": both["outer"]})["outer"] > 0.2, "the time after its last look is lost"
+
+
+def test_the_time_left_is_compared_at_the_first_line_after_each_share_of_the_steps() -> None:
+    lines = [
+        (0.0, "train-agents: 90/1,000 steps (9/s, 500 s left)\n"),  # before a tenth of the way: not looked at
+        (10.0, "train-agents: 120/1,000 steps (9/s, 99 s left)\n"),
+        (40.0, "train-agents: 450/1,000 steps (9/s, 60 s left)\n"),
+        (41.0, "evaluate: 500/1,000 episodes (9/s, 9 s left)\n"),
+        (50.0, "train-agents: 500/1,000 steps (9/s, 60 s left)\n"),
+        (100.0, "train-agents: 1,000/1,000 steps (9/s, 100 s)\n"),
+    ]
+    told = importlib.import_module("run_time").time_left(lines)
+    assert told["peer_value"] == [[0.12, 99, 90], [0.45, 60, 60], [0.5, 60, 50]]
+    assert told["value"] == [0.1, 0.0, 0.2]
+    assert told["met"]
+    lines[1] = (10.0, "train-agents: 120/1,000 steps (9/s, 70 s left)\n")
+    assert not importlib.import_module("run_time").time_left(lines)["met"]

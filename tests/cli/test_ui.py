@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from laurel.cli.app import main
+from ports import free_port
 from tiny_project import Project
 
 
@@ -25,9 +26,7 @@ def test_ui_opens_the_comparison_of_arms(
     started: list[list[str]] = []
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(os, "execv", lambda path, arguments: started.append(arguments))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     assert main(["ui", "--params", str(project.path / "params.yaml"), "--port", str(port)]) == 0
     store = f"sqlite:///{project.path}/mlflow.db"
     assert started == [[sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store, "--port", str(port)]]

@@ -140,8 +140,9 @@ def episodes(arm: str, *rows: tuple[float, bool | None, float]) -> pd.DataFrame:
     return pd.DataFrame({"arm": arm, "return": returned, "success": success, "shaped_reward": shaped})
 
 
-def arm_of_shaping(**shaping: Any) -> Arm:
-    return Arm("a", "method", {"preference": 1.0}, ShapingParams(**shaping), AgentParams(seeds=(0,), steps=1), None, {})
+def arm_of_shaping(algorithm: str = "ppo", **shaping: Any) -> Arm:
+    agent = AgentParams(seeds=(0,), steps=1, algorithm=algorithm)
+    return Arm("a", "method", {"preference": 1.0}, ShapingParams(**shaping), agent, None, {})
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -157,6 +158,8 @@ def test_failing_that_is_paid_more_than_the_task_is_named_with_what_would_mend_i
     assert said.endswith("misleads. Set agent.ppo.episodic: false, or give shaping.extrinsic a weight."), (
         "no weight of the bonus fixes that, and a potential alone would teach nothing"
     )
+    (said,) = misled(played, [arm_of_shaping("dqn", extrinsic=0.0)], (0.0, 1.0))
+    assert said.endswith("misleads. Give shaping.extrinsic a weight."), "only PPO has returns that go on after an end"
     rewarded = episodes("a", done, done, failing)
     assert misled(rewarded, [arm_of_shaping()], (0.0, 1.0)) == [], "its agents do the task all the same"
     assert misled(episodes("a", failing), [arm_of_shaping()], (0.0, 0.0)) == [], (

@@ -138,6 +138,7 @@ def test_models_of_the_registry_are_loaded(finished: Project, monkeypatch: pytes
     there = laurel.load_reward(f"models:/reward.{here.env.id}@preference")
     assert there.env == here.env
     assert there.score(["You turn."]) == here.score(["You turn."])
+    assert laurel.load_reward(f"models:/reward.{here.env.id}@best").score(["You turn."]) == here.score(["You turn."])
     observation = gym.make(here.env.id).reset(seed=0)[0]
     action, _ = laurel.load_agent(f"models:/agent.{here.env.id}@best").predict(observation, deterministic=True)
     assert action in range(7)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from laurel.params import parse_params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.judges import ServeParams
 from minimal_params import MINIMAL
+from ports import free_port
 
 STAND_IN = """#!{python}
 import json, sys
@@ -60,9 +60,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     script.chmod(0o755)
     monkeypatch.setenv(served.PROGRAM, str(script))
     monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "responses.db"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    return f"http://127.0.0.1:{free_port()}/v1"
 
 
 def judge(folder: Path, address: str, model: str = "tiny", **serve: int) -> AnnotateParams:

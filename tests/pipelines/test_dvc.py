@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -52,6 +53,26 @@ def test_a_change_reruns_what_it_touches_alone(finished: Project, tmp_path: Path
     assert ran(project.dvc("repro")) == ["evaluate"]
     assert {arm["episodes"] for arm in read_json(project.path / "reports/metrics.json")["arms"].values()} == {10}
     assert would_run(project) == []
+
+
+def test_arms_of_other_kinds(finished: Project, tmp_path: Path) -> None:
+    arms: dict[str, Any] = {
+        "score": {"reward": "score"},
+        "rnd": {"reward": "rnd", "shaping": {"beta": 0}},
+        "sum": {"reward": {"score": 0.5, "length": 1.0}},
+    }
+    rewards = {"score": {"size": 3, "n_groups": 6}}
+    small = {"agent.seeds": [0], "agent.steps": 256, "evaluate.animation_steps": 0}
+    project = finished.copy(
+        tmp_path / "p", {**UNTRACKED, **small, "annotate.annotator": "scripted", "arms": arms, "rewards": rewards}
+    )
+    assert ran(project.dvc("repro")) == STAGES[2:]
+    assert set(read_json(project.path / "reports/metrics.json")["order"]) == set(arms)
+    networks = {file.read_bytes() for file in project.path.glob("data/agents/*/seed-0/model.safetensors")}
+    assert len(networks) == len(arms), "each was paid otherwise"
+    rewards["score"]["size"] = 4
+    project.change({"rewards": rewards})
+    assert would_run(project) == STAGES[3:], "pairs are labelled alike"
 
 
 def would_run(project: Project) -> list[str]:

@@ -28,6 +28,7 @@ from laurel.data.directory import output_directory
 from laurel.data.manifest import digest_directory, read_manifest
 from laurel.errors import DataError
 from laurel.params import parse_params
+from laurel.params.rewards import METHODS
 
 ENV = {"env": {"id": "FrozenLake-v1", "backend": "gymnasium"}, "tracking": {}}
 COLLECT: dict[str, Any] = {
@@ -169,42 +170,34 @@ def test_the_plan_refuses_what_a_later_step_would(
     assert sentence in said
 
 
-@pytest.mark.slow
-def test_every_kind_of_reward_is_an_arm_by_params_alone(tmp_path: Path) -> None:
-    """The simulated annotator answers; an arm that cannot be trained here is left out, as in a whole stage."""
-    ppo = {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [8]}
-    sections: dict[str, Any] = {
+PPO = {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [8]}
+
+
+def metrics_of_components(place: Path, **sections: Any) -> dict[str, Any]:
+    """Call all components one after the other, an arm a branch, with a simulated annotator; return metrics.json."""
+    given: dict[str, Any] = {
         "seed": 0,
-        "env": {"id": "CartPole-v1"},
         "collect": {"steps": 600, "n_envs": 4},
         "caption": {},
-        "annotate": {"annotator": "scripted", "n_pairs": 60},
-        "arms": {
-            **{kind: {"reward": kind} for kind in ("text", "score", "goals", "code", "outcome")},
-            "sum": {"reward": {"text": 0.5, "score": 0.5}},
-        },
-        "rewards": {
-            "score": {"size": 3, "n_groups": 6},
-            "goals": {"form": "closed"},
-            "code": {"rounds": 1, "samples": 2, "trial": {"steps": 256, "seeds": 1, "ppo": ppo}},
-        },
+        "annotate": {"annotator": "scripted", "n_pairs": 60, "scripted": {"error_rate": 0.1}},
+        "rewards": {},
         "shaping": {},
-        "agent": {"seeds": [0], "steps": 256, "ppo": ppo},
+        "agent": {"seeds": [0], "steps": 256, "ppo": PPO},
         "evaluate": {"episodes": 2, "n_envs": 2, "bootstrap": 20, "animation_steps": 0},
         "tracking": {"enabled": False},
     }
-    params = parse_params(sections, "params")
+    params = parse_params({**given, **sections}, "params")
 
     def call(component: Any, **others: Any) -> Any:
         given = {name: value for name, value in params.dump().items() if name in component.component_spec.inputs}
         return component.python_func(**given, code_version="1", **others)
 
     def made(name: str) -> dsl.Artifact:
-        return dsl.Artifact(uri=str(tmp_path / name))
+        return dsl.Artifact(uri=str(place / name))
 
     trajectories, captions, preferences, model = (made(name) for name in ("t", "c", "p", "m"))
     branches = call(plan, run="r", collect_parts=1, seeds_per_step=0)
-    assert [branch["arm"] for branch in branches] == [*sections["arms"]]
+    assert [branch["arm"] for branch in branches] == [arm.name for arm in params.arms if arm.trained]
     call(collect, trajectories=trajectories)
     call(caption, trajectories=trajectories, captions=captions)
     asked = call(judges, shards=1)
@@ -216,16 +209,79 @@ def test_every_kind_of_reward_is_an_arm_by_params_alone(tmp_path: Path) -> None:
         call(train_agents, branch=branch, **inputs, agents=agents)
     call(merge_agents, shards=shards, **inputs, agents=made("agents"))
     shown = {
-        "metrics": dsl.Metrics(uri=str(tmp_path / "metrics")),
+        "metrics": dsl.Metrics(uri=str(place / "metrics")),
         **{name: made(name) for name in ("report", "table")},
     }
     call(evaluate, trajectories=trajectories, **inputs, agents=made("agents"), reports=made("reports"), **shown)
-    metrics = json.loads((tmp_path / "reports" / "metrics.json").read_text())
-    assert metrics["order"] == ["text", "score", "goals", "code", "sum"]
+    metrics: dict[str, Any] = json.loads((place / "reports" / "metrics.json").read_text())
+    return metrics
+
+
+def networks(place: Path) -> list[bytes]:
+    """Return the network of each arm."""
+    with unpacked([dsl.Model(uri=str(place / "agents"))]) as (agents,):
+        return [file.read_bytes() for file in sorted(agents.glob("*/seed-0/model.safetensors"))]
+
+
+@pytest.mark.slow
+def test_every_kind_of_reward_is_an_arm_by_params_alone(tmp_path: Path) -> None:
+    """An arm that cannot be trained here is left out, as in a whole stage; all others are paid, and each otherwise."""
+    arms: dict[str, Any] = {
+        **{kind: {"reward": kind} for kind in ("text", "score", "goals", "code", "outcome", "online")},
+        "sum": {"reward": {"text": 0.5, "score": 0.5}},
+        "potential": {"reward": "score", "shaping": {"form": "potential"}},
+        "extrinsic": {"reward": None},
+    }
+    rewards: dict[str, Any] = {
+        "score": {"size": 3, "n_groups": 6},
+        "goals": {"form": "closed"},
+        "code": {"rounds": 1, "samples": 2, "trial": {"steps": 256, "seeds": 1, "ppo": PPO}},
+        "online": {"questions": 20, "every": 64},
+    }
+    pole = tmp_path / "pole"
+    metrics = metrics_of_components(pole, env={"id": "CartPole-v1"}, arms=arms, rewards=rewards)
+    assert set(metrics["order"]) == {*arms} - {"outcome"}
     left_out = (
         "The arm outcome was left out: CartPole-v1 has no captions of success, so that its own answer is not known."
     )
-    assert left_out in read_manifest(tmp_path / "agents")["notes"]
+    assert left_out in read_manifest(pole / "agents")["notes"]
+    assert len(set(networks(pole))) == len(metrics["order"])
+
+    kinds = {*METHODS.builtin()} - {*arms, "llm_hints"} | {"outcome"}  # llm_hints asks a chat model while it pays
+    arms = {
+        **{kind: {"reward": kind} for kind in sorted(kinds)},
+        "supervised": {"reward": "supervised"},
+        "stored": {"reward": "stored", "shaping": {"quantile": 0.0}},
+        "extrinsic": {"reward": None},
+    }
+    rewards = {
+        "supervised": {"kind": "outcome", "judge": "supervised", "labels": 10},
+        "preference": {"ensemble": 2, "hidden": [8], "max_epochs": 3},
+        "stored": {"path": str(pole / "m"), "name": "text"},
+    }
+    game = tmp_path / "game"
+    metrics = metrics_of_components(game, env={"id": "laurel/Ultimatum-v0"}, arms=arms, rewards=rewards)
+    assert set(metrics["order"]) == set(arms)
+    assert len(set(networks(game))) == len(arms)
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_to_act_beside_others(tmp_path: Path) -> None:
+    grid = {"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2, "slip": 0.0, "max_episode_steps": 1}
+    small = {"n_envs": 128, "n_steps": 1, "critic": "table", "proposals": 4, "imitation_share": 1.0}
+    metrics = metrics_of_components(
+        tmp_path,
+        env={"id": "laurel/GridWorld-v0", "kwargs": grid},
+        arms={
+            "trained": {"reward": None, "agent": {"algorithm": "language_model"}},
+            "base_model": {"reward": None, "agent": {"actor": "language_model"}},
+            "ppo": {"reward": None},
+        },
+        agent={"seeds": [0], "steps": 256, "ppo": PPO, "language_model": small},
+    )
+    found = {name: arm.get("asked", {}).get("model") for name, arm in metrics["arms"].items()}
+    assert found == {"trained": "tiny", "base_model": "tiny", "ppo": None}
+    assert metrics["arms"]["trained"]["env_steps"] == 256
 
 
 def test_evaluate_hands_on_sections_and_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,6 +246,10 @@ def test_a_gpu_serves_the_judge_that_is_asked_while_agents_are_trained_or_played
     played = {"llm": {"reward": {}, "agent": {"actor": "llm_policy", "options": {"judge": "player"}}}}
     assert not stands_idle("evaluate", **asked, arms=played)
     assert stands_idle("evaluate", **asked, arms=hinted)
+    written = {"arms": {"code": {"reward": "code"}}, "rewards": {"code": {"writer": "player"}}}
+    assert not stands_idle("train-reward", **asked, **written)
+    unknown = {"arms": {"code": {"reward": "code"}}, "rewards": {"code": {"writer": "nobody"}}}
+    assert stands_idle("train-reward", **asked, **unknown), "the check of the reward names what is wrong"
     packages = packages_of(annotators_of(with_sections(**asked, arms=hinted), "train-agents"))
     assert packages == ("bitsandbytes", "accelerate")
 

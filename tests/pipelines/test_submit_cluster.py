@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
-from vertex_server import Answer, Received, serving
+from kubeflow_server import ROUTES, KubeflowServer, failure, run
+from vertex_server import Answer, serving
 
 from laurel.cli.app import main
 from laurel.params import load_params
@@ -19,61 +19,6 @@ from laurel.pipelines.definition import arguments
 from tiny_project import Project
 
 IMAGE = "laurel-python:1"
-ROUTES = {
-    "health": r"GET /apis/v2beta1/healthz",
-    "experiments": r"GET /apis/v2beta1/experiments",
-    "experiment": r"POST /apis/v2beta1/experiments",
-    "list": r"GET /apis/v2beta1/runs",
-    "recurring runs": r"GET /apis/v2beta1/recurringruns",
-    "create": r"POST /apis/v2beta1/runs",
-    "get": r"GET /apis/v2beta1/runs/[^/:]+",
-    "terminate": r"POST /apis/v2beta1/runs/[^/:]+:terminate",
-    "recurring": r"POST /apis/v2beta1/recurringruns",
-}
-
-
-@dataclass
-class KubeflowServer:
-    url: str = ""
-    received: list[Received] = field(default_factory=list)
-    answers: dict[str, list[Answer]] = field(default_factory=dict)
-
-    def says(self, route: str, *answers: Answer) -> None:
-        self.answers[route] = list(answers)
-
-    def of(self, route: str) -> list[Received]:
-        return [request for request in self.received if request.route == route]
-
-    def answer(self, request: Received) -> Answer:
-        queue = self.answers.get(request.route, [])
-        if queue:
-            return queue.pop(0) if len(queue) > 1 else queue[0]
-        match request.route:
-            case "health":
-                return 200, {"multi_user": False, "tag_name": "2.14.0"}
-            case "experiments" | "terminate" | "list" | "recurring runs":
-                return 200, {}
-            case "experiment":
-                return 200, {**request.body, "experiment_id": "e-1"}
-            case "create":
-                return 200, {**request.body, "run_id": "r-1", "state": "PENDING"}
-            case "recurring":
-                return 200, {**request.body, "recurring_run_id": "s-1"}
-            case _:
-                return failure(404, "no such thing")
-
-
-def failure(status: int, message: str) -> Answer:
-    return status, {"code": 5, "error": message, "message": message}
-
-
-def run(state: str, *tasks: tuple[str, str, str]) -> Answer:
-    """Return a run as KFP gives it; a task is its name, state and error."""
-    details = [
-        {"display_name": name, "state": state, **({"error": {"code": 9, "message": error}} if error else {})}
-        for name, state, error in tasks
-    ]
-    return 200, {"run_id": "r-1", "state": state, "run_details": {"task_details": details}}
 
 
 @pytest.fixture

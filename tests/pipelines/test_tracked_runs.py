@@ -75,6 +75,9 @@ def test_numbers_and_models(finished: Project, client: Any, runs: list[Any]) -> 
     best = client.get_model_version_by_alias("agent.MiniGrid-Empty-5x5-v0", "best")
     assert best.tags["arm"] == "preference", "the best that learned from feedback, whatever the others reach"
     assert (best.tags["role"], agent.data.tags["role"]) == ("method", "method")
+    paid = client.get_model_version_by_alias("reward.MiniGrid-Empty-5x5-v0", "best")
+    made = read_manifest(finished.output("train-reward"))["mlflow_run_id"]
+    assert (paid.tags["reward"], paid.run_id) == ("preference", made), "the reward that it was paid"
 
 
 def test_an_agents_run_says_what_it_was_and_what_it_reached(finished: Project, client: Any, runs: list[Any]) -> None:

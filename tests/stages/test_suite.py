@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from minimal_params import MINIMAL
 from tiny_project import REPOSITORY, TINY, Project, read_json
 
 SUITES = sorted((REPOSITORY / "benchmarks" / "suites").glob("*.yaml"))
+MADE = [file for file in SUITES if file.with_suffix(".json").exists()]
 
 
 def written(folder: Path, **content: Any) -> Path:
@@ -140,13 +142,46 @@ def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
         run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
 
 
+def test_how_many_answers_are_right_stands_beside_the_agents() -> None:
+    file = REPOSITORY / "benchmarks" / "suites" / "outcome.yaml"
+    suite, found = load_suite(file), read_json(file.with_suffix(".json"))
+    run = found["runs"]["low_payoff.MiniLM"]["metrics"]
+    rates = {name: {"value": 0.5, "ci95": [0.25, 0.75], "of": n} for name, n in (("accuracy", 12), ("right_order", 34))}
+    draws = [{"reward": "drawn", "label_set": n, "judge": "J", "goals": 5, "sensible": 0.2 + n / 5} for n in (0, 1)]
+    ordered = {"reward": "ordered", "label_set": 0, "right_order": rates["right_order"]}
+    run["reward"] = {"by": [*draws, ordered, {"reward": "unknown", "label_set": 0, "accuracy": None}]}
+    page = markdown_page(suite, found).split("## low_payoff.MiniLM")[1].split("## ")[0]
+    assert [line for line in page.splitlines() if line.startswith("- Reward ")] == [
+        "- Reward drawn, by J: 1 of 5 goals are met by a caption that is hand-written progress.",
+        "- Reward ordered: 50% [25%, 75%] of 34 pairs of captions are in the order of hand-written progress.",
+    ]
+    run["reward"] = {"judge": "J", "accuracy": rates["accuracy"]}  # of an experiment with a single reward
+    assert (
+        "\n- Reward outcome, by J: 50% [25%, 75%] of 12 outcomes whose answer was not given are labelled right.\n"
+        in markdown_page(suite, found)
+    )
+
+
 @pytest.mark.parametrize("file", SUITES, ids=lambda file: file.stem)
 def test_suites_of_the_repository_fit(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["benchmark", str(file), "--list"]) == 0
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("file", [file for file in SUITES if file.with_suffix(".json").exists()], ids=lambda f: f.stem)
+def test_the_list_of_suites_has_each_with_figures_of_its_page_and_its_date() -> None:
+    text = (SUITES[0].parent / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| \[(\w+)\](.*)$", text, re.MULTILINE))
+    assert [*rows] == [file.stem for file in MADE]
+    for file in MADE:
+        shown = "".join(page.read_text(encoding="utf-8") for page in file.parent.glob(f"{file.stem}[.-]*md"))
+        figures = re.findall(r"\d\.\d\d \[.*?\]", rows[file.stem])
+        assert figures, file.stem
+        assert [one for one in figures if one not in shown] == [], file.stem
+        dates = [run["made"]["date"] for run in read_json(file.with_suffix(".json"))["runs"].values()]
+        assert rows[file.stem].endswith(f" {max(dates)} |")
+
+
+@pytest.mark.parametrize("file", MADE, ids=lambda file: file.stem)
 def test_a_page_is_that_of_its_record_and_of_its_suite(file: Path) -> None:
     suite, found = load_suite(file), read_json(file.with_suffix(".json"))
     made = {run.name: digest_json(run.content) for run in suite.runs if run.name not in found["not run"]}

@@ -161,7 +161,7 @@ def going_on(
     none in this rollout, the last observation stands.
 
     Args:
-        reward: (..., T, N), as all but
+        reward: (..., T, N), as the flags.
         value: (..., T + 1, N).
     """
     begins = value[..., 1:, :].copy()

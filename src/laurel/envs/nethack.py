@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
 
+WORDS = 64
+"""Places that pairs of letters of a message are counted in, for networks."""
 _BY_DEPTH = (
     0.0, 0.0126, 0.0154, 0.0175, 0.0212, 0.0265, 0.0354, 0.0485, 0.0696, 0.0977, 0.1256, 0.1613, 0.2061, 0.2566, 0.2925,
     0.3088, 0.3249, 0.3401, 0.3526, 0.3655, 0.3790, 0.3929, 0.4083, 0.4258, 0.4452, 0.4664, 0.5068, 0.5544, 0.6016,
@@ -29,11 +32,14 @@ _BY_EXPERIENCE = (
     0.5779, 0.6261, 0.6563, 0.6810, 0.7015, 0.7174, 0.7287, 0.7371, 0.7443, 0.7513, 0.7586, 0.7642, 0.7703, 0.7760,
     0.7783, 0.7805,
 )  # fmt: skip
-"""Share by level; nothing is reached at 0, which the status shows once a game is over."""
+"""Dungeon or experience level -> share of people's games that were won, of those that reached it, to four digits of
+BALROG's file achievements.json; nothing is reached at 0, which the status shows once a game is over."""
 
 
 def progression(depth: npt.NDArray[np.int64], experience: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Return the larger share of both (N,); levels that the benchmark does not know count nothing.
+    """Return BALROG's progression (Paglieri et al. 2024, arXiv 2411.13543) at both levels (N,): the larger share.
+
+    0.0126 is that of standing where every game begins; levels that the benchmark does not know count nothing.
 
     Args:
         depth: dungeon levels below the surface (N,).
@@ -46,8 +52,6 @@ def progression(depth: npt.NDArray[np.int64], experience: npt.NDArray[np.int64])
     return np.maximum(*shares).astype(np.float32)
 
 
-WORDS = 64
-"""Places that pairs of letters of a message are counted in, for networks."""
 _REACHED = {
     "staircase": "You are on a staircase down: the task is done.",
     "level": "You are deep enough in the dungeon: the task is done.",
@@ -87,6 +91,7 @@ class NetHackAdapter(EnvAdapter):
     anti_goal = "You are hurt, get hungry, do something in vain, or die."
     goals = _STEERING
     success_words = ("the task is done",)
+    info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64"})
     agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
     _task = "score"
     _status_in_words = False
@@ -158,10 +163,17 @@ class NetHackAdapter(EnvAdapter):
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
 
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
+        """Return BALROG's progression, depth, score, and how near the player comes to a way down that the map shows.
+
+        That is 1 / (1 + steps to it), walls not counted: 1 on it, 0.5 beside it, 0 where none is shown.
+        """
+        stairs = transitions.info["stairs"]
+        near = np.where(stairs < 0, 0.0, 1 / (1.0 + np.maximum(stairs, 0))).astype(np.float32)
         status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
         depth, score = status[:, game.DEPTH], status[:, game.SCORE]
         reached = progression(depth, status[:, game.EXPERIENCE])
-        return {PROGRESSION: reached, "depth": depth.astype(np.float32), "score": score.astype(np.float32)}
+        further = {"depth": depth.astype(np.float32), "score": score.astype(np.float32)}
+        return {PROGRESSION: reached, **further, "nearness to stairs": near}
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         return terminated & (returns > 0.5) if self._task in REACHED else None

@@ -287,8 +287,8 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
 def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | None:
     """Return how to make the environment's own vector form where it has one that resets on the next step.
 
-    It steps all environments with a few array operations, which is faster than any pool of single environments. A limit
-    on episode length is passed only to forms that are sure to accept it.
+    It steps all environments with a few array operations, which is faster than any pool of single environments. Only
+    Laurel's own forms are sure to accept a limit on episode length, and to give the `info` that an adapter names.
     """
     import gymnasium as gym
     from gymnasium.envs.registration import load_env_creator
@@ -298,16 +298,18 @@ def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | Non
 
     spec = gym.spec(reference_id(env))
     entry = spec.vector_entry_point
-    if entry is None or adapter.generic or adapter.info_fields:
+    if entry is None or adapter.generic:
         return None
     creator: Callable[..., Any] = load_env_creator(entry) if isinstance(entry, str) else entry
+    ours = isinstance(creator, type) and issubclass(creator, BatchEnv)
+    if adapter.info_fields and not ours:
+        return None
     metadata = getattr(creator, "metadata", {})
     if metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         return None
     make = partial(gym.make_vec, spec.id, vectorization_mode="vector_entry_point")
     if (limit := step_limit(env)) is None:
         return make
-    ours = isinstance(creator, type) and issubclass(creator, BatchEnv)
     return partial(make, max_episode_steps=limit) if ours else None
 
 

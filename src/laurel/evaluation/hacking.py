@@ -193,15 +193,16 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
             continue
         worth = weight.extrinsic * (results["return"][done].mean() - results["return"][failed].mean())
         more = results["shaped_reward"][failed].mean() - results["shaped_reward"][done].mean()
-        mend = (
-            f"shaping.intrinsic below {worth / more:.2g} (it is {weight.intrinsic:g}), or shaping.form: potential"
-            if worth > 0
-            else "agent.ppo.episodic: false, or give shaping.extrinsic a weight"
-        )
+        mend = "Give shaping.extrinsic a weight"
+        if worth > 0:
+            below = f"shaping.intrinsic below {worth / more:.2g} (it is {weight.intrinsic:g})"
+            mend = f"Set {below}, or shaping.form: potential"
+        elif arm.agent.engine == "laurel" and hasattr(arm.agent.settings, "episodic"):
+            mend = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
         notes.append(
             f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and are paid "
             f"{number(paid[failed].mean())} on average; those of any arm that do would be paid "
             f"{number(paid[done].mean())}. Each caption may be paid rightly, but an episode meets many, and their sum "
-            f"misleads. Set {mend}."
+            f"misleads. {mend}."
         )
     return notes

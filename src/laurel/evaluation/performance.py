@@ -164,6 +164,8 @@ NO_DISPLAY = (
     "--as window needs a display{}. Use --as terminal, or --as gif -o play.gif and look at the file, "
     "or connect with `ssh -X`."
 )
+_LINUX_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+"""Variables that name a display to SDL; the last one names a driver."""
 
 
 class Window:
@@ -214,7 +216,3 @@ def window(caption: str) -> Iterator[Window]:
         yield Window(pygame, caption)
     finally:
         pygame.display.quit()
-
-
-_LINUX_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
-"""Variables that name a display to SDL; the last one names a driver."""

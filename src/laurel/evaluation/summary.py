@@ -79,6 +79,16 @@ def interval(bounds: list[float] | None) -> str:
     return f"[{number(bounds[0])}, {number(bounds[1])}]" if bounds else ""
 
 
+def share(rate: Mapping[str, Any]) -> str:
+    """Write a share of cases with its interval.
+
+    >>> share({"value": 0.506, "ci95": [0.431, 0.581], "of": 1660})
+    '51% [43%, 58%] of 1,660'
+    """
+    low, high = rate["ci95"]
+    return f"{rate['value']:.0%} [{low:.0%}, {high:.0%}] of {rate['of']:,}"
+
+
 def p_value(value: float | None) -> str:
     """Write a p-value, which is never 0.
 
@@ -220,9 +230,7 @@ def text_columns(metrics: Mapping[str, Any]) -> Table | None:
         rows.append(
             [
                 name,
-                "the base"
-                if wins is None
-                else f"{wins['value']:.0%} [{wins['ci95'][0]:.0%}, {wins['ci95'][1]:.0%}] of {wins['of']}",
+                "the base" if wins is None else share(wins),
                 "0" if wins is None else f"{elo['value']:+.0f} [{low:+.0f}, {high:+.0f}]",
                 "0" if wins is None else f"{entry['kl']:.1f}",
                 f"{entry['words']:.1f}",

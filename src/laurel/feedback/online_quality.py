@@ -1,7 +1,7 @@
 """Quality gates on answers that come while agents are trained: the figures and limits of labels that are made before.
 
-An agent's own answers are checked when it has FIRST_LOOK of them, and whenever their number has doubled: a
-gate that is checked after every answer would eventually stop every run by chance.
+An agent's own answers are checked when it has FIRST_LOOK of them, and whenever their number has doubled since: a gate
+that is checked after every answer would eventually stop every run by chance.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A sentence encoder: texts in, unit vectors out.
 
 Tokens are pooled as the model's folder says for sentence-transformers (the mean where it says nothing), then the L2
-norm. The default model comes inside a package, so that nothing is downloaded, and needs torch alone; other names are
-looked up on disk, then on the Hugging Face hub, and loaded with transformers. "characters" needs no model at all.
+norm. The default model comes inside a package, so that nothing is downloaded, and is loaded by `laurel.llm.minilm`;
+other names are looked up on disk, then on the Hugging Face hub, and loaded with transformers. "characters" needs no
+model at all.
 
 The same text has the same vector on every CPU. In single precision it would not: libraries add up in another order
 with each instruction set and batch, which changes a vector by about 2e-7, and training multiplies such differences. In

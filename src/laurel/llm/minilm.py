@@ -1,4 +1,4 @@
-"""The packaged sentence encoder, MiniLM, on torch alone: transformers takes two processor seconds to import.
+"""The packaged sentence encoder, MiniLM, without transformers, whose import takes two processor seconds.
 
 A BERT (Devlin et al. 2019, arXiv 1810.04805) is a sum of embeddings before a `torch.nn.TransformerEncoder`. Rounded as
 `laurel.llm.encoder` rounds them, its vectors are those of transformers' model.

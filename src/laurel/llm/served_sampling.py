@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +20,6 @@ from uuid import uuid4
 
 import numpy as np
 
-from laurel.errors import ParamsError
 from laurel.llm.chat import RefusedError
 from laurel.llm.sampling import Sampled
 from laurel.llm.served import gpus_here, start, stop
@@ -202,31 +201,17 @@ def start_server(settings: LanguageActorParams) -> None:
 
 
 @contextmanager
-def servers(actors: Mapping[str, LanguageActorParams]) -> Iterator[None]:
-    """Start the servers of actors (arm -> settings), and end them with the block; processes may share them.
+def servers(actors: Iterable[LanguageActorParams]) -> Iterator[None]:
+    """Start the servers of actors, one at each address, and end them with the block; processes may share them.
 
     Raises:
-        ParamsError: arms ask for different servers at one address.
         RefusedError: one cannot be started.
     """
-    first: dict[str, str] = {}
+    by_address = {settings.serve.base_url: settings for settings in actors if settings.serve}
     try:
-        for arm, settings in actors.items():
-            assert settings.serve is not None
-            address = settings.serve.base_url
-            other = first.setdefault(address, arm)
-            if _served(actors[other]) != _served(settings):
-                raise ParamsError(
-                    f"The arms {other} and {arm} need different servers at {address}, as their model, lora_rank, dtype "
-                    f"or serve differ: give one of them another port in agent.language_model.serve.base_url."
-                )
-            if other == arm:
-                start_server(settings)
+        for settings in by_address.values():
+            start_server(settings)
         yield
     finally:
-        for address in first:
+        for address in by_address:
             stop(address)
-
-
-def _served(settings: LanguageActorParams) -> tuple[Any, ...]:
-    return settings.model, settings.rank, settings.dtype, settings.serve

@@ -193,8 +193,7 @@ class Params(Section):
             raise ValueError(
                 f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} depends on all labels so "
                 "far, which parallel steps do not share: set annotate_shards to 1, or take sampler uniform or "
-                "frequency "
-                "and stop.rule none."
+                "frequency and stop.rule none."
             )
         return self
 

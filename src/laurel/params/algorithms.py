@@ -192,8 +192,8 @@ class BanditParams(AlgorithmParams):
     epsilon: Probability = 0.1
     """reward_averaging only: share of random actions, also in evaluation unless evaluate.greedy."""
     initial: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """reward_averaging and gaussian_thompson only: initial estimate of every arm's reward; a high one makes it try "
-    "all."""
+    """reward_averaging and gaussian_thompson only: initial estimate of every arm's reward; a high one makes it try all
+    of them."""
     step_size: Probability = 0.1
     """All but gaussian_thompson: how far an estimate or a preference moves; 0: an estimate is the average."""
     c: NonNegative = 2.0

@@ -78,16 +78,15 @@ class BudgetParams(Section):
 
 
 class GateParams(Section):
-    """Limits that labels must satisfy before anything is trained on them. The run stops where the whole 95% interval
-    of a figure
-    is beyond its limit; null is no limit. A gate on answers has no effect for an annotator that keeps no answers.
+    """Limits that labels must satisfy before anything is trained on them. The run stops where the whole 95% interval of
+    a figure is beyond its limit; null is no limit. A gate on answers has no effect for an annotator that keeps none.
     """
 
     min_parse_rate: Probability | None = 0.9
     """Share of answers that can be read, at least."""
     max_position_bias: Annotated[float, Field(ge=0.0, le=0.5, allow_inf_nan=False)] | None = 0.4
-    """How far the share of answers that name the text shown first may be from 1/2. Asking in both orders cancels a "
-    "bias, but leaves few labels where it is strong."""
+    """How far the share of answers that name the text shown first may be from 1/2. Asking in both orders cancels a
+    bias, but leaves few labels where it is strong."""
     max_abstain_rate: Probability | None = 0.5
     """Share of answers that abstain, at most; refusals are among them."""
     min_success_preferred: Probability | None = 0.5
@@ -135,8 +134,8 @@ class MemberParams(Section):
 
 class EnsembleParams(Section):
     members: Annotated[tuple[MemberParams, ...], Field(strict=False), AfterValidator(_several)]
-    """The annotators that vote, each with its own values for keys of `annotate`, e.g. "
-    "{annotator: openai, openai: {model: a}}."""
+    """The annotators that vote, each with its own values for keys of `annotate`, e.g. {annotator: openai, openai:
+    {model: a}}."""
     tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
     """Mean probabilities within this of 1/2 are ties."""
 
@@ -157,8 +156,8 @@ class StopParams(Section):
     rule: Literal["none", "accuracy", "rank"] = "none"
     """accuracy: the accuracy on held-out pairs no longer rises; rank: the order of the captions no longer changes."""
     tolerance: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.01
-    """accuracy: gains up to this count as none; rank: a correlation of successive rounds within this of 1 counts as "
-    "no change."""
+    """accuracy: gains up to this count as none; rank: a correlation of successive rounds within this of 1 counts as no
+    change."""
     patience: Count = 3
     """Rounds in a row without gain or change."""
     held_out: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)] = 0.1
@@ -172,15 +171,15 @@ class AnnotateParams(PluggedSection):
 
     annotator: Annotated[str, BeforeValidator(_annotator), listed(ANNOTATORS)] = "embedding"
     """The annotator: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this
-    process),
-    scripted (a simulated teacher), ensemble (several vote), or one of another package; its section has its name."""
+    process), scripted (a simulated teacher), ensemble (several vote), or another package's; its section has its name.
+    """
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
-    """uniform over distinct segments, or weighted by how often they occurred. The others depend on the labels so far "
-    "and choose pairs with: information: most expected information about a utility of the captions' embeddings; "
-    "disagreement: most disagreement in an ensemble; ranking: most information about the order, as in a sort, without "
-    "an embedding; nearby: neighbouring ranks."""
+    """uniform: each pair of distinct segments is as likely; frequency: weighted by how often segments occurred. The
+    others depend on the labels so far, and choose pairs of: information: the most expected information about a utility
+    of the captions' embeddings; disagreement: the most disagreement in an ensemble; ranking: the most information about
+    the order, as in a sort, without an embedding; nearby: neighbouring ranks."""
     round_pairs: Count = 200
     """Pairs of a round; no effect where neither the sampler nor the stopping rule depends on labels."""
     stop: StopParams = StopParams()

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
 
-from laurel.errors import closest
+from laurel.errors import ParamsError, closest
 from laurel.params.annotation import MAIN
 from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
@@ -261,6 +261,20 @@ def served_actors(arms: Iterable[Arm]) -> dict[str, LanguageActorParams]:
     """Return the settings of the arms whose proposals a server samples, by the arm's name."""
     settings = {arm.name: arm.agent.settings for arm in arms if arm.trained and arm.agent.engine == "laurel"}
     return {name: one for name, one in settings.items() if isinstance(one, LanguageActorParams) and one.serve}
+
+
+def check_servers(arms: Iterable[Arm]) -> None:
+    """Raise ParamsError for arms that need different servers at one address."""
+    first: dict[str, tuple[str, tuple[Any, ...]]] = {}
+    for name, settings in served_actors(arms).items():
+        assert settings.serve is not None
+        address, own = settings.serve.base_url, (settings.model, settings.rank, settings.dtype, settings.serve)
+        other, served = first.setdefault(address, (name, own))
+        if served != own:
+            raise ParamsError(
+                f"The arms {other} and {name} need different servers at {address}, as their model, lora_rank, dtype or "
+                "serve differ: give one of them another port in agent.language_model.serve.base_url."
+            )
 
 
 def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[str, ...]:

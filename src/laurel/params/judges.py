@@ -110,8 +110,7 @@ class ScriptedParams(Section):
     teacher: Literal["oracle", "mistake", "skip", "equal", "myopic", "stochastic"] = "oracle"
     """oracle: never errs; mistake: flips a tenth of the preferences; skip: gives no answer where neither segment shows
     progress; equal: calls small differences ties; myopic: weighs the last steps of a segment most; stochastic: draws
-    its
-    preference by Bradley and Terry's model."""
+    preferences by Bradley and Terry's model."""
     error_rate: Probability | None = None
     """Probability that a preference is flipped; mistake: 0.1, the others 0."""
     skip_below: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -160,7 +159,7 @@ class ServeParams(Section):
     max_model_len: Count | None = None
     """Tokens of a question and its answer at most; null: as the model has it."""
     start_minutes: Positive = 30.0
-    """That loading the model may take."""
+    """Minutes that loading the model may take."""
 
 
 class OpenAIParams(ChatSection):
@@ -245,8 +244,8 @@ class HuggingFaceParams(ChatSection):
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; only on a GPU."""
     adapter: str | None = None
-    """LoRA weights on top, by peft: a directory, as in `laurel annotate tune`, or a name on the hub; or laurel, a "
-    "packaged adapter that makes smollm2 a judge with the prompt concise."""
+    """LoRA weights on top, by peft: a directory, as in `laurel annotate tune`, or a name on the hub; or laurel, a
+    packaged adapter that makes smollm2 a judge with the prompt concise."""
     mode: Literal["score", "generate"] = "score"
     """score: probabilities of the possible answers, read off in one pass; generate: it reasons in words first."""
     batch_tokens: Count = 8192

@@ -114,8 +114,8 @@ class OnlineParams(RewardParams):
     delay: Count = 1
     """Looks after which an answer counts, whenever it came, so that a run is repeatable."""
     patience: NonNegative = 60.0
-    """Seconds that training waits for an answer that is due. If it does not come, training continues without it and "
-    "stops waiting until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
+    """Seconds that training waits for an answer that is due. If it does not come, training continues without it and
+    stops waiting until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
     at_once: Count = 64
     """Questions that an agent asks at a look, at most."""
     queue: Count = 1000

@@ -170,7 +170,7 @@ class Method(ABC, Generic[Own]):
     reads: ClassVar[Sequence[Source]] = ()
     """A run none of whose rewards reads preferences asks no annotator."""
     asks: ClassVar[bool] = False
-    """Whether `fit` asks the annotator of the section annotate; `estimate` then says how much."""
+    """Whether `fit` asks a judge (`asked_in_fit`); `estimate` then says how much."""
     stationary: ClassVar[bool] = True
     """Whether it always pays the same for the same steps; False if it learns while it pays."""
     per_seed: ClassVar[bool] = False
@@ -190,6 +190,10 @@ class Method(ABC, Generic[Own]):
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         """Return whose preferences it reads, where it does: `main`, or one of annotate.judges."""
         return MAIN
+
+    def asked_in_fit(self) -> str | None:
+        """Return the judge that `fit` asks; None where it asks none."""
+        return MAIN if self.asks else None
 
     def asked_in_training(self) -> str | None:
         """Return the judge that is asked while agents are trained on the reward; None where none is."""

@@ -29,7 +29,7 @@ from laurel.evaluation.summary import SCHEMA
 from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
-from laurel.params import EnvParams, TrackingParams
+from laurel.params import EnvParams
 from laurel.params.arms import Arm, arm_infos, judges_of, used
 from laurel.params.rewards import judge_of, method_of
 from laurel.params.training_run import EvaluationSections, arms_of
@@ -170,7 +170,10 @@ def run(
             with Tracker(sections, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
                     runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-                    _track(tracked, env, sections["tracking"], metrics, facts, results, played, out.path, runs)
+                    _track(tracked, env, metrics, facts, results, played, out.path, runs)
+                    if sections["tracking"].register_models:
+                        made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
+                        _register_best(tracked, env, results, played, made_rewards)
             advance(1)
 
 
@@ -238,7 +241,6 @@ def _reward_threshold(env: EnvParams) -> float | None:
 def _track(
     tracked: Run,
     env: EnvParams,
-    tracking: TrackingParams,
     metrics: dict[str, Any],
     facts: RunFacts,
     results: pd.DataFrame,
@@ -246,29 +248,46 @@ def _track(
     path: Path,
     runs: Mapping[str, str],
 ) -> None:
-    """Log the summary again from the files, and the final figures of each agent with its own run.
-
-    The best trained agent of a method is registered under an alias.
-    """
+    """Log the summary again from the files, and the final figures of each agent with its own run."""
     of_run = {"seconds": facts.stage_seconds, "usage": facts.usage}
     numbers = {k: v for k, v in {**flatten(metrics), **flatten(of_run)}.items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})
     tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})
     for name in (METRICS, REPORT, RUN_PAGE, RESULTS):
         tracked.log_file(path / name)
-    scores = {
+    final = {
+        name_of(*agent): {"return": returned, "success": None if math.isnan(success) else success}
+        for agent, (returned, success) in _scores(results).items()
+    }
+    log_evaluation(tracked, runs, final)
+
+
+def _register_best(
+    tracked: Run, env: EnvParams, results: pd.DataFrame, agents: Sequence[Played], made_rewards: str | None
+) -> None:
+    """Register the best trained agent of a method under an alias, and let it name the reward that it was paid, too.
+
+    Of several rewards that is the one with the largest weight.
+
+    Args:
+        made_rewards: the run that registered the rewards, if there is one.
+    """
+    scores = _scores(results)
+    of_methods = {(arm.name, seed): (arm, place) for arm, seed, place in agents if place and arm.role == "method"}
+    if not of_methods:
+        return
+    best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
+    arm, place = of_methods[best]
+    tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    tracked.register(f"agent.{env.id}", tracked.log_model(place, "best_agent", tags), tags, alias=BEST)
+    if made_rewards and arm.reward:
+        paid = max(arm.reward, key=lambda name: (arm.reward[name], name))
+        tracked.point_to(BEST, f"reward.{env.id}", made_rewards, {"reward": paid})
+
+
+def _scores(results: pd.DataFrame) -> dict[tuple[str, int], tuple[float, float]]:
+    """Return each agent's mean return and success."""
+    return {
         (str(row["arm"]), int(row["seed"])): (float(row["return"]), float(row["success"]))
         for row in seed_scores(results).to_dict("records")
     }
-    final = {
-        name_of(*agent): {"return": returned, "success": None if math.isnan(success) else success}
-        for agent, (returned, success) in scores.items()
-    }
-    log_evaluation(tracked, runs, final)
-    of_methods = {(arm.name, seed): place for arm, seed, place in agents if place and arm.role == "method"}
-    if not tracking.register_models or not of_methods:
-        return
-    best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
-    tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
-    source = tracked.log_model(of_methods[best], "best_agent", tags)
-    tracked.register(f"agent.{env.id}", source, tags, alias=BEST)

@@ -106,8 +106,7 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         else "No agents had been trained on this reward when the card was written.",
         "## Limits",
         f"It was made for {env} and only knows its captions; in another environment it pays for captions with similar "
-        "words. "
-        "Judge agents by the environment's own reward, beside controls.",
+        "words. Judge agents by the environment's own reward, beside controls.",
     ]
     return "\n\n".join(parts) + "\n"
 

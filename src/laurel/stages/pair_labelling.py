@@ -32,6 +32,8 @@ from laurel.seeding import derive_seed
 from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sample
 from laurel.stages.label_verdict import conclude
 
+Pairs = TypeVar("Pairs", "IntArray", range)
+
 
 @contextmanager
 def heap_frozen() -> Iterator[None]:
@@ -45,9 +47,6 @@ def heap_frozen() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-Pairs = TypeVar("Pairs", "IntArray", range)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.replacing import written_whole
 from laurel.errors import ParamsError, StageError, closest
-from laurel.evaluation.summary import brief, checked, legend, markdown, markdown_table, steps
+from laurel.evaluation.summary import brief, checked, counted, legend, main_arm, markdown, markdown_table, share, steps
 from laurel.feedback.annotator import Usage, added
 from laurel.llm.prices import in_words
 from laurel.machine import machine
@@ -154,8 +154,8 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
     ]
     caption = (
         "Success of fresh episodes, or the return where an environment has no notion of success, and how many seeds "
-        "solved the task. Steps are those of an agent; seconds, calls of language models and what they cost are of the "
-        "whole run, all arms and seeds together."
+        "solved the task. Steps are those of an agent; seconds are of the whole run, all arms and seeds together; "
+        "calls and what they cost are those of annotators, without models that act."
     )
     return f"{markdown([*axes, *arms, *COSTS], rows)}\n\n{caption}"
 
@@ -183,6 +183,7 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
         "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
         f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}."
         f"{f' Run: {place}.' if place else ''}",
+        _answers(metrics),
         "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
     ]
     return "\n\n".join(line for line in lines if line)
@@ -203,3 +204,26 @@ def _judge(quality: Mapping[str, Any]) -> str:
     right = round(agreement["value"] * agreement["of"])
     of = f"{right:,} of {agreement['of']:,} pairs that differ in hand-written progress"
     return f"{named}, which agrees with it on {of}"
+
+
+def _answers(metrics: Mapping[str, Any]) -> str:
+    """Say how good the answers are that rewards other than of pairs were made from, by the first label set of each."""
+    quality = metrics.get("reward") or {}
+    every = quality.get("by") or [{"reward": main_arm(metrics), **quality}]
+    return "\n".join(
+        f"- Reward {', by '.join(one[key] for key in ('reward', 'judge') if key in one)}: {found}."
+        for one in every
+        if one.get("label_set", 0) == 0 and (found := _quality(one))
+    )
+
+
+def _quality(reward: Mapping[str, Any]) -> str | None:
+    """Say how many answers are right, as far as the environment knows it; a method has one of these measures."""
+    if reward.get("accuracy"):
+        return f"{share(reward['accuracy'])} outcomes whose answer was not given are labelled right"
+    if reward.get("right_order"):
+        return f"{share(reward['right_order'])} pairs of captions are in the order of hand-written progress"
+    if reward.get("sensible") is not None:
+        met = round(reward["sensible"] * reward["goals"])
+        return f"{met:,} of {counted(reward['goals'], 'goal')} are met by a caption that is hand-written progress"
+    return None

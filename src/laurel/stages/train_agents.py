@@ -110,7 +110,7 @@ def run(
             if page and tracked:
                 tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with runs or nullcontext(), page or nullcontext():
-                served = servers(served_actors(arm for arm, _, _ in unfinished))
+                served = servers(served_actors(arm for arm, _, _ in unfinished).values())
                 with served, judging, progress(total, "train-agents", "steps") as advance:
                     sources = Inputs(captions, preferences, reward, judge=judging.mailbox)
                     jobs = _jobs(seed, context, unfinished, sources)

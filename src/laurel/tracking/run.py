@@ -124,7 +124,7 @@ class Run:
         """
         from mlflow.exceptions import MlflowException
 
-        name = re.sub("[/:]", ".", model)
+        name = registered(model)
         add = partial(self.client.create_model_version, name, source, run_id=self.id, tags=dict(tags))
         try:
             version = add()
@@ -136,6 +136,14 @@ class Run:
             version = add()
         if alias is not None:
             self.client.set_registered_model_alias(name, alias, version.version)
+
+    def point_to(self, alias: str, model: str, run_id: str, tags: Mapping[str, str]) -> None:
+        """Let an alias of a registered model name the version with these tags that a run made, if there is one."""
+        name = registered(model)
+        for version in self.client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'"):
+            if tags.items() <= version.tags.items():
+                self.client.set_registered_model_alias(name, alias, version.version)
+                return
 
     def end(self, status: str = "FINISHED", *, at: float | None = None) -> None:
         """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
@@ -164,6 +172,11 @@ class Run:
         """Return the last step at which a metric was logged and its time, None where it never was."""
         history = self.client.get_metric_history(self.id, metric)
         return max(((point.step, point.timestamp / 1000) for point in history), default=None)
+
+
+def registered(model: str) -> str:
+    """Return a model's name as the registry takes it."""
+    return re.sub("[/:]", ".", model)
 
 
 def status_of(error: BaseException) -> str:

@@ -33,7 +33,7 @@ OUTPUT_URI = "LAUREL_OUTPUT_URI"
 OUTPUT = "output"
 """Tag with that place."""
 BEST = "best"
-"""Alias of the best agent that learned from feedback, in the model registry."""
+"""Alias of the best agent that learned from feedback, and of the reward that it was paid, in the model registry."""
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import ParamsError
 from laurel.feedback.interest import check
-from laurel.params.arms import Arm
+from laurel.params.arms import Arm, check_servers
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
@@ -31,13 +31,15 @@ def check_agents(
         branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
 
     Raises:
-        ParamsError: no arm can be trained or evaluated, or Stable-Baselines3 does not take an arm's settings.
+        ParamsError: no arm can be trained or evaluated, Stable-Baselines3 does not take an arm's settings, or arms need
+            different servers at one address.
         EnvError: an algorithm does not fit the environment's observations or actions.
         LaurelError: the method of a reward lacks something that it needs.
     """
     skipped = skipped_arms(arms, context, adapter)
     if len(skipped) == len(arms) and not branch:
         raise ParamsError(f"arms: no arm is left. {' '.join(skipped.values())}")
+    check_servers(arm for arm in arms if arm.name not in skipped)
     checked: list[AgentParams] = []
     for arm in arms:
         if arm.trained and arm.name not in skipped and arm.agent not in checked:

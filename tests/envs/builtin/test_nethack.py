@@ -15,7 +15,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
-from laurel.envs.builtin.nethack_glyphs import dark
+from laurel.envs.builtin.nethack_glyphs import DRAWN, dark, kinds_of_glyphs
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.evaluation.rollout import roll_out
@@ -175,15 +175,39 @@ def test_an_episode_has_come_as_far_as_its_furthest_level() -> None:
     adapter = adapter_for(EnvParams(id=ID))
     rows = np.zeros((4, 81 + STATUS + MESSAGE), dtype=np.int32)
     rows[:, 81 + game.DEPTH], rows[:, 81 + game.EXPERIENCE] = [1, 1, 0, 60], [1, 3, 0, 1]
-    steps = Transitions(rows, np.zeros(4), np.zeros(4, np.float32), rows, np.zeros(4, bool), np.zeros(4, bool))
+    stairs = {"stairs": np.array([-1, 0, 1, 3])}
+    steps = Transitions(rows, np.zeros(4), np.zeros(4, np.float32), rows, np.zeros(4, bool), np.zeros(4, bool), stairs)
     reached = adapter.further_measures(steps)
     assert reached["depth"].tolist() == [1, 1, 0, 60]
+    assert reached["nearness to stairs"].tolist() == [0, 1, 0.5, 0.25]
     assert reached["progression"] == pytest.approx([0.012572, 0.020811, 0, 0.012555], abs=1e-4)
     played = roll_out(
         EnvParams(id=ID, max_episode_steps=5), adapter, make_actor("random", adapter, ""), n_envs=2, episodes=3, seed=0,
         learned=None,
     )  # fmt: skip
     assert [row["further.progression"] for row in played] == pytest.approx([0.0126] * 3, abs=1e-4)
+    assert all(0 <= row["further.nearness to stairs"] <= 1 for row in played)
+
+
+def test_the_nearest_stairs_are_those_of_nles_map() -> None:
+    """Compared over 1,500 steps with NLE's glyphs by their explanation; standing on them is what NLE pays."""
+    env = gym.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", task="staircase", crop=1)
+    env.reset(seed=1)
+    games = env.unwrapped.games  # type: ignore[attr-defined]
+    rng, said = np.random.default_rng(0), []
+    for _ in range(750):
+        _, _, ended, _, info = env.step(rng.integers(1, 17, 2))
+        for one, away, over in zip(games.games, info["stairs"].tolist(), ended.tolist(), strict=True):
+            x, y = one._status[:2].tolist()
+            down = [
+                max(abs(column - x), abs(row - y))
+                for row, column in zip(*np.nonzero(kinds_of_glyphs()[one._glyphs] == DRAWN.index(">")), strict=True)
+            ]
+            assert away == (0 if over else min(down, default=-1))
+            said.append(away)
+    env.close()
+    assert {0, 1} < set(said)
+    assert -1 in said
 
 
 def test_motifs_params_name_goals_that_there_are() -> None:

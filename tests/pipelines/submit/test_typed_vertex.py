@@ -13,8 +13,7 @@ from vertex_server import VertexServer, job, task
 
 from installed import EXAMPLES
 from laurel.cli.app import main
-from pages import blocks, typed
-from test_typed_pages import VERTEX, why_not
+from pages import VERTEX, blocks, typed, why_not
 from tiny_project import REPOSITORY
 
 PLACE = ["--project", "my-project", "--region", "europe-west4", "--bucket", "gs://my-bucket/laurel"]

@@ -155,8 +155,9 @@ def unequal(groups: Iterable[Group], size: int, margin: float, skipped: Skipped)
     """
     found = []
     for prompt, answers, scores in groups:
-        if len(answers) >= size and max(scores) - min(scores) > margin:
-            found.append(Group(prompt, answers[-size:], scores[-size:]))
+        whole = Group(prompt, answers[-size:], scores[-size:])
+        if len(whole.answers) == size and max(whole.scores) - min(whole.scores) > margin:
+            found.append(whole)
         else:
             skipped.alike += 1
     return found

@@ -19,6 +19,7 @@ CATCH = "laurel/Catch-v0"
 POSITION_ONLY = "laurel/PositionOnlyCartPole-v0"
 ULTIMATUM = "laurel/Ultimatum-v0"
 MATRIX_GAME = "laurel/MatrixGame-v0"
+NEGOTIATION = "laurel/Negotiation-v0"
 CRAFTING = "laurel/Crafting-v0"
 NETHACK = "laurel/NetHack-v0"
 COMPLETIONS = "laurel/Completions-v0"
@@ -39,6 +40,7 @@ _register(CATCH, "catch:Catch", 100)
 _register(POSITION_ONLY, "position_only:PositionOnlyCartPole", 500, vector=True)
 _register(ULTIMATUM, "ultimatum:Ultimatum", 1)
 _register(MATRIX_GAME, "matrix_game:MatrixGame", 1)
+_register(NEGOTIATION, "negotiation:Negotiation", 3)
 _register(CRAFTING, "crafting:Crafting", 500, vector=True)
 _register(NETHACK, "nethack:NetHack", 5000, vector=True)
 _register(COMPLETIONS, "completions:Completions", vector=True)

@@ -3,6 +3,7 @@
 Steps, rewards and ends are those of NLE 1.3.0's tasks (Küttler et al. 2020, arXiv 2006.13760): menus and prompts are
 left as there, and `penalty_step` is paid where the game's clock stands still. What is seen is less: the squares around
 the player, the status and the message, a row of numbers. An episode is cut by Gymnasium's limit, and its game not quit.
+`info` has `stairs`: how many squares away the nearest staircase or ladder down is that the map shows, -1 where none is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from laurel.envs.builtin.batch import BatchEnv
 from laurel.envs.builtin.model import Bools, Floats, Ints
-from laurel.envs.builtin.nethack_glyphs import dark, nle, oracle, symbols
+from laurel.envs.builtin.nethack_glyphs import dark, down, nle, oracle, symbols
 from laurel.envs.builtin.nethack_level import OPTIONS, compiled
 from laurel.errors import EnvError, closest
 
@@ -199,9 +200,14 @@ class Game:
             return False
         return True
 
+    @property
+    def on_stairs_down(self) -> bool:
+        """Whether the player stands on them, which hides them on the map."""
+        return bool(self._internal.item(_ON_STAIRS_DOWN))
+
     def _reached(self) -> bool:
         if self.task == "staircase":
-            return bool(self._internal.item(_ON_STAIRS_DOWN))
+            return self.on_stairs_down
         if self.task == "level":
             return bool(self._status.item(DEPTH) >= self.level)
         if self.task == "oracle_sober" and self._status.item(CONDITION) & self._api.BL_MASK_HALLU:
@@ -249,6 +255,23 @@ class Games:
         rows[:, -MESSAGE:] = self._seen["message"]
         return rows
 
+    def stairs(self) -> npt.NDArray[np.int64]:
+        """Return how far the nearest way down is that each map shows (N,), -1 where it shows none.
+
+        Counted in steps in eight directions as if there were no walls.
+        """
+        staircase, ladder = down()
+        shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched quicker than with NumPy
+        found = [0 if game.on_stairs_down else -1 for game in self.games]
+        place = shown.find(1)
+        while place >= 0:
+            game, square = divmod(place, self._maps.shape[1])
+            y, x = divmod(square, SHAPE[1])
+            away = max(abs(y - self._y.item(game)), abs(x - self._x.item(game)))
+            found[game] = away if found[game] < 0 else min(away, found[game])
+            place = shown.find(1, place + 1)
+        return np.array(found)
+
     def close(self) -> None:
         """End all games."""
         for game in self.games:
@@ -294,11 +317,14 @@ class NetHack(gym.Env[Row, np.int64]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Row, dict[str, Any]]:
         super().reset(seed=seed)
         self.games.games[0].begin(self.np_random)
-        return self.games.observe()[0], {}
+        return self.games.observe()[0], self._info()
 
     def step(self, action: np.int64) -> tuple[Row, float, bool, bool, dict[str, Any]]:
         reward, ended = self.games.games[0].step(int(action))
-        return self.games.observe()[0], reward, ended, False, {}
+        return self.games.observe()[0], reward, ended, False, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {"stairs": int(self.games.stairs()[0])}
 
     def render(self) -> str | None:
         """Return the message and the squares around the player as text."""
@@ -341,6 +367,9 @@ class NetHackVector(BatchEnv):
 
     def observe(self) -> npt.NDArray[np.int32]:
         return self.games.observe()
+
+    def info(self) -> dict[str, Any]:
+        return {"stairs": self.games.stairs()}
 
     def close_extras(self, **_: Any) -> None:
         self.games.close()

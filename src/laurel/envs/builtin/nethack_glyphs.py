@@ -55,6 +55,14 @@ def oracle() -> int:
 
 
 @cache
+def down() -> tuple[int, int]:
+    """Return the glyphs of a staircase and of a ladder down."""
+    game = nle()
+    named = {game.symdef.from_idx(glyph - dark()).explanation: glyph for glyph in range(dark(), game.GLYPH_EXPLODE_OFF)}
+    return named["staircase down"], named["ladder down"]
+
+
+@cache
 def kinds_of_glyphs() -> npt.NDArray[np.int64]:
     """Return the kind of each glyph (5977,) that networks see, a place in DRAWN."""
     return _places(_SEEN)

@@ -1,8 +1,7 @@
 """Several annotators that vote: the label is the weighted mean of the members' labels.
 
-Each block of pairs is judged by one member after the other. Two or more models in
-this process are loaded one after another, each for all pairs; their judgements are kept in a file until the last has
-judged.
+Each block of pairs is judged by one member after the other. Two or more models in this process are loaded one after
+another, each for all pairs; their judgements are kept in a file until the last has judged.
 """
 
 from __future__ import annotations

@@ -31,6 +31,10 @@ from laurel.llm.budget import Budget
 from laurel.params.judges import ScriptedParams
 from laurel.seeding import derive_seed, generator
 
+_REPEATED = re.compile(r"(.*) \(x([1-9]\d{0,8})\)\Z", re.DOTALL)
+REMEMBERED = 100_000
+"""Texts whose steps are remembered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Faults:
@@ -147,39 +151,6 @@ def _sigmoid(x: float) -> float:
     return (1 + math.tanh(x / 2)) / 2
 
 
-class ScriptedKind(AnnotatorKind):
-    """The annotator `scripted`."""
-
-    Params = ScriptedParams
-
-    def make(
-        self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
-    ) -> ScriptedAnnotator:
-        """Make the teacher; errors as in `ScriptedAnnotator`."""
-        return ScriptedAnnotator(self.section, adapter, derive_seed(seed, "scripted"), captions)
-
-    def check(self, adapter: EnvAdapter) -> None:
-        """Refuse an environment without hand-written progress."""
-        self.make(adapter, 0)
-
-    @property
-    def advice(self) -> Advice:
-        faults = "a teacher with fewer faults (annotate.scripted)"
-        return Advice(
-            asking=faults,
-            aim=faults,
-            ties=f"{faults}, or collect steps in which captions show progress (collect.steps, collect.policies)",
-        )
-
-
-ANNOTATOR = ScriptedKind
-
-
-_REPEATED = re.compile(r"(.*) \(x([1-9]\d{0,8})\)\Z", re.DOTALL)
-REMEMBERED = 100_000
-"""Texts whose steps are remembered."""
-
-
 class StepReader:
     """Undoes what `laurel.envs.captioner.collapse` does.
 
@@ -218,3 +189,31 @@ class StepReader:
             return text, 1
         repeated = _REPEATED.match(text)
         return (repeated[1], int(repeated[2])) if repeated and repeated[1] in self._captions else None
+
+
+class ScriptedKind(AnnotatorKind):
+    """The annotator `scripted`."""
+
+    Params = ScriptedParams
+
+    def make(
+        self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+    ) -> ScriptedAnnotator:
+        """Make the teacher; errors as in `ScriptedAnnotator`."""
+        return ScriptedAnnotator(self.section, adapter, derive_seed(seed, "scripted"), captions)
+
+    def check(self, adapter: EnvAdapter) -> None:
+        """Refuse an environment without hand-written progress."""
+        self.make(adapter, 0)
+
+    @property
+    def advice(self) -> Advice:
+        faults = "a teacher with fewer faults (annotate.scripted)"
+        return Advice(
+            asking=faults,
+            aim=faults,
+            ties=f"{faults}, or collect steps in which captions show progress (collect.steps, collect.policies)",
+        )
+
+
+ANNOTATOR = ScriptedKind

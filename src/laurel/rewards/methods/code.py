@@ -71,6 +71,9 @@ class Code(Method[CodeParams]):
     asks = True
     reads = ("trajectories",)
 
+    def asked_in_fit(self) -> str:
+        return self.settings.writer
+
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
         need(PACKAGE)

@@ -1,0 +1,201 @@
+"""Where Python spends processor time: stacks are looked at every few milliseconds.
+
+    with sampled() as found:
+        work()
+    parts_of(found, {"environments": ("vector.py", {"step"})})
+
+A look counts for the processor time since the one before, so that a long call into C counts whole, and what threads of
+C++ take, too. Other than under cProfile, calls cost no more than without. Knows nothing about what is measured.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+EVERY = 0.002
+"""Seconds between two looks; of processor time, which the kernel may make 4 or 10 ms, where no threads are wanted."""
+SWITCH = 1e-6
+"""Seconds after which a thread makes way for a look: seen only where it waits, it would seem to do little else."""
+PR_SET_TIMERSLACK = 29
+WRITE_EVERY = 25
+"""Looks after which a process of `everywhere` writes what it has: workers end without a word."""
+INTO, STAGE = "LAUREL_SAMPLED_INTO", "LAUREL_SAMPLED_STAGE"
+"""Variables of the environment: the folder that processes write into, and the stage that they belong to."""
+STAGES = ("train-reward", "train-agents", "evaluate")
+"""Stages whose processes are looked at by `everywhere`."""
+KEPT = ("/laurel/", "importlib")
+"""Of files, by their path: frames in others are left out of what is written, but for the innermost."""
+ELSE = "all else"
+Stack = tuple[tuple[str, str], ...]
+"""File and function of each frame, the innermost first."""
+Parts = Mapping[str, tuple[str, set[str]]]
+"""Part -> what a file's path contains, and the functions of such files that make it; none: all of them."""
+
+
+@contextmanager
+def sampled(*, threads: bool = False) -> Iterator[Counter[Stack]]:
+    """Yield a counter of processor seconds by stack, which is filled within the block; for the main thread.
+
+    Args:
+        threads: whether other Python threads are at work, too. It takes a thread to see them, which sees a bit too
+            often what leaves Python to others, such as a wait.
+    """
+    looks = _ThreadLooks() if threads else _SignalLooks()
+    looks.start()
+    try:
+        yield looks.found
+    finally:
+        looks.stop()
+
+
+def parts_of(found: Mapping[Stack, float], parts: Parts) -> dict[str, float]:
+    """Return seconds by part: of the innermost frame that belongs to one, and `ELSE` where none does."""
+    spent = dict.fromkeys([*parts, ELSE], 0.0)
+    for stack, seconds in found.items():
+        spent[_part(stack, parts)] += seconds
+    return spent
+
+
+def _part(stack: Stack, parts: Parts) -> str:
+    for path, function in stack:
+        for part, (file, functions) in parts.items():
+            if file in path and (function in functions or not functions):
+                return part
+    return ELSE
+
+
+# -- processes that a command starts ----------------------------------------------------------------------------
+def everywhere(folder: Path) -> dict[str, str]:
+    """Return an environment in which the processes of STAGES write their stacks into a folder."""
+    (folder / "sitecustomize.py").write_text("import sampled\n\nsampled.begin_here()\n")
+    shutil.copy(__file__, folder)  # alone: what lies beside it might hide other modules
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, INTO: str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def written(folder: Path) -> dict[str, Counter[Stack]]:
+    """Return what was written in that environment: by stage, processor seconds by stack."""
+    found: dict[str, Counter[Stack]] = {}
+    for file in sorted(folder.glob("*.json")):
+        one = json.loads(file.read_text())
+        of_stage = found.setdefault(one["stage"], Counter())
+        for stack, seconds in one["stacks"]:
+            of_stage[tuple((path, function) for path, function in stack)] += seconds
+    return found
+
+
+def begin_here() -> None:
+    """Write the stacks of this process and of those that it forks, if it is a stage's, or was started by one."""
+    command = sys.orig_argv[2] if len(sys.orig_argv) > 2 else ""
+    if command in STAGES:
+        os.environ[STAGE] = command
+    if STAGE in os.environ:
+        _write_own()
+        os.register_at_fork(after_in_child=_write_own)
+
+
+def _write_own() -> None:
+    looks = _SignalLooks(Path(os.environ[INTO], f"{os.getpid()}.json"))
+    atexit.register(looks.stop)
+    looks.start()
+
+
+# -- looks ------------------------------------------------------------------------------------------------------
+class _SignalLooks:
+    """Looks at the main thread, by a signal that reaches it wherever it is; writes into a file, if there is one."""
+
+    def __init__(self, place: Path | None = None) -> None:
+        self.found: Counter[Stack] = Counter()
+        self._place, self._made, self._last = place, 0, time.process_time()
+
+    def start(self) -> None:
+        signal.signal(signal.SIGPROF, self._look)
+        signal.setitimer(signal.ITIMER_PROF, EVERY, EVERY)
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
+        if self._place:
+            self._write(self._place)
+
+    def _look(self, _signal: int, frame: FrameType | None) -> None:
+        now = time.process_time()
+        self.found[_stack(frame)] += now - self._last
+        self._made += 1
+        if self._place and self._made % WRITE_EVERY == 0:
+            self._write(self._place)
+            now = time.process_time()  # writing counts for nothing
+        self._last = now
+
+    def _write(self, place: Path) -> None:
+        stacks: Counter[Stack] = Counter()
+        for stack, seconds in self.found.items():
+            stacks[stack[:1] + tuple(one for one in stack[1:] if any(kept in one[0] for kept in KEPT))] += seconds
+        self.found = stacks
+        partial = place.with_suffix(".partial")
+        partial.write_text(json.dumps({"stage": os.environ[STAGE], "stacks": list(stacks.items())}))
+        partial.replace(place)
+
+
+class _ThreadLooks(threading.Thread):
+    """Looks at all threads but itself."""
+
+    def __init__(self) -> None:
+        super().__init__(name="looks", daemon=True)
+        self.found: Counter[Stack] = Counter()
+        self._over, self._whole = threading.Event(), time.process_time()
+        self._of_thread = {thread.ident: _spent(thread) for thread in threading.enumerate()}
+        self._switch = sys.getswitchinterval()
+
+    def run(self) -> None:
+        sys.setswitchinterval(SWITCH)
+        if sys.platform == "linux":  # whose timers are 50 microseconds late otherwise
+            ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
+        while not self._over.wait(EVERY):
+            self._look()
+        self._look()
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+        sys.setswitchinterval(self._switch)
+
+    def _look(self) -> None:
+        whole, self._whole = self._whole, time.process_time()
+        left, frames, main = self._whole - whole, sys._current_frames(), threading.main_thread()
+        for thread in threading.enumerate():
+            if thread.ident not in frames or thread is main:
+                continue
+            before, now = self._of_thread.get(thread.ident, 0.0), _spent(thread)
+            self._of_thread[thread.ident] = now
+            left -= now - before
+            if now > before and thread is not self:
+                self.found[_stack(frames[thread.ident])] += now - before
+        if left > 0 and main.ident in frames:
+            self.found[_stack(frames[main.ident])] += left
+
+
+def _spent(thread: threading.Thread) -> float:
+    """Return the processor seconds of a living thread."""
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
+
+
+def _stack(frame: FrameType | None) -> Stack:
+    stack = []
+    while frame is not None:
+        stack.append((frame.f_code.co_filename, frame.f_code.co_name))
+        frame = frame.f_back
+    return tuple(stack)

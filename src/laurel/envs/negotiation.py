@@ -1,0 +1,83 @@
+"""A negotiation in words: each caption tells the dialogue so far, the last one all of it with the points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.base import IntArray, Transitions
+from laurel.envs.builtin.negotiation import (
+    AGREE,
+    DESCRIPTION,
+    NOT_YET,
+    OFFERS,
+    PROPOSALS,
+    STYLES,
+    TURNS,
+    Negotiation,
+    dialogues,
+    has_ended,
+    points,
+    shows,
+)
+from laurel.envs.one_shot import OneShotAdapter
+
+_SHAPE = (AGREE + 1,) * TURNS + (2,)
+
+
+class NegotiationAdapter(OneShotAdapter):
+    """An event is a dialogue: the acts, and whether the last one was accepted."""
+
+    ids = ("laurel/Negotiation-v*",)
+    description = DESCRIPTION
+    goal = STYLES["versatile"]
+    action_names = (*(f"propose that you get {one.yours}" for one in PROPOSALS), "agree")
+    _style = "versatile"
+
+    def inspect(self, env: Any) -> None:
+        game = env.unwrapped
+        assert isinstance(game, Negotiation)
+        self._style, self.goal = game.style, STYLES[game.style]
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        return np.ravel_multi_index(tuple(transitions.next_observation.astype(np.int64).T), _SHAPE)
+
+    def describe(self, event: int) -> str:
+        return _told(*_dialogue(event))
+
+    def describe_observation(self, observation: Any) -> str:
+        return self.describe(int(np.ravel_multi_index(tuple(observation), _SHAPE)))
+
+    def events(self) -> Iterable[int]:
+        for acts, accepted in dialogues():
+            told = (*acts, *(NOT_YET,) * (TURNS - len(acts)), int(accepted))
+            yield int(np.ravel_multi_index(told, _SHAPE))
+
+    def is_right(self, event: int) -> bool:
+        return shows(self._style, *_dialogue(event))
+
+
+def _dialogue(event: int) -> tuple[list[int], bool]:
+    *acts, accepted = (int(one) for one in np.unravel_index(event, _SHAPE))
+    return [act for act in acts if act != NOT_YET], bool(accepted)
+
+
+def _told(acts: list[int], accepted: bool) -> str:
+    """Tell a dialogue, with its end where it has one."""
+    said = [f"Your partner proposes that you get {OFFERS[0].yours}."]
+    for turn, act in enumerate(acts):
+        if act == AGREE:
+            said.append("You agree.")
+            continue
+        refused = turn + 1 < len(acts) or not accepted
+        said.append(f"You propose that you get {PROPOSALS[act - 1].yours}.")
+        said.append("Your partner agrees." if not refused else "Your partner refuses.")
+        if refused and turn + 1 < TURNS:
+            said.append(f"Your partner proposes that you get {OFFERS[turn + 1].yours}.")
+    if has_ended(acts, accepted):
+        own, partner = points(acts, accepted)
+        deal = accepted or acts[-1] == AGREE
+        said.append(f"Deal: you get {own} points, your partner gets {partner}." if deal else "There is no deal.")
+    return " ".join(said)
