@@ -120,6 +120,7 @@ class _SignalLooks:
     def __init__(self, place: Path | None = None) -> None:
         self.found: Counter[Stack] = Counter()
         self._place, self._made, self._last = place, 0, time.process_time()
+        self._writing = False
 
     def start(self) -> None:
         signal.signal(signal.SIGPROF, self._look)
@@ -132,11 +133,15 @@ class _SignalLooks:
             self._write(self._place)
 
     def _look(self, _signal: int, frame: FrameType | None) -> None:
+        if self._writing:  # a look that comes while the one before it writes
+            return
         now = time.process_time()
         self.found[_stack(frame)] += now - self._last
         self._made += 1
         if self._place and self._made % WRITE_EVERY == 0:
+            self._writing = True
             self._write(self._place)
+            self._writing = False
             now = time.process_time()  # writing counts for nothing
         self._last = now
 

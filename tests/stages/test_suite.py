@@ -174,7 +174,7 @@ def test_the_list_of_suites_has_each_with_figures_of_its_page_and_its_date() -> 
     assert [*rows] == [file.stem for file in MADE]
     for file in MADE:
         shown = "".join(page.read_text(encoding="utf-8") for page in file.parent.glob(f"{file.stem}[.-]*md"))
-        figures = re.findall(r"\d\.\d\d \[.*?\]", rows[file.stem])
+        figures = re.findall(r"(?:\d\.\d\d|\d+%) \[.*?\]", rows[file.stem])
         assert figures, file.stem
         assert [one for one in figures if one not in shown] == [], file.stem
         dates = [run["made"]["date"] for run in read_json(file.with_suffix(".json"))["runs"].values()]
