@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(server: ChatServer) -> None:
 
 def test_requests_are_drawn_hardly_further_than_the_window(server: ChatServer) -> None:
     server.latency = 0.02
-    drawn = 0
+    drawn = ahead = 0
 
     def requests() -> Iterator[ChatRequest]:
         nonlocal drawn
@@ -68,9 +69,10 @@ def test_requests_are_drawn_hardly_further_than_the_window(server: ChatServer) -
             yield question(str(drawn))
 
     for done, _ in enumerate(chat(server, max_in_flight=10).ask(requests())):
-        assert drawn - done <= 10 + 10 // READY
+        ahead = max(ahead, drawn - done)
         if done == 3:
             time.sleep(0.3)
+    assert ahead == 10 + 10 // READY
     assert drawn == 100
     assert server.most_at_once <= 10
 
@@ -140,6 +142,13 @@ def test_ctrl_c_keeps_what_arrives_within_a_moment(server: ChatServer, capsys: p
     assert len(seen) == sum(server.answered.values()), "all that was paid for"
     assert "Stopping: waiting up to 3 s" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_ctrl_c_sends_nothing_that_waits_for_a_place(server: ChatServer) -> None:
+    server.latency = 0.5
+    answers = chat(server, max_in_flight=32).ask(question(str(i)) for i in range(1000))
+    seen = [*islice(answers, 39), *press(server, answers)]
+    assert len(seen) == len(server.times) <= 8 + 32 + 32, "the first window, a full one, and what is on its way then"
 
 
 def test_ctrl_c_waits_no_longer_than_a_moment(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:

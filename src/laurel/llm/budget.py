@@ -1,8 +1,8 @@
 """Budgets of calls, tokens, money and minutes, and a chat model that stays within one.
 
 A request is reserved when it is drawn: one call, its estimated input, and the most tokens its answer may have. Its real
-usage replaces that once the answer is there, so a limit is exceeded at most by how far the input of requests in flight
-was underestimated.
+usage replaces that once the answer is there, so a limit is exceeded at most by how far the input of requests that were
+drawn and are not yet answered was underestimated.
 """
 
 from __future__ import annotations

@@ -49,27 +49,33 @@ def concurrently(
     window: int,
     close: Callable[[], Awaitable[None]],
     idle: Idle | None = None,
+    shut: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, Result]]:
     """Yield (number of the item, result) as results come in.
 
     Of the items at most `window` are drawn beyond those whose results were yielded, and those that are idle. An error
     in `work` is raised here; then, and when the generator is closed, the others are cancelled. `close` runs last.
 
-    Ctrl-C draws no more items; what ends within a moment is yielded, and then KeyboardInterrupt is raised. Pressed
-    again, it is raised at once.
+    Ctrl-C draws no more items and calls `shut` in the loop, which may cancel those that still wait for their turn; what
+    ends within a moment is yielded, and then KeyboardInterrupt is raised. Pressed again, it is raised at once.
     """
     idle = idle or Idle()
     crew = _Crew(work)
     idle.wake = crew.wake
     with ctrl_c_noted(crew.wake) as pressed:
         try:
-            yield from _results(items, crew, window, idle, pressed)
+            yield from _results(items, crew, window, idle, pressed, shut)
         finally:
             crew.stop(close)
 
 
 def _results(
-    items: Iterable[Item], crew: _Crew[Item, Result], window: int, idle: Idle, pressed: Callable[[], bool]
+    items: Iterable[Item],
+    crew: _Crew[Item, Result],
+    window: int,
+    idle: Idle,
+    pressed: Callable[[], bool],
+    shut: Callable[[], None],
 ) -> Iterator[tuple[int, Result]]:
     numbered = enumerate(items)
     ready: deque[tuple[int, asyncio.Task[Result]]] = deque()
@@ -77,6 +83,7 @@ def _results(
     while True:
         if pressed() and until == math.inf:
             exhausted, until = True, time.monotonic() + GRACE
+            crew.call(shut)
             tell(f"Stopping: waiting up to {GRACE:g} s for answers on their way. Press Ctrl-C again to stop at once.")
         full = running >= window + min(idle.now, window)
         if not full and not exhausted:
@@ -92,7 +99,8 @@ def _results(
         if ready:  # one, and then the next item: a slow caller keeps no place empty
             number, task = ready.popleft()
             running -= 1
-            yield number, task.result()
+            if until == math.inf or not task.cancelled():
+                yield number, task.result()
 
 
 class _Crew(Generic[Item, Result]):
@@ -142,6 +150,10 @@ class _Crew(Generic[Item, Result]):
             return self._finished.get(timeout=left)
         except Empty:
             return []
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the loop."""
+        self._loop.call_soon_threadsafe(function)
 
     def wake(self) -> None:
         """End the wait for tasks, from any thread or a signal's handler."""

@@ -8,7 +8,7 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -150,6 +150,7 @@ class Window:
         self._timer: asyncio.TimerHandle | None = None
         self._opening = True
         self._shrunk = 0.0
+        self._shut = False
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[object]:
@@ -165,6 +166,13 @@ class Window:
             else:
                 self._quick -= 1
             self._wake()
+
+    def shut(self) -> None:
+        """Let no further request begin: those that wait for a place are cancelled, and so is who asks for one."""
+        self._shut = True
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            waiter.cancel()
 
     def sent(self, place: object) -> None:
         """Note that the request that holds a place is in flight now."""
@@ -193,6 +201,8 @@ class Window:
         return self._quick < int(self.size) and self._quick + self._slow < self.most
 
     async def _take(self) -> None:
+        if self._shut:
+            raise asyncio.CancelledError
         if not self._waiters and self._has_place():  # else no request waits
             self._quick += 1
             return
@@ -202,7 +212,8 @@ class Window:
             await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
-                self._waiters.remove(waiter)
+                with suppress(ValueError):  # the window was shut, and nothing waits any more
+                    self._waiters.remove(waiter)
             else:  # its place is free again
                 self._quick -= 1
                 self._wake()

@@ -33,7 +33,7 @@ PATIENCE = 4.0
 MOST_BYTES = 16 * 2**20
 """Largest answer; a larger one is read no further."""
 READY = 4
-"""For so many requests in flight one more is drawn, which takes the first place that falls free."""
+"""One request more is drawn for so many that may be in flight, and takes the first place that falls free."""
 LONGEST_PAUSE = 600.0
 """Seconds; a run whose server asks for a longer one stops."""
 
@@ -66,7 +66,7 @@ class OpenAIChat:
         """
         run = _Run(self._params, self.identity, read_key(self._params), self._backoff, self._breaker)
         most = self._params.max_in_flight
-        return concurrently(requests, run.answer, most + most // READY, run.close, run.idle)
+        return concurrently(requests, run.answer, most + most // READY, run.close, run.idle, run.shut)
 
 
 def read_key(params: OpenAIParams) -> str:
@@ -149,6 +149,10 @@ class _Run:
 
     async def close(self) -> None:
         await self._client.close()
+
+    def shut(self) -> None:
+        """Send no further request, not even one that is to be retried."""
+        self._limits.window.shut()
 
     async def answer(self, request: ChatRequest) -> Reply | Failure:
         """Ask until there is a reply, or a failure that another attempt would not mend."""
