@@ -43,7 +43,7 @@ def main() -> None:
         alone[env_id][n_agents] = _alone(env_id, n_agents, device)
     most = AGENTS[-1]
     value, peer, limit = ([rates[env_id][most] for env_id in ENVS] for rates in (there, here, alone))
-    shares = [round(reached / at_most, 2) for reached, at_most in zip(value, limit, strict=True)]
+    shares = [reached / at_most for reached, at_most in zip(value, limit, strict=True)]
     met = min(shares) >= SHARE and all(ours >= theirs for ours, theirs in zip(value, peer, strict=True))
     on_gpu = device == "cuda"
     write(
@@ -57,7 +57,7 @@ def main() -> None:
             "met": met if on_gpu else None,
             "peer": "environments of the host and NumPy, in one process of this machine; the tensor environments alone "
             "by random actions; and the share of these",
-            "peer_value": [peer, limit, shares],
+            "peer_value": [peer, limit, [round(share, 2) for share in shares]],
             "why": "The rest is acting and learning, with a gradient step for each minibatch.",
             "device": name,
             "steps_per_second": {"device": there, "host": here, "alone": alone},

@@ -99,7 +99,7 @@ def main() -> None:
 
 def _most(stage: str, spent: dict[str, float]) -> str:
     """Say what a stage spends most of its processor time on."""
-    most = sorted(spent, key=lambda part: -spent[part])[:2]
+    most = sorted((part for part in spent if part != sampled.ELSE), key=lambda part: -spent[part])[:2]
     shares = " and ".join(f"{spent[part] / sum(spent.values()):.0%} on {part}" for part in most)
     return f"Of its processor time {stage} spends {shares}."
 

@@ -5,7 +5,7 @@
     parts_of(found, {"environments": ("vector.py", {"step"})})
 
 A look counts for the processor time since the one before, so that a long call into C counts whole, and what threads of
-C++ take, too. Other than under cProfile, calls cost no more than without. Knows nothing about what is measured.
+C++ take, too. Unlike cProfile, it adds nothing to a call. Knows nothing about what is measured.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 from types import FrameType
 
 EVERY = 0.002
-"""Seconds between two looks; of processor time, which the kernel may make 4 or 10 ms, where no threads are wanted."""
+"""Seconds between two looks. Without threads it is processor time, and the kernel may make it 4 or 10 ms."""
 SWITCH = 1e-6
-"""Seconds after which a thread makes way for a look: seen only where it waits, it would seem to do little else."""
+"""Python's switch interval while threads are looked at: with a longer one they would be seen only where they wait."""
 PR_SET_TIMERSLACK = 29
 WRITE_EVERY = 25
 """Looks after which a process of `everywhere` writes what it has: workers end without a word."""

@@ -70,7 +70,7 @@ def test_the_table_of_agents_holds_what_they_learned() -> None:
     assert len(rows) == len(expected)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "benchmarks/README.md"])
+@pytest.mark.parametrize("page", [*PAGES, "benchmarks/README.md", "benchmarks/suites/README.md"])
 def test_links_lead_somewhere(page: str) -> None:
     file = REPOSITORY / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))

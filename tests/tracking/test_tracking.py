@@ -197,6 +197,22 @@ def test_an_environment_with_a_slash_and_a_colon_in_its_id(database: str, tmp_pa
     assert found.run_id == run.id
 
 
+def test_an_alias_that_nothing_of_a_run_deserves_goes(database: str, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "file").write_text("content")
+    with Tracker(make_params(), "train-reward", {}, Output(tmp_path)).stage_run() as run:
+        assert run is not None
+        source = run.log_directory(tmp_path / "model", "reward")
+        for name in ("first", "second"):
+            run.register("reward.X-v0", source, {"reward": name}, alias=name)
+        for name in ("first", "second"):
+            run.point_to(BEST, "reward.X-v0", run.id, {"reward": name})
+            assert run.client.get_model_version_by_alias("reward.X-v0", BEST).tags["reward"] == name
+        run.point_to(BEST, "reward.X-v0", "", {"reward": "second"})
+        assert run.client.get_registered_model("reward.X-v0").aliases.keys() == {"first", "second"}
+        run.point_to(BEST, "reward.never-v0", "", {"reward": "second"})
+
+
 def test_many_and_long_parameters(database: str, tmp_path: Path) -> None:
     """An environment may take any number of arguments, and a map may be long."""
     kwargs: dict[str, Any] = {f"argument_{i}": i for i in range(150)}

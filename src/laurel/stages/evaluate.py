@@ -265,7 +265,7 @@ def _track(
 def _register_best(
     tracked: Run, env: EnvParams, results: pd.DataFrame, agents: Sequence[Played], made_rewards: str | None
 ) -> None:
-    """Register the best trained agent of a method under an alias, and let it name the reward that it was paid, too.
+    """Register the best trained agent of a method under an alias, and give the reward that it was paid the same one.
 
     Of several rewards that is the one with the largest weight.
 
@@ -280,9 +280,9 @@ def _register_best(
     arm, place = of_methods[best]
     tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
     tracked.register(f"agent.{env.id}", tracked.log_model(place, "best_agent", tags), tags, alias=BEST)
-    if made_rewards and arm.reward:
+    if arm.reward:
         paid = max(arm.reward, key=lambda name: (arm.reward[name], name))
-        tracked.point_to(BEST, f"reward.{env.id}", made_rewards, {"reward": paid})
+        tracked.point_to(BEST, f"reward.{env.id}", made_rewards or "", {"reward": paid})
 
 
 def _scores(results: pd.DataFrame) -> dict[tuple[str, int], tuple[float, float]]:

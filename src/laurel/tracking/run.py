@@ -138,12 +138,16 @@ class Run:
             self.client.set_registered_model_alias(name, alias, version.version)
 
     def point_to(self, alias: str, model: str, run_id: str, tags: Mapping[str, str]) -> None:
-        """Let an alias of a registered model name the version with these tags that a run made, if there is one."""
+        """Let an alias name the version of a registered model with these tags that a run made; if none is, it goes."""
+        from mlflow.exceptions import MlflowException
+
         name = registered(model)
         for version in self.client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'"):
             if tags.items() <= version.tags.items():
                 self.client.set_registered_model_alias(name, alias, version.version)
                 return
+        with suppress(MlflowException):  # there may be no such model
+            self.client.delete_registered_model_alias(name, alias)
 
     def end(self, status: str = "FINISHED", *, at: float | None = None) -> None:
         """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
