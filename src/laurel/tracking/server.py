@@ -56,11 +56,15 @@ def _log_ahead(database: Path) -> None:
 
     What a crash of the machine may lose is the last commits, never the database (sqlite.org/wal.html). The mode stays
     with the file; how long a connection waits does not, and MLflow has no setting for it.
+
+    Raises:
+        sqlite3.DatabaseError: the file is no database, which MLflow would find out by trying for 100 seconds.
     """
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
-    with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as connection:  # MLflow says better what is wrong
+    locked = sqlite3.OperationalError  # or no space, or no permission: MLflow says better what is wrong
+    with suppress(locked), closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     if not event.contains(Engine, "connect", _wait_for_checkpoints_alone):
         event.listen(Engine, "connect", _wait_for_checkpoints_alone)
@@ -100,7 +104,7 @@ def failures() -> tuple[type[Exception], ...]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, OSError, ImportError
+    return MlflowException, SQLAlchemyError, sqlite3.Error, OSError, ImportError
 
 
 def without_secrets(text: str) -> str:
