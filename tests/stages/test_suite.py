@@ -155,9 +155,10 @@ def test_how_many_answers_are_right_stands_beside_the_agents() -> None:
         "- Reward drawn, by J: 1 of 5 goals are met by a caption that is hand-written progress.",
         "- Reward ordered: 50% [25%, 75%] of 34 pairs of captions are in the order of hand-written progress.",
     ]
-    run["reward"] = {"judge": "J", "accuracy": rates["accuracy"]}  # of an experiment with a single reward
+    run["reward"] = {"judge": None, "accuracy": rates["accuracy"]}  # of an experiment with a single reward
+    run["arms"]["outcome"]["rewards"] = ["answers"]
     assert (
-        "\n- Reward outcome, by J: 50% [25%, 75%] of 12 outcomes whose answer was not given are labelled right.\n"
+        "\n- Reward answers: 50% [25%, 75%] of 12 outcomes whose answer was not given are labelled right.\n"
         in markdown_page(suite, found)
     )
 

@@ -207,11 +207,13 @@ def _judge(quality: Mapping[str, Any]) -> str:
 
 
 def _answers(metrics: Mapping[str, Any]) -> str:
-    """Say how good the answers are that rewards other than of pairs were made from, by the first label set of each."""
+    """Say how many answers behind each reward are right, of its first label set; those learned from pairs have none."""
     quality = metrics.get("reward") or {}
-    every = quality.get("by") or [{"reward": main_arm(metrics), **quality}]
+    main = main_arm(metrics)
+    only = next(iter(metrics["arms"].get(main, {}).get("rewards", ())), main)
+    every = quality.get("by") or [{"reward": only, **quality}]
     return "\n".join(
-        f"- Reward {', by '.join(one[key] for key in ('reward', 'judge') if key in one)}: {found}."
+        f"- Reward {', by '.join(one[key] for key in ('reward', 'judge') if one.get(key))}: {found}."
         for one in every
         if one.get("label_set", 0) == 0 and (found := _quality(one))
     )
