@@ -20,14 +20,15 @@ from laurel.envs.builtin.negotiation import (
     dialogues,
     has_ended,
     points,
+    row,
     shows,
 )
-from laurel.envs.one_shot import OneShotAdapter
+from laurel.envs.one_shot import ObjectiveAdapter
 
 _SHAPE = (AGREE + 1,) * TURNS + (2,)
 
 
-class NegotiationAdapter(OneShotAdapter):
+class NegotiationAdapter(ObjectiveAdapter):
     """An event is a dialogue: the acts, and whether the last one was accepted."""
 
     ids = ("laurel/Negotiation-v*",)
@@ -51,9 +52,9 @@ class NegotiationAdapter(OneShotAdapter):
         return self.describe(int(np.ravel_multi_index(tuple(observation), _SHAPE)))
 
     def events(self) -> Iterable[int]:
+        """List the dialogues that have ended."""
         for acts, accepted in dialogues():
-            told = (*acts, *(NOT_YET,) * (TURNS - len(acts)), int(accepted))
-            yield int(np.ravel_multi_index(told, _SHAPE))
+            yield int(np.ravel_multi_index(row(acts, accepted), _SHAPE))
 
     def is_right(self, event: int) -> bool:
         return shows(self._style, *_dialogue(event))
@@ -71,10 +72,10 @@ def _told(acts: list[int], accepted: bool) -> str:
         if act == AGREE:
             said.append("You agree.")
             continue
-        refused = turn + 1 < len(acts) or not accepted
+        agreed = accepted and turn + 1 == len(acts)
         said.append(f"You propose that you get {PROPOSALS[act - 1].yours}.")
-        said.append("Your partner agrees." if not refused else "Your partner refuses.")
-        if refused and turn + 1 < TURNS:
+        said.append("Your partner agrees." if agreed else "Your partner refuses.")
+        if not agreed and turn + 1 < TURNS:
             said.append(f"Your partner proposes that you get {OFFERS[turn + 1].yours}.")
     if has_ended(acts, accepted):
         own, partner = points(acts, accepted)

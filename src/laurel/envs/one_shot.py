@@ -1,4 +1,4 @@
-"""Games of one decision whose outcome is right or wrong by an objective in words: the ultimatum game, matrix games."""
+"""Games whose outcome is right or wrong by an objective in words; two of one decision: ultimatum and matrix games."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from laurel.envs.builtin.matrix_game import CONCEPTS, GAMES, MatrixGame, is_righ
 from laurel.envs.builtin.ultimatum import ACCEPT, OBJECTIVES, POTS, TENTHS, Ultimatum, wants
 
 
-class OneShotAdapter(EnvAdapter, ABC):
+class ObjectiveAdapter(EnvAdapter, ABC):
     """An event is an outcome; the environment pays 1 for a right one."""
 
     anti_goal = "The outcome is not what the user wants."
@@ -38,7 +38,7 @@ class OneShotAdapter(EnvAdapter, ABC):
         return {self.describe(event) for event in self.events() if self.is_right(event)}
 
 
-class UltimatumAdapter(OneShotAdapter):
+class UltimatumAdapter(ObjectiveAdapter):
     """An event is a pot, a share of it and an answer."""
 
     ids = ("laurel/Ultimatum-v*",)
@@ -78,7 +78,7 @@ class UltimatumAdapter(OneShotAdapter):
         return wants(self._objective, share, pot) == accepted
 
 
-class MatrixGameAdapter(OneShotAdapter):
+class MatrixGameAdapter(ObjectiveAdapter):
     """An event is one of the four outcomes."""
 
     ids = ("laurel/MatrixGame-v*",)

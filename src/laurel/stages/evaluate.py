@@ -170,7 +170,7 @@ def run(
             with Tracker(sections, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
                     runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-                    _track(tracked, env, metrics, facts, results, played, out.path, runs)
+                    _track(tracked, metrics, facts, results, out.path, runs)
                     if sections["tracking"].register_models:
                         made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
                         _register_best(tracked, env, results, played, made_rewards)
@@ -240,11 +240,9 @@ def _reward_threshold(env: EnvParams) -> float | None:
 
 def _track(
     tracked: Run,
-    env: EnvParams,
     metrics: dict[str, Any],
     facts: RunFacts,
     results: pd.DataFrame,
-    agents: Sequence[Played],
     path: Path,
     runs: Mapping[str, str],
 ) -> None:

@@ -58,6 +58,11 @@ STYLES: Mapping[str, str] = MappingProxyType(
 """Name -> how the user wants you to negotiate, in words."""
 
 
+def row(acts: Sequence[int], accepted: bool) -> tuple[int, ...]:
+    """Return a dialogue as an observation holds it."""
+    return *acts, *(NOT_YET,) * (TURNS - len(acts)), int(accepted)
+
+
 def points(acts: Sequence[int], accepted: bool) -> tuple[int, int]:
     """Return both sides' points after these acts of yours, the last of which your partner accepted or not."""
     if acts and acts[-1] == AGREE:
@@ -76,8 +81,10 @@ def shows(style: str, acts: Sequence[int], accepted: bool) -> bool:
             return len(proposed) > 1 and len({*proposed}) == 1
         case "competitive":
             return own > partner
-        case _:
+        case "pushover":
             return own < partner
+        case _:
+            raise ValueError(f"unknown style: {style}")
 
 
 def accepts(limit: int, turn: int, act: int) -> bool:
@@ -148,4 +155,4 @@ class Negotiation(gym.Env[npt.NDArray[np.int64], np.int64]):
         return self._observed(accepted), float(paid), ended, False, {}
 
     def _observed(self, accepted: bool) -> npt.NDArray[np.int64]:
-        return np.array([*self._acts, *[NOT_YET] * (TURNS - len(self._acts)), accepted], dtype=np.int64)
+        return np.array(row(self._acts, accepted), dtype=np.int64)
