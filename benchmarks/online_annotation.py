@@ -1,4 +1,4 @@
-"""What a judge beside agents costs them, and how soon they learn DoorKey-8x8 without any collected data.
+"""What an online judge costs agents, and how soon they learn DoorKey-8x8 without any collected data.
 
 The same agents are trained by the same labels twice: with the judge beside them, and replayed from the log of the
 first, without one. Both are timed by the clock, and by the processor seconds of all processes of the stage, which other
@@ -168,7 +168,7 @@ def processor_seconds(session: int) -> dict[str, Used]:
 
 def loading() -> float:
     """Return the processor seconds that a process takes to load the encoder, once all else is imported."""
-    imports = "import time, torch, laurel.feedback.desk, laurel.llm.encoder as encoder"
+    imports = "import time, torch, laurel.feedback.responders, laurel.llm.encoder as encoder"
     timed = "began = time.process_time(); encoder.load_encoder(encoder.PACKAGED); print(time.process_time() - began)"
     command = [sys.executable, "-c", f"{imports}; {timed}"]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603 - our own

@@ -28,11 +28,15 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 TARGET, TARGET_AGAIN = 90, 1.5
 WAYS, WITHIN = (0.1, 0.3, 0.5), 0.2
 """Shares of the steps after which the time left that is told is looked at, and how wrong it may be."""
+UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
+"""Where it is set, each process of a stage compiles all of Laurel's modules: left out, as it is not set elsewhere."""
 TOLD = re.compile(r"train-agents: ([\d,]+)/([\d,]+) steps \(.*, (\d+) s left\)")
 DONE = re.compile(r"train-agents: ([\d,]+)/\1 steps \(.*, \d+ s\)")
 IMPORTS, MLFLOW = {"imports": ("importlib", set[str]())}, {"MLflow": ("laurel/tracking/", set[str]())}
+WAITING = {"the live page and MLflow, beside them": ("laurel/pool.py", {"run_jobs"})}
+"""Threads of the process that waits for the others, in whose time they are seen."""
 PARTS_OF: dict[str, sampled.Parts] = {
-    "train-agents": {**IMPORTS, **PARTS, **MLFLOW},
+    "train-agents": {**IMPORTS, **PARTS, **MLFLOW, **WAITING},
     "evaluate": {
         **IMPORTS,
         "environments": PARTS["environments"],
@@ -150,7 +154,7 @@ def _repro(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[f
     with subprocess.Popen(
         [sys.executable, "-m", "dvc", "repro", "--quiet"],
         cwd=folder,
-        env={**environment, "PATH": path},
+        env={name: value for name, value in environment.items() if name != UNCOMPILED} | {"PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

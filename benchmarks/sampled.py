@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from weakref import WeakKeyDictionary
 
 EVERY = 0.002
 """Seconds between two looks. Without threads it is processor time, and the kernel may make it 4 or 10 ms."""
@@ -162,7 +163,7 @@ class _ThreadLooks(threading.Thread):
         super().__init__(name="looks", daemon=True)
         self.found: Counter[Stack] = Counter()
         self._over, self._whole = threading.Event(), time.process_time()
-        self._of_thread = {thread.ident: _spent(thread) for thread in threading.enumerate()}
+        self._of_thread = WeakKeyDictionary({thread: _spent(thread) for thread in threading.enumerate()})
         self._switch = sys.getswitchinterval()
 
     def run(self) -> None:
@@ -184,8 +185,11 @@ class _ThreadLooks(threading.Thread):
         for thread in threading.enumerate():
             if thread.ident not in frames or thread is main:
                 continue
-            before, now = self._of_thread.get(thread.ident, 0.0), _spent(thread)
-            self._of_thread[thread.ident] = now
+            try:
+                before, now = self._of_thread.get(thread, 0.0), _spent(thread)
+            except ProcessLookupError:  # it has ended since the frames were taken
+                continue
+            self._of_thread[thread] = now
             left -= now - before
             if now > before and thread is not self:
                 self.found[_stack(frames[thread.ident])] += now - before
@@ -194,7 +198,11 @@ class _ThreadLooks(threading.Thread):
 
 
 def _spent(thread: threading.Thread) -> float:
-    """Return the processor seconds of a living thread."""
+    """Return the processor seconds of a thread.
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
 
 

@@ -161,7 +161,7 @@ def _tracked(folder: Path) -> tuple[float, float, Profile]:
     """Return the seconds that logging all agents takes, the processor's, and what these are spent on."""
     from laurel.data.directory import Output
     from laurel.params import load_params
-    from laurel.stages.pipeline import TRAINING
+    from laurel.stages.pipeline import TRAINING_SECTIONS
     from laurel.stages.train_agents import track_agents
     from laurel.tracking.tracker import Tracker
 
@@ -169,7 +169,7 @@ def _tracked(folder: Path) -> tuple[float, float, Profile]:
     params = params.model_copy(update={"tracking": params.tracking.model_copy(update={"enabled": True})})
     arm, trained = params.resolved_arms["extrinsic"], _trained(folder)
     spent: list[float] = []
-    sections = {name: getattr(params, name) for name in TRAINING}
+    sections = {name: getattr(params, name) for name in TRAINING_SECTIONS}
     tracker = Tracker(sections, "train-agents", {}, Output(folder))
     with tracker.stage_run() as run:
         if run is None:

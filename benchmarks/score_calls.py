@@ -25,7 +25,7 @@ from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import PreferenceParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.method import RewardContext
-from laurel.rewards.methods.score import asked, drawn_groups, on_one_scale, right_order
+from laurel.rewards.methods.score import ScoreParams, asked, drawn_groups, on_one_scale, right_order
 from laurel.rewards.model import raw_rewards
 from laurel.rewards.text import fit_head
 from laurel.rewards.text_pairs import TextPairs
@@ -80,7 +80,7 @@ def _draw(calls: int, seed: int) -> dict[str, float]:
     result = {}
     for name, size in (("score", SIZE), ("score of one", 1)):
         groups = drawn_groups(len(texts), size, calls, seed)
-        said = asked(texts, groups, "zero_to_ten", None, context, adapter, seed, texts)
+        said = asked(texts, groups, ScoreParams(kind="score"), context, adapter, seed, texts)
         result[name] = share(on_one_scale(groups, said.scores, len(texts)))
     every = np.array([*combinations(range(len(texts)), 2)])
     pairs = every[np.random.default_rng(seed).permutation(len(every))[:calls]]

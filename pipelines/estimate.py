@@ -21,7 +21,7 @@ from laurel.llm.actor_size import described
 from laurel.params import Params
 from laurel.params.language_actor import GLAMParams, LanguageActorParams
 from laurel.pipelines.accelerators import ACCELERATORS
-from laurel.pipelines.machines import TRAINING
+from laurel.pipelines.machines import AGENT_TRAINERS
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
 
@@ -125,7 +125,7 @@ def estimate(
 
 def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, price: Price | None) -> str:
     """Say how long training takes at a speed, and what its machines cost for so long."""
-    step, count = next(one for one in zip(steps, counts, strict=True) if one[0].name in TRAINING)
+    step, count = next(one for one in zip(steps, counts, strict=True) if one[0].name in AGENT_TRAINERS)
     hours = env_steps / speed / 3600
     hour = price.hour(step.machine) if price else None
     cost = f", which cost {hours * hour:,.2f} {price.currency}" if price and hour is not None else ""

@@ -58,7 +58,7 @@ def resources(params: Params) -> dict[str, Resources]:
 
 GPU_USERS = ("annotate", "train-reward", "train-agents")
 """Steps that can use an accelerator."""
-TRAINING = ("train-agents", "try-candidate")
+AGENT_TRAINERS = ("train-agents", "try-candidate")
 """Steps that train agents."""
 
 
@@ -84,7 +84,7 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
             yield from params.annotate.all_voters
         case "train-reward":
             judges = [method_of(settings).asked_in_fit() for settings in params.rewards.values()]
-        case _ if step in TRAINING:
+        case _ if step in AGENT_TRAINERS:
             judges = judges_in_training(params)
         case "evaluate":
             judges = [judge_asked(arm.actor, arm.actor_options) for arm in params.arms if arm.actor is not None]
@@ -101,7 +101,7 @@ def starts_server(judge: AnnotateParams) -> bool:
 
 def samples_by_server(params: Params, step: str) -> bool:
     """Whether a step starts servers that sample proposals, on all accelerators of its machine."""
-    return step in TRAINING and bool(served_actors(params.resolved_arms.values()))
+    return step in AGENT_TRAINERS and bool(served_actors(params.resolved_arms.values()))
 
 
 def uses_all(params: Params, step: str) -> bool:

@@ -31,7 +31,7 @@ NOT_RUN = {
     "dvc queue ": QUEUE,
     "cp data/tune/best.yaml params.yaml && make run": QUEUE,
     "make lint test": "these tests are part of it",
-    "pip install -e '.[trl,language-model]' && make language-model": "the network",
+    "pip install '.[trl,language-model]' && make language-model": "the network",
     "mkdir rlhf && ": "the line after it",
     "laurel annotate tune --model smollm2 ": SMOLLM2,
     "laurel run --params ../examples/rlhf.yaml": SMOLLM2,

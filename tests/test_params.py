@@ -196,7 +196,7 @@ def test_the_content_is_left_alone() -> None:
         (
             "agent.dqn",
             {"buffer_size": 500},
-            "agent.dqn has learning_starts 1000, but a memory (buffer_size) of 500 steps, which would never hold ",
+            "agent.dqn has learning_starts 1000, but a replay buffer of 500 (buffer_size), which would never hold ",
         ),
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("arms", ["oracel"], 'arms[0] is "oracel", but must be one of extrinsic, preference, '),

@@ -145,15 +145,17 @@ def test_jobs_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     assert err == ""
 
 
-def test_what_is_preloaded_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("early", "late"), [("", ["wave"]), ("start_server(['wave'])", [])])
+def test_what_is_preloaded_is_there(early: str, late: list[str], tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import sys\n"
-        "from laurel.pool import Job, run_jobs\n"
+        "from laurel.pool import Job, run_jobs, start_server\n"
         "def work(advance):\n"
         "    advance(int('wave' in sys.modules))\n"
         "if __name__ == '__main__':\n"
         "    told = []\n"
-        "    run_jobs([Job('job', work, ())], 1, lambda n, **_: told.append(n), ['wave'])\n"
+        f"    {early}\n"
+        f"    run_jobs([Job('job', work, ())], 1, lambda n, **_: told.append(n), {late})\n"
         "    print(sum(told), 'wave' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)

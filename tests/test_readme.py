@@ -64,7 +64,7 @@ def test_the_table_of_agents_holds_what_they_learned() -> None:
             record = found.get(task.title, {"agents": {}})["agents"].get(name)
             returned, steps = in_words(record) if record else ("-", "-")
             expected.add(f"{task.title} | {returned} | {task.goal:g}: {steps} |")
-    table = TEXT.partition("| `agent.algorithm` | for what |")[2].partition("\n\n")[0]
+    table = TEXT.partition("| `agent.algorithm` | use it for |")[2].partition("\n\n")[0]
     rows = [row for row in table.splitlines()[2:] if not row.startswith(("| `tabular`", "| `bandit`"))]
     assert {" | ".join(row.split(" | ")[3:]) for row in rows} == expected
     assert len(rows) == len(expected)

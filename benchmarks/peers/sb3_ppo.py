@@ -64,10 +64,10 @@ class LearnedReward(VecEnvWrapper):
         import gymnasium as gym
 
         from laurel.params.training import ShapingParams
-        from laurel.rewards.paying import Paymaster
+        from laurel.rewards.paying import RewardCalculator
 
         self.adapter, self.shaping = adapter, ShapingParams()
-        self.paymaster = Paymaster(adapter, reward, self.shaping, venv.num_envs) if reward else None
+        self.calculator = RewardCalculator(adapter, reward, self.shaping, venv.num_envs) if reward else None
         width = adapter.features(np.zeros((1, adapter.observation_size), adapter.observation_dtype)).shape[1]
         super().__init__(venv, observation_space=gym.spaces.Box(-np.inf, np.inf, (width,), np.float32))
 
@@ -83,13 +83,13 @@ class LearnedReward(VecEnvWrapper):
         from laurel.envs.base import Transitions
 
         observation, rewards, dones, infos = self.venv.step_wait()
-        if self.paymaster is not None:
+        if self.calculator is not None:
             after, truncated = observation.copy(), np.zeros(len(dones), np.bool_)
             for i in np.flatnonzero(dones):
                 after[i], truncated[i] = infos[i]["terminal_observation"], infos[i]["TimeLimit.truncated"]
             step = Transitions(self.before, self.actions, rewards, after, dones & ~truncated, truncated)
             ends = step.terminated[None], step.truncated[None]
-            paid = self.paymaster.pay(step, np.ones((1, len(dones)), np.bool_), *ends).shaped[0]
+            paid = self.calculator.pay(step, np.ones((1, len(dones)), np.bool_), *ends).shaped[0]
             rewards = self.shaping.extrinsic * rewards + self.shaping.intrinsic * paid
         self.before = observation.copy()
         return self.adapter.features(observation), rewards, dones, infos

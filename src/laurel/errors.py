@@ -58,7 +58,7 @@ class TrainingError(LaurelError):
 
 
 class StageError(LaurelError):
-    """A stage that ended with an error, which it has told the user."""
+    """A stage that ended with an error, which has been shown to the user."""
 
 
 class WorkerError(LaurelError):
@@ -69,6 +69,12 @@ def closest(name: str, allowed: Iterable[str]) -> str:
     """Return ' Did you mean "x"?' for the nearest allowed name, or an empty string."""
     match = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
     return f' Did you mean "{match[0]}"?' if match else ""
+
+
+def no_such(noun: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentences for a name that is not among those known: what is meant perhaps, and what there is."""
+    names = list(known)
+    return f'there is no {noun} "{name}".{closest(name, names)} There are {", ".join(names)}'
 
 
 def first_line(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from laurel.errors import MissingPackageError, ParamsError, closest
+from laurel.errors import MissingPackageError, ParamsError, no_such
 from laurel.extras import missing
 
 T_co = TypeVar("T_co", covariant=True)
@@ -99,10 +99,9 @@ class Plugins(Generic[T_co]):
             except ModuleNotFoundError as error:
                 raise missing(error) or error from None
         if kind not in external:
-            known = self.kinds()
+            there = no_such(self.noun, kind, self.kinds())
             raise ParamsError(
-                f'{key}: there is no {self.noun} "{kind}".{closest(kind, known)} There are {", ".join(known)}; another '
-                f'package adds one with an entry point of the group "{self.group}".'
+                f'{key}: {there}; another package adds one with an entry point of the group "{self.group}".'
             )
         return cast(T_co, self._load_external(external[kind], key))
 

@@ -63,18 +63,28 @@ class JobReport:
     ended: bool
 
 
+def start_server(preload: Sequence[str] = ()) -> Any:
+    """Start what worker processes are forked from, unless it runs; it imports modules while the caller goes on.
+
+    Returns:
+        The context that makes such processes; they are spawned where they cannot be forked.
+    """
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(["laurel.pool", *preload])
+        resource_tracker.ensure_running()  # which would let Ctrl-C through
+        with ctrl_c_held_back(), common_kernels():
+            forkserver.ensure_running()
+    return context
+
+
 class Workers:
     """Worker processes, for a caller that decides while they run which jobs to start and which to stop."""
 
     def __init__(self, at_once: int | None, preload: Sequence[str] = ()) -> None:
         """Args: at_once as `workers`, and preload, of `run_jobs`."""
-        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-        self._context: Any = multiprocessing.get_context(method)
-        if method == "forkserver":
-            self._context.set_forkserver_preload(["laurel.pool", *preload])
-            resource_tracker.ensure_running()  # which would let Ctrl-C through
-            with ctrl_c_held_back(), common_kernels():
-                forkserver.ensure_running()
+        self._context = start_server(preload)
         self._at_once = at_once or usable_cpus()
         self._running: list[_Worker] = []
 

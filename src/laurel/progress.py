@@ -118,37 +118,37 @@ class Schedule:
 
     def __init__(self, jobs: Sequence[tuple[str, int]], at_once: int) -> None:
         """Args: jobs: kind and units of each, in the order in which they begin; at_once: how many run at a time."""
-        self._courses = [_Course(kind, max(1, units)) for kind, units in jobs]
+        self._jobs = [_JobProgress(kind, max(1, units)) for kind, units in jobs]
         self._at_once = at_once
 
     def begin(self, job: int) -> None:
         """Note that a job begins now, by its place in the order."""
-        self._courses[job].pace = Pace()
+        self._jobs[job].pace = Pace()
 
     def add(self, job: int, done: int, *, ended: bool = False) -> None:
         """Count units of a job that were done now."""
-        self._courses[job].add(done, ended=ended)
+        self._jobs[job].add(done, ended=ended)
 
     def seconds_left(self) -> float | None:
         """Return how long the jobs will still take; None before it is known how quick any of them is."""
         took: dict[str, list[float]] = {}
-        for course in self._courses:
-            if course.whole is not None:
-                took.setdefault(course.kind, []).append(course.whole / course.units)
+        for job in self._jobs:
+            if job.whole is not None:
+                took.setdefault(job.kind, []).append(job.whole / job.units)
         if not took:
             return None
         a_unit = {kind: fmean(some) for kind, some in took.items()}
         usual = fmean(a_unit.values())
         ends = [0.0] * self._at_once  # when each worker will be free
-        for course in self._courses:
-            if not course.ended:  # those that run come first, and are no more than the workers
-                left = course.left(course.units * a_unit.get(course.kind, usual))
+        for job in self._jobs:
+            if not job.ended:  # those that run come first, and are no more than the workers
+                left = job.left(job.units * a_unit.get(job.kind, usual))
                 heapq.heapreplace(ends, ends[0] + left)
         return max(ends)
 
 
 @dataclass
-class _Course:
+class _JobProgress:
     """How far a job is."""
 
     kind: str

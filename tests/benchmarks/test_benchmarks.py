@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import re
@@ -90,21 +91,22 @@ def test_the_clock_takes_episodes_in_the_order_in_which_they_began(monkeypatch: 
         assert clock.mean == pytest.approx(mean or 0.0, abs=1e-5)
 
 
+def _busy(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(100))
+
+
 def test_a_profile_tells_what_is_spent_by_the_innermost_part_and_in_threads() -> None:
     sampling = importlib.import_module("sampled")
 
-    def inner(seconds: float) -> None:
-        until = time.thread_time() + seconds
-        while time.thread_time() < until:
-            sum(range(100))
-
     def outer(seconds: float) -> None:
-        inner(seconds)
+        _busy(seconds)
 
-    both = {"outer": ("test_benchmarks.py", {"outer"}), "inner": ("test_benchmarks.py", {"inner"})}
+    both = {"outer": ("test_benchmarks.py", {"outer"}), "inner": ("test_benchmarks.py", {"_busy"})}
     with sampling.sampled() as found:
         outer(0.3)
-        inner(0.1)
+        _busy(0.1)
     whole = sum(found.values())
     assert sampling.parts_of(found, both)["inner"] > 0.8 * whole
     assert 0.5 * whole < sampling.parts_of(found, {"outer": both["outer"]})["outer"] < 0.9 * whole
@@ -113,6 +115,38 @@ def test_a_profile_tells_what_is_spent_by_the_innermost_part_and_in_threads() ->
         thread.start()
         thread.join()
     assert sampling.parts_of(found, {"outer": both["outer"]})["outer"] > 0.2, "the time after its last look is lost"
+
+
+def test_threads_one_after_the_other_are_two_though_the_system_gives_the_second_the_same_number() -> None:
+    sampling = importlib.import_module("sampled")
+
+    numbers: list[int | None] = []
+    began = time.process_time()
+    with sampling.sampled(threads=True) as found:
+        while len(numbers) < 8 and len(set(numbers)) == len(numbers):  # until one has the number of another
+            thread = Thread(target=_busy, args=(0.1,))
+            thread.start()
+            numbers.append(thread.ident)
+            thread.join()
+    busy = sampling.parts_of(found, {"busy": ("test_benchmarks.py", {"_busy"})})["busy"]
+    assert busy > 0.065 * len(numbers), "two that are counted as one have 0.05 each"
+    assert sum(found.values()) < time.process_time() - began + 0.05, "what the first had spent counts once"
+
+
+@pytest.mark.parametrize("script", ["limits", "run_time", "seed_batch"])
+def test_a_profiles_parts_are_files_and_functions_that_there_are(script: str) -> None:
+    """A renamed one would be counted as all else."""
+    module = importlib.import_module(script)
+    trees = {file.as_posix(): ast.parse(file.read_text()) for file in (REPOSITORY / "src").rglob("*.py")}
+    defined = {
+        file: {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for file, tree in trees.items()
+    }
+    divisions = module.PARTS_OF.values() if hasattr(module, "PARTS_OF") else [module.PARTS]
+    for part, (place, functions) in (item for division in divisions for item in division.items()):
+        files = [file for file in defined if place in file]
+        assert files or place == "importlib", f"{part}: no file {place}"
+        assert functions <= {name for file in files for name in defined[file]}, part
 
 
 def test_the_time_left_is_compared_at_the_first_line_after_each_share_of_the_steps() -> None:

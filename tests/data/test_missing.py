@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from laurel.data.missing import MOST, OTHER, Missing, Reasons, gather, in_a_line, read_missing, write_missing
+from laurel.data.missing import MOST, OTHER, Missing, Reasons, gather, most_frequent, read_missing, write_missing
 
 
 def counted(*texts: str) -> dict[str, int]:
@@ -43,8 +43,10 @@ def test_shares_add_up_by_annotator_and_verdict() -> None:
 def test_they_are_kept_and_said(tmp_path: Path) -> None:
     write_missing(tmp_path, [])
     assert list(tmp_path.iterdir()) == []
-    assert (read_missing(tmp_path), in_a_line([])) == ([], "")
+    assert (read_missing(tmp_path), most_frequent([])) == ([], "")
     missing = [Missing("m", "failed", reason, n) for reason, n in (("a", 1), ("b", 2000), ("c", 3), ("d", 4))]
     write_missing(tmp_path, missing)
     assert read_missing(tmp_path) == missing
-    assert in_a_line(missing, 2) == ("no answer came, 2,000 times: b; no answer came, 4 times: d; 4 for other reasons")
+    assert most_frequent(missing, 2) == (
+        "no answer came, 2,000 times: b; no answer came, 4 times: d; 4 for other reasons"
+    )

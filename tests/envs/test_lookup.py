@@ -252,11 +252,12 @@ def test_without_an_adapter_the_generic_one_says_so(warnings_of_environments):
     assert not caplog.records
 
 
-def test_a_mission_that_varies_is_warned_about(warnings_of_environments):
+def test_a_mission_that_varies_and_is_not_read_is_warned_about(warnings_of_environments):
     caplog = warnings_of_environments
-    adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    for env_id in ("MiniGrid-DoorKey-5x5-v0", "MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToLocal-v0"):
+        adapter_for(EnvParams(id=env_id))
     assert not caplog.records
-    adapter_for(EnvParams(id="MiniGrid-Fetch-5x5-N2-v0"))
+    adapter_for(EnvParams(id="MiniGrid-Playground-v0"))
     assert "its mission may vary" in caplog.text
 
 

@@ -200,7 +200,7 @@ def test_walking_into_an_obstacle_fails_the_mission():
 )
 def test_a_mission_ends_in_front_of_something(env_id, front, carried, action, reward, said):
     adapter = adapter_for(EnvParams(id=env_id))
-    after = np.zeros((1, 148), np.uint8)
+    after = np.zeros((1, adapter.observation_size), np.uint8)
     after[0, 3 * (7 * 3 + 5) : 3 * (7 * 3 + 5) + 3], after[0, 3 * (7 * 3 + 6) : 3 * (7 * 3 + 6) + 3] = front, carried
     before = after.copy()
     before[0, 3 * (7 * 3 + 5)] = 1

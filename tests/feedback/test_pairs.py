@@ -68,7 +68,7 @@ def test_another_seed_draws_other_pairs(size: int, sampler: str) -> None:
 
 
 def test_what_goes_by_labels_is_not_drawn() -> None:
-    with pytest.raises(ValueError, match="information does not draw by chance"):
+    with pytest.raises(ValueError, match="information does not draw at random"):
         draw([1, 1, 1], 2, "information")
 
 

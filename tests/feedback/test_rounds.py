@@ -60,7 +60,7 @@ def test_rounds_hold_out_pairs_and_repeat_none(sampler: str) -> None:
     assert [len(first) for first, _ in parts] == [100] * 9 + [50]
     assert len(set(asked)) == 950 == rounds.at_most
     assert rounds.counts == {"rounds": 10}
-    said = r"Asking ended after 950 of at most 950 pairs, for no more were allowed \(annotate.n_pairs\); agreement "
+    said = r"Annotation ended after 950 of at most 950 pairs, as annotate\.n_pairs was reached; agreement "
     assert re.fullmatch(said + r"with the labels (0\.9\d|1\.00) on 1[78]\d held-out pairs\.", rounds.notes[-1]), (
         rounds.notes
     )
@@ -78,7 +78,7 @@ def test_what_is_held_out_is_drawn_by_chance_and_not_learned_from() -> None:
             apart = np.abs(place[first] - place[second]).tolist()
             break
         rounds.observe(first, second, (PLANTED[first] > PLANTED[second]).astype(float))
-    assert np.median(apart[:50]) < 8 < 15 < np.median(apart[50:]), "neighbours, and then pairs drawn by chance"
+    assert np.median(apart[:50]) < 8 < 15 < np.median(apart[50:]), "neighbours, and then pairs drawn at random"
     assert len(rounds._labels) == len(rounds._held_out) == 150
 
 
@@ -105,10 +105,10 @@ def test_a_plateau_ends_the_asking(sampler: str, rule: str) -> None:
     rounds = make(sampler=sampler, stop={"rule": rule, "tolerance": 0.02, "held_out": 0.3})
     asked = len(pairs(judged(rounds)))
     assert 400 <= asked <= 1500
-    said = f"Asking ended after {asked:,} of at most 2,000 pairs, for more would not help by annotate.stop.rule: {rule}"
-    assert re.match(said + r"; (agreement with the labels|rank correlation) (0\.9|1\.0)", rounds.notes[-1]), (
-        rounds.notes
-    )
+    said = f"Annotation ended after {asked:,} of at most 2,000 pairs, as annotate.stop.rule ({rule}) was met"
+    assert re.match(
+        re.escape(said) + r"; (agreement with the labels|rank correlation) (0\.9|1\.0)", rounds.notes[-1]
+    ), rounds.notes
 
 
 def test_a_teacher_who_only_guesses_teaches_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +88,27 @@ def test_losses_of_pairs_prefer_what_was_chosen(local: LocalModel, loss: trl_tun
     before = lead(local)
     learn_from_pairs(local, [Pair(prompt, GOOD, BAD) for prompt in prompts(local)] * 4, loss, how, 0)
     assert lead(local) > before + 1
+
+
+def test_the_reference_of_kto_is_asked_once_for_all_passes(
+    local: LocalModel, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """To the byte the weights that come of asking it in every pass."""
+    how, before, train = Tuning(learning_rate=5e-3, batch_size=4, epochs=2), weights_of(local.model), trl_tuning._train
+    pairs, found = [Pair(prompt, GOOD, BAD) for prompt in prompts(local)] * 3, []
+    for changed in ({}, {"precompute_ref_log_probs": False}):
+
+        def trained(*args: Any, _changed: dict[str, bool] = changed, **given: Any) -> float:
+            *others, extra = args
+            return train(*others, {**extra, **(_changed if given.get("reference") else {})}, **given)
+
+        monkeypatch.setattr(trl_tuning, "_train", trained)
+        put_weights(local.model, before)
+        learn_from_pairs(local, pairs, "kto", how, 0)
+        found.append(weights_of(local.model))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in before)
+    assert any(not torch.equal(found[0][name], before[name]) for name in before)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("loss", ["infonce", "grpo", "rloo"])

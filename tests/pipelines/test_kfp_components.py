@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from kfp import dsl
+from move_lists import GRID, SMALL
 
 from laurel.components.annotate import annotate
 from laurel.components.caption import caption
@@ -267,17 +268,15 @@ def test_every_kind_of_reward_is_an_arm_by_params_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_language_model_is_trained_to_act_beside_others(tmp_path: Path) -> None:
-    grid = {"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2, "slip": 0.0, "max_episode_steps": 1}
-    small = {"n_envs": 128, "n_steps": 1, "critic": "table", "proposals": 4, "imitation_share": 1.0}
     metrics = metrics_of_components(
         tmp_path,
-        env={"id": "laurel/GridWorld-v0", "kwargs": grid},
+        env=GRID.model_dump(),
         arms={
             "trained": {"reward": None, "agent": {"algorithm": "language_model"}},
             "base_model": {"reward": None, "agent": {"actor": "language_model"}},
             "ppo": {"reward": None},
         },
-        agent={"seeds": [0], "steps": 256, "ppo": PPO, "language_model": small},
+        agent={"seeds": [0], "steps": 256, "ppo": PPO, "language_model": {**SMALL, "n_envs": 128}},
     )
     found = {name: arm.get("asked", {}).get("model") for name, arm in metrics["arms"].items()}
     assert found == {"trained": "tiny", "base_model": "tiny", "ppo": None}

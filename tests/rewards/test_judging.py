@@ -1,4 +1,4 @@
-"""The judge beside agents: killed again and again, it loses no question and pays for no answer twice."""
+"""The online judge: killed again and again, it loses no question and pays for no answer twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiohttp import web
 from chat_server import chat_server, completion
 
 from laurel.errors import LaurelError
-from laurel.feedback.mailbox import CLOSED, USAGE, Mailbox, Office
+from laurel.feedback.question_queue import CLOSED, USAGE, QuestionQueue, Topic
 from laurel.llm.responses import ResponseStore
 from laurel.params import parse_params
 from laurel.rewards.judging import Judging
@@ -24,7 +24,7 @@ from laurel.rewards.method import RewardContext
 from minimal_params import MINIMAL
 
 KILLS, IN_FLIGHT = 10, 4
-OFFICE = Office("pair", "main")
+TOPIC = Topic("pair", "main")
 
 
 def context_of(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, **annotate: Any) -> RewardContext:
@@ -42,10 +42,10 @@ def answered(request: web.Request, body: dict[str, Any]) -> web.Response:
     return web.json_response(completion(json.dumps({"analysis": "", "best_description": 1 if first > second else 2})))
 
 
-def wait_for(mailbox: Mailbox, number: int, seconds: float = 60.0) -> None:
+def wait_for(queue: QuestionQueue, number: int, seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
-    while mailbox.counts()[1] < number:
-        assert time.monotonic() < until, mailbox.counts()
+    while queue.counts()[1] < number:
+        assert time.monotonic() < until, queue.counts()
         time.sleep(0.005)
 
 
@@ -57,20 +57,20 @@ def test_ten_kills_lose_nothing_and_pay_nothing_twice(
     with chat_server() as server:
         server.latency, server.behave = 0.02, answered
         context = context_of(tmp_path, monkeypatch, server.url)
-        with Judging(0, context, [OFFICE]) as judging:
-            assert judging.mailbox is not None
-            mailbox = Mailbox(judging.mailbox)
+        with Judging(0, context, [TOPIC]) as judging:
+            assert judging.queue is not None
+            queue = QuestionQueue(judging.queue)
             numbers: list[int] = []
             for kill in range(KILLS):
-                numbers += mailbox.post(OFFICE.name, pairs[6 * kill : 6 * (kill + 1)])
-                wait_for(mailbox, 6 * kill + 2)
+                numbers += queue.post(TOPIC.name, pairs[6 * kill : 6 * (kill + 1)])
+                wait_for(queue, 6 * kill + 2)
                 (judge,) = [child for child in multiprocessing.active_children() if child.name == "judge"]
                 assert judge.pid is not None
                 os.kill(judge.pid, signal.SIGKILL)
-            numbers += mailbox.post(OFFICE.name, pairs[6 * KILLS :])
-            wait_for(mailbox, len(pairs))
-            found = mailbox.answers(numbers)
-            usage = json.loads(mailbox.fact(USAGE) or "{}")
+            numbers += queue.post(TOPIC.name, pairs[6 * KILLS :])
+            wait_for(queue, len(pairs))
+            found = queue.answers(numbers)
+            usage = json.loads(queue.fact(USAGE) or "{}")
         assert judging.restarts == KILLS
         assert [found[number].p for number in numbers] == [1.0] * len(pairs)
         calls = len(server.bodies)
@@ -87,12 +87,12 @@ def test_a_spent_budget_and_a_refusal_are_said_and_end_the_asking(
     with chat_server() as server:
         server.behave = answered
         context = context_of(tmp_path, monkeypatch, server.url, budget={"max_calls": 6})
-        with Judging(0, context, [OFFICE]) as judging:
-            assert judging.mailbox is not None
-            mailbox = Mailbox(judging.mailbox)
-            mailbox.post(OFFICE.name, [(f"caption {i}", "caption 0") for i in range(1, 9)])
+        with Judging(0, context, [TOPIC]) as judging:
+            assert judging.queue is not None
+            queue = QuestionQueue(judging.queue)
+            queue.post(TOPIC.name, [(f"caption {i}", "caption 0") for i in range(1, 9)])
             until = time.monotonic() + 60
-            while mailbox.fact(CLOSED) is None:
+            while queue.fact(CLOSED) is None:
                 assert time.monotonic() < until
                 time.sleep(0.01)
         assert "6 calls" in judging.notes[0]
@@ -100,5 +100,5 @@ def test_a_spent_budget_and_a_refusal_are_said_and_end_the_asking(
     judged = {"annotator": "embedding", "embedding": {"model": "/nowhere"}}
     content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judged}
     nowhere = RewardContext.of(parse_params(content, "a test"))
-    with pytest.raises(LaurelError, match="there is no such directory"), Judging(0, nowhere, [OFFICE]):
+    with pytest.raises(LaurelError, match="there is no such directory"), Judging(0, nowhere, [TOPIC]):
         pass

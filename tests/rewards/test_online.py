@@ -19,9 +19,9 @@ from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.desk import make_desk
-from laurel.feedback.mailbox import CLOSED, READY, TRIES, Item, Mailbox, Verdict
 from laurel.feedback.online_quality import require_success_preferred
+from laurel.feedback.question_queue import CLOSED, READY, TRIES, Item, QuestionQueue, Verdict
+from laurel.feedback.responders import make_responder
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
 from laurel.params.rewards import OnlineParams
@@ -62,7 +62,7 @@ def params_of(**settings: Any) -> Params:
 
 
 class Case:
-    """A task, whose agents are paid an online reward, and the judge's mailbox."""
+    """A task, whose agents are paid an online reward, and the judge's queue."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
@@ -70,11 +70,11 @@ class Case:
         self.settings = cast(OnlineParams, self.context.rewards[NAME])
         self.adapter: EnvAdapter = self.context.adapter
         self.task: Task = make_task()
-        self.path = folder / "mailbox.db"
+        self.path = folder / "questions.db"
 
-    def reward(self, mailbox: Path | None = None) -> Reward:
+    def reward(self, queue: Path | None = None) -> Reward:
         return Online(self.settings).learning_reward(
-            NAME, self.context, self.adapter, 0.0, "preference", 1, mailbox or self.path
+            NAME, self.context, self.adapter, 0.0, "preference", 1, queue or self.path
         )
 
     def train(self, name: str, updates: int | None = None) -> Path:
@@ -87,25 +87,27 @@ class Case:
         self, path: Path | None = None, pause: float = 0.0, verdict: Verdict | None = None
     ) -> Iterator[list[Item]]:
         """Let a thread answer as the judge's process does, or always alike; return what it was asked."""
-        office = Online(self.settings).office(self.context, 1)
-        assert office is not None
-        desk = make_desk(office.shown, self.context.annotate, self.adapter, 0, Budget(self.context.annotate.budget))
+        topic = Online(self.settings).topic(self.context, 1)
+        assert topic is not None
+        responder = make_responder(
+            topic.shown, self.context.annotate, self.adapter, 0, Budget(self.context.annotate.budget)
+        )
         asked: list[Item] = []
         over = threading.Event()
-        mailbox = Mailbox(path or self.path)
-        mailbox.note(READY, "{}")
-        answers = desk.answers
+        queue = QuestionQueue(path or self.path)
+        queue.note(READY, "{}")
+        answers = responder.answers
 
         def noted(items: Sequence[Item]) -> Iterator[Verdict]:
             asked.extend(items)
             time.sleep(pause if items else 0)
             return iter([verdict] * len(items)) if verdict else answers(items)
 
-        desk.answers = noted  # type: ignore[method-assign]
+        responder.answers = noted  # type: ignore[method-assign]
 
         def work() -> None:
             while not over.is_set():
-                if not _answer(mailbox, {office.name: desk}, 16, lambda: None):
+                if not _answer(queue, {topic.name: responder}, 16, lambda: None):
                     time.sleep(0.001)
 
         thread = threading.Thread(target=work)
@@ -167,7 +169,7 @@ def test_training_goes_on_without_a_judge_that_hangs_and_takes_late_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = Case(tmp_path, form="retrieval", patience=0.05)
-    Mailbox(case.path).note(READY, "{}")
+    QuestionQueue(case.path).note(READY, "{}")
     began = time.monotonic()
     case.train("agents", updates=4)
     assert time.monotonic() - began < 5, "it waited once"
@@ -185,9 +187,9 @@ def test_training_goes_on_without_a_judge_that_hangs_and_takes_late_answers(
 
 def test_a_judge_that_answers_no_more_is_not_waited_for(tmp_path: Path) -> None:
     case = Case(tmp_path, form="retrieval", patience=100.0)
-    mailbox = Mailbox(case.path)
-    mailbox.note(READY, "{}")
-    mailbox.note(CLOSED, "The budget is spent.")
+    queue = QuestionQueue(case.path)
+    queue.note(READY, "{}")
+    queue.note(CLOSED, "The budget is spent.")
     began = time.monotonic()
     place = case.train("agents")
     assert time.monotonic() - began < 20
@@ -207,28 +209,28 @@ def _never_trained(folder: Path, case: Case) -> Path:
 
 def test_the_queue_is_bounded_and_what_is_dropped_is_asked_again(tmp_path: Path) -> None:
     case = Case(tmp_path, patience=0.0, queue=5, at_once=4)
-    mailbox = Mailbox(case.path)
-    mailbox.note(READY, "{}")
+    queue = QuestionQueue(case.path)
+    queue.note(READY, "{}")
     place = case.train("agents")
     rows = read_rows(place / "reward" / NAME)
     assert max(row["open"] for row in rows) == 5
     assert rows[-1]["dropped"] > 0
-    assert len(mailbox.open(1000)) <= 5, "the judge is not asked what nobody waits for"
+    assert len(queue.open(1000)) <= 5, "the judge is not asked what nobody waits for"
 
 
 def test_questions_of_several_agents_are_asked_once_and_kept_while_someone_wants_them(tmp_path: Path) -> None:
-    mailbox, other = Mailbox(tmp_path / "m.db"), Mailbox(tmp_path / "m.db")
+    queue, other = QuestionQueue(tmp_path / "m.db"), QuestionQueue(tmp_path / "m.db")
     items = [("a", "b"), ("a", "c")]
-    numbers = mailbox.post("desk", items)
-    assert other.post("desk", items[::-1]) == numbers[::-1]
-    mailbox.withdraw(numbers)
+    numbers = queue.post("responder", items)
+    assert other.post("responder", items[::-1]) == numbers[::-1]
+    queue.withdraw(numbers)
     other.withdraw(numbers[:1])
-    (left,) = mailbox.open(9)
+    (left,) = queue.open(9)
     assert left.item == ("a", "c")
     for _ in range(TRIES):
-        mailbox.put_off(left, "api_failed")
-        assert mailbox.open(9) == [], "not before a pause"
-        left = type(left)(left.number, left.desk, left.item, left.tries + 1)
+        queue.put_off(left, "api_failed")
+        assert queue.open(9) == [], "not before a pause"
+        left = type(left)(left.number, left.topic, left.item, left.tries + 1)
     assert other.answers(numbers) == {numbers[1]: Verdict("api_failed", None)}
 
 
@@ -272,8 +274,8 @@ def test_a_judge_that_ranks_success_below_other_captions_is_refused_before_train
     annotate = case.context.annotate
     with pytest.raises(RefusedLabelsError, match=r"min_success_preferred"):
         require_success_preferred(annotate, Backwards(), case.adapter, 0)
-    desk = make_desk("pair", annotate, case.adapter, 0, Budget(annotate.budget))
-    assert desk.known_answers()["success_preferred"]["value"] == 1.0
+    responder = make_responder("pair", annotate, case.adapter, 0, Budget(annotate.budget))
+    assert responder.known_answers()["success_preferred"]["value"] == 1.0
 
 
 def test_captions_are_kept_up_to_a_limit(tmp_path: Path) -> None:

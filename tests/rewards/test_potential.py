@@ -14,7 +14,7 @@ from laurel.params import parse_params
 from laurel.params.rewards import METHODS
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID
-from laurel.rewards.paying import Paymaster
+from laurel.rewards.paying import RewardCalculator
 from laurel.rewards.shaping import Bonus, Ends, Potential
 from laurel.rewards.stored import StoredRewards
 from minimal_params import MINIMAL
@@ -104,7 +104,7 @@ def test_no_method_pays_an_episode_that_the_task_ends_anything_in_all(tmp_path: 
     ends = steps.terminated.reshape(column), (last & ~steps.terminated).reshape(column)
     for kind in kinds:
         shaping = ShapingParams(form="potential", gamma=GAMMA)
-        master = Paymaster(adapter, stored.load(kind, 0, adapter, 0.1), shaping, 1)
+        master = RewardCalculator(adapter, stored.load(kind, 0, adapter, 0.1), shaping, 1)
         paid = master.pay(steps, np.ones(column, bool), *ends).shaped[:, 0]
         assert np.abs(paid).max() > 1e-3, kind
         totals = np.bincount(episode, discounts * paid)

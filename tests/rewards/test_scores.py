@@ -19,7 +19,7 @@ from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
-from laurel.rewards.methods.score import asked, caption_scores, drawn_groups, on_one_scale, right_order
+from laurel.rewards.methods.score import ScoreParams, asked, caption_scores, drawn_groups, on_one_scale, right_order
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -112,7 +112,7 @@ def test_a_simulated_judge_says_so_and_its_errors_show() -> None:
         context = RewardContext.of(
             params.model_copy(update={"annotate": params.annotate.model_copy(update={"scripted": scripted})})
         )
-        said = asked(texts, groups, "zero_to_ten", None, context, adapter, 0)
+        said = asked(texts, groups, ScoreParams(kind="score"), context, adapter, 0)
         assert said.simulated
         assert "simulated" in said.judge
         values = on_one_scale(groups, said.scores, len(texts)).astype(np.float32)

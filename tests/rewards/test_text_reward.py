@@ -270,6 +270,7 @@ def test_a_causal_model_is_tuned_through_trl(swapped: bool, tmp_path: Path) -> N
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     from laurel.rewards.text import fit_rows
+    from laurel.rewards.text_tuning import Tuning
 
     words = {word: i for i, word in enumerate(["<pad>", "<unk>", "</s>", *{*" ".join(GOOD + BAD).split()}])}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
@@ -280,10 +281,10 @@ def test_a_causal_model_is_tuned_through_trl(swapped: bool, tmp_path: Path) -> N
     ends = {"pad_token_id": 0, "eos_token_id": 2}
     LlamaForCausalLM(LlamaConfig(vocab_size=len(words), **sizes, **ends)).save_pretrained(tmp_path / "tiny")
     (tmp_path / "out").mkdir()
-    how = {"epochs": 20, "learning_rate": 1e-2, "batch_size": 4}
+    tuning = Tuning(epochs=20, learning_rate=1e-2, batch_size=4)
     tie = Row("", GOOD[0], GOOD[1], 0.5)
     args = rows(tie, swapped=swapped), str(tmp_path / "tiny")
-    _, quality = fit_rows(*args, train="all", seed=0, place=tmp_path / "out", encode=np.asarray, **how)
+    _, quality = fit_rows(*args, tuning=tuning, seed=0, place=tmp_path / "out", encode=np.asarray)
     assert 0 < quality["trained_pairs"] < quality["pairs"] == 17
     loaded = TextReward.load(tmp_path / "out")
     good, bad = loaded.score(GOOD).mean(), loaded.score(BAD).mean()

@@ -107,7 +107,7 @@ def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest
     said = forecast(capsys)
     assert said["money"] == "unknown"
     assert said["in batches"].startswith("unknown; ")
-    assert said["minutes"] == "unknown (no rate limit is set, and no stored answer tells the speed)"
+    assert said["minutes"] == "unknown (no rate limit is set, and no stored answer shows the speed)"
     assert said["budget"] == "$1.00 cannot be enforced: the price is unknown (annotate.budget.prices)"
 
 

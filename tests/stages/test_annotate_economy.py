@@ -131,7 +131,7 @@ def test_shares_divide_a_budget(project: Project, server: ChatServer, tmp_path: 
     )
     notes = read_manifest(tmp_path / "merged")["notes"]
     assert [re.sub(r"^\d+", "n", note) for note in notes] == [
-        f"n of 20 pairs of share {number} of 2 were judged: "
+        f"n of 20 pairs of shard {number} of 2 were judged: "
         f"the budget of {calls} calls (annotate.budget.max_calls) was reached."
         for number, calls in ((1, 15), (2, 16))
     ]

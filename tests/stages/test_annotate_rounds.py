@@ -67,8 +67,8 @@ def test_the_manifest_says_after_how_many_pairs_it_ended_and_why(project: Projec
     manifest = judged(project)
     assert manifest["counts"]["pairs"] == 40 == 20 * manifest["counts"]["rounds"]
     (note,) = manifest["notes"]
-    assert note.startswith("Asking ended after 40 of at most ")
-    assert "for more would not help by annotate.stop.rule: rank; rank correlation " in note
+    assert note.startswith("Annotation ended after 40 of at most ")
+    assert "as annotate.stop.rule (rank) was met; rank correlation " in note
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,16 @@ def test_curves_come_with_checkpoints(page: LivePage) -> None:
     assert not list(page.place.parent.glob(".*")), "nothing is left half written"
 
 
+def test_figures_wait_for_their_share_of_a_core_and_are_the_last_ones_in_the_end(page: LivePage) -> None:
+    drawn = []
+    for returns, ended in (([0.25, 0.75], False), ([0.25, 0.5, 0.75], False), ([0.25, 0.5, 0.75], True)):
+        checkpoint(page.agents[2][2], [*returns], finished=ended)
+        page.write(ended=ended)
+        drawn.append([str(figure) for figure in page._figures])
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert "<td>300</td>" in page.place.read_text(), "the table is always that of now"
+
+
 def test_it_ends_with_a_link_to_the_report_and_counts_steps(page: LivePage) -> None:
     counted = []
     with page:

@@ -112,11 +112,11 @@ def test_shares_of_the_pairs(finished: Project, tmp_path: Path, of: int) -> None
 def test_shares_that_do_not_fit(finished: Project, tmp_path: Path) -> None:
     params, captions = finished.copy(tmp_path / "p", UNTRACKED).params, finished.output("caption")
     first, second = shares_of(params, captions, tmp_path / "shares", 2)
-    with pytest.raises(DataError, match="is share 0 of 2"):
+    with pytest.raises(DataError, match="is shard 1 of 2"):
         merge_preferences.run(
             **STAGE["annotate"].given(params), captions=captions, shards=[first], output=tmp_path / "merged"
         )
-    with pytest.raises(DataError, match=r"holds share 0, as .*share-0 does"):
+    with pytest.raises(DataError, match=r"holds shard 1, as .*share-0 does"):
         merge_preferences.run(
             **STAGE["annotate"].given(params),
             captions=captions,

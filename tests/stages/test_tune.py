@@ -151,7 +151,7 @@ def test_arms(rewarded: Project) -> None:
     assert sweep_of(params, Search()).arm == "preference"
     assert sweep_of(params.narrowed("extrinsic"), Search()).arm == "extrinsic"
     beside = parse_params({**params.dump(), "arms": {"online": {"reward": "online"}}}, "a test")
-    with pytest.raises(ParamsError, match="--arm: the reward online of the arm online is learned from a judge beside"):
+    with pytest.raises(ParamsError, match="--arm: the reward online of the arm online is learned from an online judge"):
         sweep_of(beside, Search(arm="online"))
     with pytest.raises(ParamsError, match=r'--arm is "oracel", but must be one of .*Did you mean "oracle"'):
         sweep_of(params, Search(arm="oracel"))

@@ -67,7 +67,7 @@ class GroupLearner(AdamLearner, Collecting):
         groups = [group for t in written for group in self._groups(rollout, t)]
         how = Tuning(batch_size=own.batch_size, beta=own.beta, max_grad_norm=own.max_grad_norm)
         loss: Loss = "grpo" if own.algorithm == "grpo" else "rloo"
-        local = self.policy.pen.local
+        local = self.policy.sampler.local
         found, gradient = gradient_of_groups(local, groups, loss, how, seed, temperature=own.temperature)
         for name, weight in trained(local.model):
             weight.grad = gradient[name]
@@ -76,7 +76,7 @@ class GroupLearner(AdamLearner, Collecting):
 
     def _divergence(self, rollout: Rollout, t: int) -> float:
         """Return the mean of log(pi / pi_0) over the completions of a step, in nats."""
-        local, drawn = self.policy.pen.local, self._drawn[t]
+        local, drawn = self.policy.sampler.local, self._drawn[t]
         prompts = [tokens_of(local, text_of(row)) for row in rollout.observation[t]]
         with local.model.disable_adapter():
             frozen = log_probs(local, prompts, drawn.whole, self.params.temperature)

@@ -35,7 +35,6 @@ class Stack:
         self.arrays: Any = arrays or (np if self.device.type == "cpu" else torch)
         self.n_features, self.n_actions, self.hidden = first.n_features, first.n_actions, first.hidden
         self.continuous = first.continuous
-        self.n_policies = len(policies)
         self._shapes = [shape for _, shape in _layout(first)]
         self.n_weights = sum(int(np.prod(shape)) for shape in self._shapes)
         self.weights = self.zeros(len(policies), self.n_weights)

@@ -36,7 +36,7 @@ class Writing:
     """Characters; a token that holds one of them ends the completion, which is without it."""
 
 
-class Pen:
+class CompletionSampler:
     """Writes completions of prompts with a loaded model."""
 
     def __init__(self, local: LocalModel, how: Writing) -> None:
@@ -87,8 +87,8 @@ class Writer(PolicyNetwork):
         super().__init__()
         self.how = Writing(model, max_tokens, temperature, stop)
         self.rank, self.n_features, self.n_actions = rank, n_features, n_actions
-        self.pen = Pen(with_lora(load_causal(model), rank), self.how)
-        self.network = self.pen.local.model
+        self.sampler = CompletionSampler(with_lora(load_causal(model), rank), self.how)
+        self.network = self.sampler.local.model
         self.drawn: Sampled | None = None
         """What the last `act` wrote, in tokens."""
 
@@ -99,12 +99,12 @@ class Writer(PolicyNetwork):
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
-        self.drawn = self.pen.write([text_of(row) for row in features], rng, greedy=greedy)
-        return self.pen.rows(self.drawn, self.n_actions), self.drawn.log_prob, np.zeros(len(features), np.float32)
+        self.drawn = self.sampler.write([text_of(row) for row in features], rng, greedy=greedy)
+        return self.sampler.rows(self.drawn, self.n_actions), self.drawn.log_prob, np.zeros(len(features), np.float32)
 
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
         """Return those of the texts as the tokenizer divides them, without their ends."""
-        local = self.pen.local
+        local = self.sampler.local
         prompts, texts = ([tokens_of(local, text_of(row)) for row in rows] for rows in (features, action))
         return log_probs(local, prompts, texts, self.how.temperature)
 
@@ -125,11 +125,11 @@ class WriterActor(Actor):
         self._how, self._size, self._greedy = how, size, greedy
 
     @cached_property
-    def _pen(self) -> Pen:
+    def _sampler(self) -> CompletionSampler:
         """Loads when it first acts."""
         torch.set_num_threads(1)
-        return Pen(load_causal(self._how.model), self._how)
+        return CompletionSampler(load_causal(self._how.model), self._how)
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        drawn = self._pen.write(view.text, rng, greedy=self._greedy)
-        return Acted(self._pen.rows(drawn, self._size), drawn.log_prob)
+        drawn = self._sampler.write(view.text, rng, greedy=self._greedy)
+        return Acted(self._sampler.rows(drawn, self._size), drawn.log_prob)

@@ -25,7 +25,7 @@ NEED_AN_AGENT = ("checkpoint", "epsilon_random")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Player:
     """Who plays."""
 
     place: Path | None
@@ -132,7 +132,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
     return path
 
 
-def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -> Chosen:
+def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -> Player:
     """Return the agent that the options name.
 
     Raises:
@@ -154,18 +154,18 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
     arms = {**{name: arm_of(name) for name in WELL_KNOWN}, **{arm.name: arm for arm in params.arms}}
     if agent not in arms:
         if not Path(agent).is_dir() and agent in ACTORS.kinds() and agent not in NEED_AN_AGENT:
-            return Chosen(None, agent, agent)
+            return Player(None, agent, agent)
         if not Path(agent).is_dir():
             raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, so leave out the seed ({seed}).")
-        return Chosen(Path(agent), agent)
+        return Player(Path(agent), agent)
     if not arms[agent].trained:
         if seed is not None:
             raise ParamsError(
                 f"{agent} has no trained agents, so leave out the seed ({seed}). For its episodes: --seed N"
             )
-        return Chosen(None, agent.replace("_", " "), arms[agent].actor, arms[agent].actor_options)
+        return Player(None, agent.replace("_", " "), arms[agent].actor, arms[agent].actor_options)
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"
     if not place.is_dir():
@@ -173,7 +173,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not there:
             raise DataError(f"{place}: no such agent; {agents} holds no agent of {agent}. Run laurel train-agents.")
         raise DataError(f"{place}: no such agent; name one of {', '.join(there)}, or run laurel train-agents.")
-    return Chosen(place, f"{agent}, seed {number}", arm=agent)
+    return Player(place, f"{agent}, seed {number}", arm=agent)
 
 
 def _learned_reward(

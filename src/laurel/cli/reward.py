@@ -74,10 +74,12 @@ def add(commands: Commands) -> None:
 
 
 def _fit(options: argparse.Namespace) -> int:
+    from laurel.rewards.text_tuning import Tuning
     from laurel.stages.fit_text import run
 
     how = {name[2:].replace("-", "_"): getattr(options, name[2:].replace("-", "_")) for name, *_ in OF_TUNING}
-    return say(run(options.rows, options.output, model=options.model, train=options.train, seed=options.seed, **how))
+    tuning = Tuning(**how) if options.train == "all" else None
+    return say(run(options.rows, options.output, model=options.model, tuning=tuning, seed=options.seed))
 
 
 def _score(options: argparse.Namespace) -> int:

@@ -58,7 +58,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def sweep_plan(options: argparse.Namespace, params: Params) -> SweepPlan | None:
-    """Return what a pipeline is to try; None where it is no sweep.
+    """Return what a pipeline is to try; None without a sweep.
 
     Raises:
         ParamsError: the options of a sweep are given without --sweep, or something is not allowed.
@@ -69,7 +69,7 @@ def sweep_plan(options: argparse.Namespace, params: Params) -> SweepPlan | None:
 
 
 def sweep_search(options: argparse.Namespace) -> Search | None:
-    """Return what the options say of a sweep; None where it is no sweep.
+    """Return what the options say of a sweep; None without one.
 
     Raises:
         ParamsError: the options of a sweep are given without --sweep.

@@ -21,7 +21,7 @@ from laurel.textfile import UnfitFileError, read_bytes
 MOST_BYTES = 100_000_000
 
 Side = Literal["first", "second", "tie"]
-Chosen = Literal["uniform", "uncertain"]
+Selection = Literal["uniform", "uncertain"]
 P_FIRST: dict[Side, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
 
 
@@ -44,7 +44,7 @@ class Gold:
     second: str
     answer: Side | None
     """The person's answer; None: it was taken back."""
-    chosen: Chosen
+    chosen: Selection
     """uniform: as any other pair; uncertain: because its label was in doubt, so that it is not like the others."""
 
     @property
@@ -70,7 +70,7 @@ class GoldFile:
         for gold in _read(path):
             self._take(gold)
 
-    def add(self, first: str, second: str, answer: Side | None, chosen: Chosen) -> None:
+    def add(self, first: str, second: str, answer: Side | None, chosen: Selection) -> None:
         """Append an answer; it is on disk when this returns. None takes an earlier one back."""
         gold = Gold(self.task.env, self.task.goal, first, second, answer, chosen)
         line = json.dumps(asdict(gold), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
@@ -128,7 +128,7 @@ def _gold(path: Path, number: int, line: bytes) -> Gold:
         good = all(isinstance(text, str) for text in texts) and gold.first != gold.second
     except (ValueError, TypeError):
         good = False
-    if not good or gold.answer not in (*get_args(Side), None) or gold.chosen not in get_args(Chosen):
+    if not good or gold.answer not in (*get_args(Side), None) or gold.chosen not in get_args(Selection):
         raise DataError(
             f"{path}: line {number} is not a gold label, such as "
             '{"env": "...", "goal": "...", "first": "...", "second": "...", "answer": "first", "chosen": "uniform"}. '

@@ -1,4 +1,4 @@
-"""Export to Minari, the data-set format of the Farama Foundation, who make Gymnasium (https://minari.farama.org).
+"""Export to Minari, the data-set format of the Farama Foundation, maker of Gymnasium (https://minari.farama.org).
 
 The data stay as they are, except that an episode which collection cut off is marked truncated: in the data set nothing
 follows it.

@@ -112,7 +112,7 @@ def listed(entries: Iterable[Mapping[str, Any]]) -> list[Missing]:
     return [Missing(**entry) for entry in entries]
 
 
-def in_a_line(missing: Sequence[Missing], most: int = 3) -> str:
+def most_frequent(missing: Sequence[Missing], most: int = 3) -> str:
     """Return the most frequent reasons in a line; empty where nothing is missing."""
     ordered = sorted(missing, key=lambda one: -one.answers)
     rest = sum(one.answers for one in ordered[most:])

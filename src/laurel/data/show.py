@@ -58,7 +58,7 @@ def describe_directory(path: Path) -> str:
     """Describe a stage's output in lines of at most WIDTH columns.
 
     Raises:
-        DataError: the directory is no stage's output, or a file in it is damaged.
+        DataError: the directory is not a stage's output, or a file in it is damaged.
     """
     manifest = checked_manifest(path)
     stage = manifest["stage"]

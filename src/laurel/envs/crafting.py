@@ -180,7 +180,7 @@ class CraftingAdapter(EnvAdapter):
         return " ".join([*sentences, *(["You are asleep."] if row[-1] else [])])
 
     def says_success(self, caption: str) -> bool:
-        """Whether a caption tells of an achievement; there is no task to be solved for good."""
+        """Whether a caption reports an achievement; no state counts as the task solved."""
         return self.oracle(caption) > 0
 
     def oracle(self, caption: str) -> float:

@@ -60,7 +60,7 @@ class _MisfitError(Exception):
 
 
 NOT_OURS = (Exception, SystemExit)
-"""What code of the user's may raise: `sys.exit()` in an environment would end a run without a word."""
+"""What code of the user's may raise: `sys.exit()` in an environment would end a run without a message."""
 
 
 @contextmanager

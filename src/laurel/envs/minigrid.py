@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -37,16 +38,34 @@ FRONT = (3, 5)
 IMAGE = VIEW * VIEW * 3
 
 NOTHING, PICK_UP, PUT_DOWN, UNLOCK, OPEN_DOOR, CLOSE_DOOR, OPEN_BOX, TRY_LOCKED = range(8)
-BUMP, PASS_DOOR, MOVE, TURN, SEE, REACH_GOAL, FALL_IN_LAVA, GO_TO = range(8, 16)
+BUMP, PASS_DOOR, MOVE, TURN, SEE, REACH_GOAL, FALL_IN_LAVA, GO_TO, CLOSER = range(8, 17)
 GOES_ON, SUCCEEDS, FAILS = range(3)
-SHAPE = (16, 3, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
-"""What happens, how the mission stands after it, the object and its colour, and the action where captions name it."""
+
+
+class Relation(IntEnum):
+    """What an event and its object have to do with the mission, where observations hold it."""
+
+    NONE = 0
+    MAY_BE = 1
+    """The mission names such an object by where it was at first, too."""
+    NAMED = 2
+    ASKED = 3
+    """The mission asks for this very event."""
+    ASKED_FIRST = 4
+    ASKED_LAST = 5
+
+
+SHAPE = (len(Relation), 17, 3, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
+"""Relation to the mission, what happens, how the mission stands after it, the object and its colour, and the action
+where captions name it."""
+Case = tuple[BoolArray, int, Array | None]
+"""Where an event happens (N,), which, and the kinds of object that it is about."""
 
 
 class MiniGridAdapter(EnvAdapter):
     """All of the MiniGrid family; each task has its own goal in words."""
 
-    ids = ("MiniGrid-*", "BabyAI-*")
+    ids: ClassVar[tuple[str, ...]] = ("MiniGrid-*",)
     version = 2
     action_names = ACTIONS
     observation_features = (
@@ -153,8 +172,8 @@ class MiniGridAdapter(EnvAdapter):
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation, transitions.next_observation
         action = transitions.action
-        front, carried = _cell(before, FRONT), _cell(before, CARRIED)
-        front_after, carried_after = _cell(after, FRONT), _cell(after, CARRIED)
+        front, carried = cell_of(before, FRONT), cell_of(before, CARRIED)
+        front_after, carried_after = cell_of(after, FRONT), cell_of(after, CARRIED)
         thing, state, thing_after, state_after = front[:, 0], front[:, 2], front_after[:, 0], front_after[:, 2]
         carries, carries_after = carried[:, 0] != EMPTY, carried_after[:, 0] != EMPTY
         door = (thing == DOOR) & (thing_after == DOOR) & (action == TOGGLE)
@@ -167,8 +186,8 @@ class MiniGridAdapter(EnvAdapter):
         seen = _first_sight(before, after)
 
         # (condition, event, what it is about); the first that holds counts
-        front, carried, carried_after, seen = (_kind(cells) for cells in (front, carried, carried_after, seen))
-        cases: list[tuple[BoolArray, int, Array | None]] = [
+        front, carried, carried_after, seen = (kind_of(cells) for cells in (front, carried, carried_after, seen))
+        cases: list[Case] = [
             (rewarded & forward & (thing == GOAL), REACH_GOAL, None),
             (fails & forward & (thing == LAVA), FALL_IN_LAVA, None),
             ((action == PICKUP) & ~carries & carries_after, PICK_UP, carried_after),
@@ -178,10 +197,11 @@ class MiniGridAdapter(EnvAdapter):
             (door & (state == OPEN) & (state_after == CLOSED), CLOSE_DOOR, front),
             ((action == TOGGLE) & (thing == BOX) & (thing_after != BOX), OPEN_BOX, front),
             (fails & forward & ~passable, BUMP, front),
-            (ended & _GONE_TO[thing_after], GO_TO, _kind(front_after)),
+            (ended & _GONE_TO[thing_after], GO_TO, kind_of(front_after)),
             (ended, NOTHING, None),
             (door & (state == LOCKED), TRY_LOCKED, front),
             (forward & ~passable, BUMP, front),
+            *self.further_cases(before, after, moved, action <= RIGHT),
             ((moved | (action <= RIGHT)) & (seen > 0), SEE, seen),
             (moved & (thing == DOOR), PASS_DOOR, front),
             (moved, MOVE, None),
@@ -193,28 +213,48 @@ class MiniGridAdapter(EnvAdapter):
             np.copyto(kind, 0 if about is None else about, where=condition)
         mission = np.where(ended & ~_SAYS_ITS_END[event], np.where(rewarded, SUCCEEDS, FAILS), GOES_ON)
         named_action = action + 1 if self.with_action else np.zeros_like(action)
-        events: IntArray = ((event * SHAPE[1] + mission) * (SHAPE[2] * SHAPE[3]) + kind) * SHAPE[4] + named_action
+        events: IntArray = ((event * SHAPE[2] + mission) * (SHAPE[3] * SHAPE[4]) + kind) * SHAPE[5] + named_action
+        relation = self.relations(before, event, kind)
+        if relation is not None:
+            events += np.where(mission == GOES_ON, relation, Relation.NONE) * int(np.prod(SHAPE[1:]))
         return events
 
+    def further_cases(self, before: Array, after: Array, moved: BoolArray, turned: BoolArray) -> list[Case]:
+        """Return events of steps (N,) forward or about that go before what comes into view."""
+        return []
+
+    def relations(self, before: Array, event: IntArray, kind: IntArray) -> IntArray | None:
+        """Return what events (N,) about kinds of object have to do with the mission; None where that is not known."""
+        return None
+
     def describe(self, event: int) -> str:
-        verb, mission, thing, color, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
+        digits = [int(digit) for digit in np.unravel_index(event, SHAPE)]
+        relation, (verb, mission, thing, color, action) = Relation(digits[0]), digits[1:]
         name = "a wall" if thing == WALL else "the goal" if thing == GOAL else f"the {COLORS[color]} {OBJECTS[thing]}"
-        text = _WORDS[verb].format(name)
+        text = _WORDS[verb].format(name + _WHICH.get(relation, ""))
+        if relation >= Relation.ASKED:
+            text = f"{text[:-1]}, {_AS_ASKED[relation]}."
         if mission != GOES_ON:
             text = f"{'You' if verb == NOTHING else text[:-1] + ' and'} {_MISSION[mission]}."
         return f"You try to {ACTIONS[action - 1]}. {text}" if action else text
 
-    def events(self) -> Iterable[int]:
-        things = [(WALL, COLORS.index("grey"))]
-        things += [(GOAL, COLORS.index("green"))] if "goal" in self._task.ends else []
-        things += [
-            (OBJECTS.index(thing), COLORS.index(color))
-            for thing, colors in self._task.objects.items()
-            for color in colors
+    def things(self) -> list[tuple[int, int]]:
+        """List the kinds and colours of object that captions can be about."""
+        return [
+            (WALL, COLORS.index("grey")),
+            *([(GOAL, COLORS.index("green"))] if "goal" in self._task.ends else []),
+            *(
+                (OBJECTS.index(thing), COLORS.index(color))
+                for thing, colors in self._task.objects.items()
+                for color in colors
+            ),
         ]
-        for verb in range(SHAPE[0]):
-            if verb != GO_TO and self._possible(verb):  # GO_TO is a caption of an episode's end alone
-                yield from self._listed(verb, GOES_ON, [one for one in things if one[0] in _ABOUT.get(verb, ())])
+
+    def events(self) -> Iterable[int]:
+        things = self.things()
+        for verb in range(SHAPE[1]):
+            if self._possible(verb):
+                yield from self.listed(verb, GOES_ON, [one for one in things if one[0] in ABOUT.get(verb, ())])
         for mission, endings in ((SUCCEEDS, self._task.solved_by), (FAILS, self._task.failed_by)):
             for words, objects in endings.items():
                 ends = [
@@ -222,17 +262,22 @@ class MiniGridAdapter(EnvAdapter):
                     for thing, color in things
                     if OBJECTS[thing] in objects or f"{COLORS[color]} {OBJECTS[thing]}" in objects
                 ]
-                yield from self._listed(_ENDINGS[words], mission, ends)
+                yield from self.listed(_ENDINGS[words], mission, ends)
 
-    def _listed(self, verb: int, mission: int, things: list[tuple[int, int]]) -> Iterator[int]:
+    def listed(
+        self, verb: int, mission: int, things: list[tuple[int, int]], relation: Relation = Relation.NONE
+    ) -> Iterator[int]:
         """Number the event for each of the objects and their colours, once where it is about none."""
-        about = things if verb in _ABOUT else [(0, 0)]
+        about = things if verb in ABOUT else [(0, 0)]
         for thing, color in about:
-            for action in _CAUSES[verb] if self.with_action else (-1,):
-                yield int(np.ravel_multi_index((verb, mission, thing, color, action + 1), SHAPE))
+            causes = (LEFT, RIGHT, FORWARD) if verb == GO_TO and mission == GOES_ON else _CAUSES[verb]
+            for action in causes if self.with_action else (-1,):
+                yield int(np.ravel_multi_index((relation, verb, mission, thing, color, action + 1), SHAPE))
 
     def _possible(self, verb: int) -> bool:
-        """Leave out ends that the task does not have; what the family may do otherwise is listed."""
+        """Leave out ends that the task does not have, and what is told only of missions, or of an episode's end."""
+        if verb in (GO_TO, CLOSER):
+            return False
         end = {REACH_GOAL: "goal", FALL_IN_LAVA: "lava"}.get(verb)
         return end is None or end in self._task.ends
 
@@ -256,7 +301,7 @@ _OVERLAPPED = np.isin(np.arange(len(OBJECTS)), (EMPTY, FLOOR, GOAL, LAVA))
 _GONE_TO = np.isin(np.arange(len(OBJECTS)), (DOOR, KEY, BALL, BOX))
 """Objects to which a mission can send the agent."""
 
-_SAYS_ITS_END = np.isin(np.arange(SHAPE[0]), (REACH_GOAL, FALL_IN_LAVA))
+_SAYS_ITS_END = np.isin(np.arange(SHAPE[1]), (REACH_GOAL, FALL_IN_LAVA))
 """Events whose words leave no doubt how the mission ended."""
 
 SCALE = np.tile(np.array([1 / 10, 1 / 5, 1 / 2], dtype=np.float32), VIEW * VIEW)
@@ -278,7 +323,17 @@ _WORDS = {
     REACH_GOAL: "You reach the goal.",
     FALL_IN_LAVA: "You fall into the lava.",
     GO_TO: "You go to {}.",
+    CLOSER: "You come closer to {}.",
 }
+
+_WHICH = {Relation.MAY_BE: " you may have been told of", Relation.NAMED: " you were told of"}
+
+_AS_ASKED = {
+    Relation.ASKED: "as told",
+    Relation.ASKED_FIRST: "as told first",
+    Relation.ASKED_LAST: "as told last",
+}
+"""No word of "mission": sentence encoders read what holds it as much the same as completing it."""
 
 _MISSION = {SUCCEEDS: "complete the mission", FAILS: "fail"}
 """A failure does not name the mission: sentence encoders read "fail the mission" as much the same as completing it."""
@@ -295,12 +350,12 @@ _ENDINGS = {
 }
 """Words of `Task.solved_by` and `Task.failed_by` -> the event."""
 
-_ABOUT = {
+ABOUT = {
     BUMP: (WALL, DOOR, KEY, BALL, BOX),
     PICK_UP: (KEY, BALL, BOX),
     PUT_DOWN: (KEY, BALL, BOX),
     SEE: (GOAL, DOOR, KEY, BALL, BOX),
-    GO_TO: (DOOR, KEY, BALL, BOX),
+    **dict.fromkeys((GO_TO, CLOSER), (DOOR, KEY, BALL, BOX)),
     OPEN_BOX: (BOX,),
     **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, PASS_DOOR), (DOOR,)),
 }
@@ -309,7 +364,7 @@ _ABOUT = {
 _CAUSES = {
     **dict.fromkeys((NOTHING, GO_TO), tuple(range(len(ACTIONS)))),
     **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, OPEN_BOX), (TOGGLE,)),
-    **dict.fromkeys((BUMP, PASS_DOOR, MOVE, REACH_GOAL, FALL_IN_LAVA), (FORWARD,)),
+    **dict.fromkeys((BUMP, PASS_DOOR, MOVE, REACH_GOAL, FALL_IN_LAVA, CLOSER), (FORWARD,)),
     PICK_UP: (PICKUP,),
     PUT_DOWN: (DROP,),
     TURN: (LEFT, RIGHT),
@@ -333,7 +388,7 @@ def _image_and_direction(env_id: str, space: gym.Space[Any]) -> gym.Space[Any]:
     return gym.spaces.Dict(parts)
 
 
-def _cell(observation: Array, cell: tuple[int, int]) -> Array:
+def cell_of(observation: Array, cell: tuple[int, int]) -> Array:
     """Return object, colour and state (N, 3) of a cell of the view, from packed observations (N, 148)."""
     start = 3 * (VIEW * cell[0] + cell[1])
     return observation[:, start : start + 3]
@@ -369,7 +424,7 @@ def _where(forward: int, aside: int) -> str:
     return " and ".join(f"{far} square{'s' * (far != 1)} {way}" for far, way in ways if far)
 
 
-def _kind(cells: Array) -> IntArray:
+def kind_of(cells: Array) -> IntArray:
     """Return object and colour of cells (N, 2 or more) as one number."""
     return cells[:, 0].astype(np.int64) * len(COLORS) + cells[:, 1]
 

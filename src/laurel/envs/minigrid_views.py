@@ -2,7 +2,7 @@
 
 `MiniGridEnv.gen_obs` cuts the view out of the grid, turns it and looks what walls hide, in Python, cell by cell: nine
 tenths of a step. A view depends on where the agent is, what it carries, and the grid; cells are compared by identity,
-and an object that stays where it is changes by `toggle` alone.
+and an object that stays where it is changes by its own `toggle` alone, which most kinds of object do not have.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minigrid.core.world_object import WorldObj
     from minigrid.minigrid_env import MiniGridEnv
 
 MOST = 4096
@@ -39,7 +40,15 @@ class Views:
         return {**view, "image": view["image"].copy(), "direction": env.agent_dir, "mission": env.mission}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment; whatever may have changed in its place makes all views of before worthless."""
-        if action == self._env.actions.toggle:
+        """Step the environment; what may change in its place makes all views of before worthless."""
+        action = int(action)  # NumPy's numbers take 40 times as long to compare with members of an enum
+        if action == self._env.actions.toggle and self._changes(self._env.grid.get(*self._env.front_pos)):
             self._known.clear()
         return self._step(action)
+
+    @staticmethod
+    def _changes(ahead: WorldObj | None) -> bool:
+        """Whether an object has something of its own to do when it is toggled."""
+        from minigrid.core.world_object import WorldObj
+
+        return ahead is not None and type(ahead).toggle is not WorldObj.toggle

@@ -1,4 +1,4 @@
-"""A negotiation in words: each caption tells the dialogue so far, the last one all of it with the points."""
+"""A negotiation in words: each caption is the dialogue so far, the last one all of it with the points."""
 
 from __future__ import annotations
 

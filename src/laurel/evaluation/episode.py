@@ -16,7 +16,7 @@ from laurel.envs.guard import check_rewards
 from laurel.envs.info import named_info_of_one
 from laurel.evaluation.rendering import Picture, view
 from laurel.evaluation.rollout import LearnedReward
-from laurel.rewards.paying import Paymaster
+from laurel.rewards.paying import RewardCalculator
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def moments(
     observation, _ = reference.reset(seed=seed)
     before = adapter.pack_one(observation)[None]
     actor.begin(np.array([True]))
-    paymaster = Paymaster(adapter, learned.reward, learned.shaping, 1, captioner) if learned else None
+    calculator = RewardCalculator(adapter, learned.reward, learned.shaping, 1, captioner) if learned else None
     total, step, over = 0.0, 0, False
     yield Moment(0, view(reference))
     while step < max_steps and not over:
@@ -121,8 +121,9 @@ def moments(
             named_info_of_one(adapter, info),
         )
         caption, raw, paid = captioner.ids(transition)[0], None, None
-        if paymaster is not None:
-            pay = paymaster.pay(transition, np.array([[True]]), transition.terminated[None], transition.truncated[None])
+        if calculator is not None:
+            ends = transition.terminated[None], transition.truncated[None]
+            pay = calculator.pay(transition, np.array([[True]]), *ends)
             if pay.scored[0, 0]:
                 raw, paid = float(pay.raw[0, 0]), float(pay.shaped[0, 0])
         success = adapter.succeeded(np.array([total], np.float32), np.array([terminated])) if over else None

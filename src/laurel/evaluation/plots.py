@@ -70,8 +70,8 @@ def draw(
         figures["label_calibration"] = calibration_curve(
             {f"according to {REFERENCES[name]}": bins for name, bins in references.items()},
             low=0.5,
-            title="Are labels right as often as they are sure?",
-            xlabel="how sure the label is (area: pairs)",
+            title="Calibration of the labels",
+            xlabel="confidence of the label (area: pairs)",
             ylabel="share that is right",
         )
     if "reference_kl" in curves:

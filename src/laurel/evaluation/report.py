@@ -54,7 +54,7 @@ _FIGURES = {
     "return_curve_log": "Return of each arm over environment steps, on a logarithmic axis.",
     "arms": "Every seed of each arm as a dot, their mean and its 95% interval.",
     "calibration": "Observed against predicted probability of preference.",
-    "label_calibration": "How often labels are right against how sure they are.",
+    "label_calibration": "Accuracy of labels against their confidence: the calibration.",
     "divergence": "Pay and return of each arm over its divergence from the frozen language model.",
     "critics": "What critics say of states against their values by dynamic programming, a panel for each arm.",
     "paths": "Paths through the grid from the same starts, of each arm before and after its training.",

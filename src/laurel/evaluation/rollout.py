@@ -19,7 +19,7 @@ from laurel.evaluation.summary import FURTHER
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
-from laurel.rewards.paying import Paymaster
+from laurel.rewards.paying import RewardCalculator
 from laurel.seeding import generator
 
 
@@ -111,20 +111,20 @@ class _Meter:
     """Adds up what a learned reward would pay each environment's running episode."""
 
     def __init__(self, adapter: EnvAdapter, learned: LearnedReward | None, n_envs: int) -> None:
-        self._paymaster = Paymaster(adapter, learned.reward, learned.shaping, n_envs) if learned else None
+        self._calculator = RewardCalculator(adapter, learned.reward, learned.shaping, n_envs) if learned else None
         self._raw, self._shaped = np.zeros(n_envs), np.zeros(n_envs)
         self._scored = np.zeros(n_envs, dtype=np.int64)
 
     def update(self, transitions: Transitions, valid: Array) -> None:
-        if self._paymaster is None:
+        if self._calculator is None:
             return
-        pay = self._paymaster.pay(transitions, valid[None], transitions.terminated[None], transitions.truncated[None])
+        pay = self._calculator.pay(transitions, valid[None], transitions.terminated[None], transitions.truncated[None])
         self._raw += np.where(pay.scored, pay.raw, 0)[0]
         self._scored += pay.scored[0]
         self._shaped += pay.shaped[0]
 
     def episode(self, i: int) -> dict[str, float | None]:
-        if self._paymaster is None:
+        if self._calculator is None:
             return {"raw_reward": None, "shaped_reward": None}
         return {"raw_reward": float(self._raw[i] / max(self._scored[i], 1)), "shaped_reward": float(self._shaped[i])}
 

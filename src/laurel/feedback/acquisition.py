@@ -20,7 +20,7 @@ DRAWS, GAPS = 4, (1, 2, 3, 5, 8, 16, 64)
 MEMBERS = 5
 """Members of the ensemble whose spread measures disagreement."""
 
-Chosen = tuple[IntArray, IntArray]
+PairIndices = tuple[IntArray, IntArray]
 
 
 class _OnEmbeddings:
@@ -37,7 +37,7 @@ class Information(_OnEmbeddings):
     so that no two pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
     """
 
-    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
         """Return up to n unasked pairs, none twice."""
         posterior = self._posterior
         posterior.fit(labels)
@@ -75,7 +75,7 @@ class Information(_OnEmbeddings):
 class Disagreement(_OnEmbeddings):
     """Pairs on which the members of an ensemble, each fitted to a resample of the labels, differ most (PEBBLE)."""
 
-    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
         if not len(labels):  # the members have nothing to differ on
             return unasked.draw(n, rng)
         self._posterior.fit(labels)
@@ -96,7 +96,7 @@ class Ranking:
     def __init__(self, size: int) -> None:
         self._posterior = CaptionPosterior(size)
 
-    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
         posterior = self._posterior
         posterior.fit(labels)
         likelihood = posterior.likelihood
@@ -121,7 +121,7 @@ class Ranking:
 class Nearby(_OnEmbeddings):
     """Pairs of captions near each other: in the embedding while there are no labels, then in the estimated rank."""
 
-    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
         posterior = self._posterior
         posterior.fit(labels)
         if not len(labels):
@@ -144,7 +144,7 @@ Strategy = Information | Disagreement | Ranking | Nearby
 """Each chooses a round as `Information` does."""
 
 
-def _candidates(n: int, posterior: Posterior, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+def _candidates(n: int, posterior: Posterior, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
     """Return unasked pairs to choose from, in random order: all where they are few.
 
     Otherwise half of them are drawn at random, and half are near each other in orders that the posterior finds
@@ -165,7 +165,7 @@ def _candidates(n: int, posterior: Posterior, unasked: UnaskedPairs, rng: np.ran
     return unasked.fresh(first[mixed], second[mixed])
 
 
-def _without(first: IntArray, second: IntArray, firsts: IntArray, seconds: IntArray) -> Chosen:
+def _without(first: IntArray, second: IntArray, firsts: IntArray, seconds: IntArray) -> PairIndices:
     """Leave out the pairs that this round has already."""
     size = int(max(first.max(initial=0), second.max(initial=0), firsts.max(initial=0), seconds.max(initial=0))) + 1
     keys = np.minimum(first, second) * size + np.maximum(first, second)

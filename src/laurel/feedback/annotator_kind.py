@@ -87,7 +87,7 @@ class AnnotatorKind(ABC):
         """
 
     def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate | None:
-        """Estimate what asking about pairs takes, opening no connection; None where that is no call and no cost.
+        """Estimate what asking about pairs takes, opening no connection; None where it takes neither calls nor money.
 
         Args:
             pairs: all of a run.

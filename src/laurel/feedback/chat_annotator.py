@@ -284,7 +284,7 @@ class ChatAnnotator(AnnotatorKind):
         if not calls:
             return 0.0, "nothing is left to ask"
         if not paces:
-            return None, "no rate limit is set, and no stored answer tells the speed"
+            return None, "no rate limit is set, and no stored answer shows the speed"
         slowest = max(paces, key=lambda pace: paces[pace])
         return paces[slowest], slowest
 

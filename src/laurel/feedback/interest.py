@@ -16,7 +16,7 @@ from laurel.envs.tasks import TasksAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.annotator import Account
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
-from laurel.feedback.questions.interesting import InterestingQuestion, Next
+from laurel.feedback.questions.interesting import InterestingQuestion, TaskPair
 from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import AnnotateParams
@@ -96,6 +96,6 @@ def _question(kind: ChatAnnotator, adapter: TasksAdapter) -> InterestingQuestion
     return InterestingQuestion(prompt, adapter, scored=kind.scored(prompt))
 
 
-def _items(adapter: TasksAdapter) -> list[Next]:
+def _items(adapter: TasksAdapter) -> list[TaskPair]:
     words = [f"{task.env_id}: {task.description} {task.goal or ''}".strip() for task in adapter.members]
-    return [Next(done, other) for done, other in permutations(words, 2)]
+    return [TaskPair(done, other) for done, other in permutations(words, 2)]

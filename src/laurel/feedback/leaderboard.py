@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.feedback.annotator import Judgement
-from laurel.feedback.probe import wilson
+from laurel.feedback.probe import wilson_score
 from laurel.params.grid import called
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ def _head(entry: Entry) -> Row:
 
 def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     judged = entry.judgements
-    score = wilson(int(_right(judged, first_is_better).sum()), len(judged))
+    score = wilson_score(int(_right(judged, first_is_better).sum()), len(judged))
     answers = [one for judgement in judged for one in judgement.answers]
     came = [one for one in answers if one.verdict != "failed"]
     sides = [one for one in answers if one.verdict in ("first", "second")]

@@ -114,5 +114,5 @@ def require_success_preferred(
     found = ask_success(annotator, questions)
     checked = check_success(annotate.gates, found, kind_of(annotate).advice)
     if checked.refusals:
-        raise RefusedLabelsError(f"The judge beside the agents: {' '.join(checked.refusals)}")
+        raise RefusedLabelsError(f"The online judge: {' '.join(checked.refusals)}")
     return {SUCCESS: found, "warnings": checked.warnings}

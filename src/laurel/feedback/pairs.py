@@ -23,7 +23,7 @@ def sample_pairs(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
         ValueError: the sampler is another one, which needs labels.
     """
     if sampler not in ("uniform", "frequency"):
-        raise ValueError(f"{sampler} does not draw by chance.")
+        raise ValueError(f"{sampler} does not draw at random.")
     size = len(counts)
     total = size * (size - 1) // 2
     if total <= 4 * n_pairs or total <= 200_000:

@@ -56,10 +56,10 @@ class Probe:
     def score(self, answers: Sequence[Side | None]) -> Score:
         """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong."""
         right = sum(given == known for given, known in zip(answers, self.expected, strict=True))
-        return wilson(right, len(self.expected))
+        return wilson_score(right, len(self.expected))
 
 
-def wilson(right: int, of: int) -> Score:
+def wilson_score(right: int, of: int) -> Score:
     """Return a score with its Wilson interval."""
     share = rate(right, of)
     assert share is not None, "there are questions"

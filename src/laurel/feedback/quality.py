@@ -46,7 +46,7 @@ def measure(
 
     Returns:
         `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
-        `intransitivity` among judged triads; as `_answers` what answers tell; for each reference what `compare`
+        `intransitivity` among judged triads; as `_answers` what the answers show; for each reference what `compare`
         says; and where several annotators voted, `by`: the same for each of them.
     """
     found = _measured(pairs, preferences, verdicts, references, seed)

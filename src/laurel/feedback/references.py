@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from laurel.data.gold import P_FIRST, Chosen, GoldFile, Task
+from laurel.data.gold import P_FIRST, GoldFile, Selection, Task
 from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
@@ -52,7 +52,7 @@ def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captio
     return (np.sign(utility[pairs.first] - utility[pairs.second]) + 1) / 2
 
 
-def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chosen) -> Floats:
+def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selection) -> Floats:
     """Return a person's label of each pair (P,), NaN without one or where the pair was chosen otherwise."""
     labels = [label for label in gold.labels.values() if label.chosen == chosen and label.answer is not None]
     wanted = {text for label in labels for text in (label.first, label.second)}

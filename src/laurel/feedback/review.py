@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from laurel.console import printable
-from laurel.data.gold import Chosen, GoldFile, Side
+from laurel.data.gold import GoldFile, Selection, Side
 from laurel.data.preferences import Pairs, Preferences
 from laurel.envs.base import IntArray
 
@@ -34,7 +34,7 @@ class Offer:
     """The annotator's label as text; None without one."""
 
 
-def order(pairs: Pairs, preferences: Preferences | None, chosen: Chosen, rng: np.random.Generator) -> IntArray:
+def order(pairs: Pairs, preferences: Preferences | None, chosen: Selection, rng: np.random.Generator) -> IntArray:
     """Return the numbers of all pairs in the order to ask about them.
 
     Args:
@@ -53,7 +53,7 @@ def order(pairs: Pairs, preferences: Preferences | None, chosen: Chosen, rng: np
 def review(
     offers: Iterable[Offer],
     gold: GoldFile,
-    chosen: Chosen,
+    chosen: Selection,
     labels: Labels,
     keys: Callable[[], str],
     write: Callable[[str], object],

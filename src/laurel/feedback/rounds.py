@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 Round = tuple[IntArray, IntArray]
 _HARDER = (
     "Pairs were chosen by annotate.sampler: {}, mostly those in doubt: rates of ties and of agreement on "
-    "them differ from those of pairs drawn by chance."
+    "them differ from those of pairs drawn at random."
 )
 
 
 class OneRound:
-    """All pairs at once, drawn by chance."""
+    """All pairs at once, drawn at random."""
 
     notes: Sequence[str] = ()
     counts: dict[str, int]
@@ -112,18 +112,18 @@ class Rounds:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on how pairs were chosen, and after how many asking ended and why."""
+        """Notes on how pairs were chosen, after how many annotation ended, and why."""
         notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
         if self._stopping is None or (self._judged < self.at_most and not self._converged):  # cut short from outside
             return notes
         why = (
-            f"more would not help by annotate.stop.rule: {self._params.stop.rule}"
+            f"annotate.stop.rule ({self._params.stop.rule}) was met"
             if self._converged
-            else "no more were allowed (annotate.n_pairs)"
+            else "annotate.n_pairs was reached"
             if self._judged >= self._params.n_pairs
-            else "there are no more"
+            else "no pairs were left"
         )
-        ended = f"Asking ended after {self._judged:,} of at most {self.at_most:,} pairs, for {why}"
+        ended = f"Annotation ended after {self._judged:,} of at most {self.at_most:,} pairs, as {why}"
         return [*notes, f"{ended}; {self._stopping.state}."]
 
 

@@ -18,8 +18,6 @@ from laurel.feedback.rates import Rate, rate_of_variance
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-CHANCE = 0.25
-"""What random answers give."""
 MAX_PATHS = 100_000_000
 """Paths of two pairs that are followed at most; in larger graphs some are drawn."""
 DRAWN = 400_000

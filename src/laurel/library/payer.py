@@ -17,7 +17,7 @@ from laurel.envs.spaces import leaves_of
 from laurel.errors import EnvError
 from laurel.library.reward import LoadedReward, Shaping, load_reward, shaping_of
 from laurel.rewards.base import UNPAID
-from laurel.rewards.paying import Paymaster
+from laurel.rewards.paying import RewardCalculator
 
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
@@ -64,7 +64,7 @@ class Payer:
         params = loaded.env
         if spec is not None and spec.id in gym.registry:
             if spec.id != reference_id(params):
-                logger.warning("The reward %s was made for %s, and pays in %s.", loaded.name, params.id, spec.id)
+                logger.warning("The reward %s was made for %s, but is used in %s.", loaded.name, params.id, spec.id)
                 params = params.model_copy(update={"id": spec.id})
             kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_MAKING}
             params = params.model_copy(update={"kwargs": kwargs, "max_episode_steps": None})
@@ -75,7 +75,7 @@ class Payer:
         finally:
             reference.close()
         self._captioner = Captioner(self.adapter)
-        self._paymaster = Paymaster(
+        self._calculator = RewardCalculator(
             self.adapter, loaded.on(self.adapter, settings.quantile), settings, n_envs, self._captioner
         )
         self._nothing = np.zeros((n_envs, self.adapter.observation_size), self.adapter.observation_dtype)
@@ -117,15 +117,15 @@ class Payer:
     def pay(
         self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray, extrinsic: Any
     ) -> Paid:
-        """Pay T steps: T * N transitions as in `Paymaster.pay`; `extrinsic` (N,) is the environment's reward for all T.
+        """Pay T * N transitions as in `RewardCalculator.pay`; `extrinsic` (N,) is the environment's reward for all T.
 
         Where T is more than one, as of a wrapper that repeats actions, their pay is added up.
         """
-        pay = self._paymaster.pay(transitions, valid, terminated, truncated)
+        pay = self._calculator.pay(transitions, valid, terminated, truncated)
         shaped = pay.shaped.sum(axis=0)
         scored = np.where(pay.raw > UNPAID, pay.raw, np.nan)
         raw = scored[-1] if len(scored) else np.full(shaped.shape, np.nan, np.float32)
-        total = self._paymaster.mixed(np.asarray(extrinsic, np.float32), shaped)
+        total = self._calculator.mixed(np.asarray(extrinsic, np.float32), shaped)
         return Paid(total, [self._caption(ids) for ids in pay.captions.T], raw, shaped)
 
     def abandon(self, which: BoolArray) -> None:
@@ -133,7 +133,7 @@ class Payer:
         if which.any():
             n = len(which)
             no, zero = np.zeros(n, np.bool_), np.zeros(n, np.float32)
-            self._paymaster.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), which)
+            self._calculator.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), which)
 
     def _caption(self, ids: Any) -> str:
         return " ".join(self._captioner.texts[one] for one in ids if one != NOTHING)

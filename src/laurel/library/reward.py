@@ -93,7 +93,7 @@ class LoadedReward:
         return shaper(settings, 1)(raw, reward.threshold, ids, ends)[:, 0]
 
     def on(self, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Return what pays steps in an environment, to be used by one `Paymaster`; errors as in `load_reward`."""
+        """Return what pays steps in an environment, for a single `RewardCalculator`; errors as in `load_reward`."""
         reward: Reward = method_of(self.settings).load(self.stored.place, adapter, quantile)
         return reward
 

@@ -117,7 +117,7 @@ class BatchServer:
             UnreachableError: the server does not answer.
             RefusedError: the server answers with an error.
         """
-        with self._explained("a look at a batch"):
+        with self._explained("the status of a batch"):
             try:
                 return self._client.batches.retrieve(batch)
             except openai.NotFoundError:

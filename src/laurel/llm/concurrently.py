@@ -60,18 +60,18 @@ def concurrently(
     ends within a moment is yielded, and then KeyboardInterrupt is raised. Pressed again, it is raised at once.
     """
     idle = idle or Idle()
-    crew = _Crew(work)
-    idle.wake = crew.wake
-    with ctrl_c_noted(crew.wake) as pressed:
+    loop = _LoopThread(work)
+    idle.wake = loop.wake
+    with ctrl_c_noted(loop.wake) as pressed:
         try:
-            yield from _results(items, crew, window, idle, pressed, shut)
+            yield from _results(items, loop, window, idle, pressed, shut)
         finally:
-            crew.stop(close)
+            loop.stop(close)
 
 
 def _results(
     items: Iterable[Item],
-    crew: _Crew[Item, Result],
+    loop: _LoopThread[Item, Result],
     window: int,
     idle: Idle,
     pressed: Callable[[], bool],
@@ -83,7 +83,7 @@ def _results(
     while True:
         if pressed() and until == math.inf:
             exhausted, until = True, time.monotonic() + GRACE
-            crew.call(shut)
+            loop.call(shut)
             tell(f"Stopping: waiting up to {GRACE:g} s for answers on their way. Press Ctrl-C again to stop at once.")
         full = running >= window + min(idle.now, window)
         if not full and not exhausted:
@@ -92,10 +92,10 @@ def _results(
                 exhausted = True
             else:
                 running += 1
-                crew.start(*drawn)
+                loop.start(*drawn)
         if (exhausted and not running) or time.monotonic() >= until:
             return
-        ready.extend(crew.finished(until if not ready and (exhausted or full) else None))
+        ready.extend(loop.finished(until if not ready and (exhausted or full) else None))
         if ready:  # one, and then the next item: a slow caller keeps no place empty
             number, task = ready.popleft()
             running -= 1
@@ -103,7 +103,7 @@ def _results(
                 yield number, task.result()
 
 
-class _Crew(Generic[Item, Result]):
+class _LoopThread(Generic[Item, Result]):
     """A thread with an event loop, and the tasks that run on it."""
 
     def __init__(self, work: Callable[[Item], Coroutine[Any, Any, Result]]) -> None:

@@ -79,7 +79,7 @@ class Rate:
 
 
 class LearnedRate:
-    """A rate that a server tells in the headers of its answers: limit, remaining, and time until all is back.
+    """A rate limit that a server announces in the headers of its answers: limit, remaining, and time until all is back.
 
     OpenAI's servers and those that follow them fill a bucket of `limit` evenly, so that used / reset is the rate at
     which it fills: exact, and true however old the header is. Others start afresh once a period, where
@@ -168,7 +168,7 @@ class Window:
             self._wake()
 
     def shut(self) -> None:
-        """Let no further request begin: those that wait for a place are cancelled, and so is who asks for one."""
+        """Let no further request begin: those that wait for a place are cancelled, and so are later requests."""
         self._shut = True
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:

@@ -130,7 +130,7 @@ class LocalChat:
         if not self._said:
             logger.warning(
                 "A batch of %d tokens does not fit into the memory of the GPU; going on with smaller ones. "
-                "A smaller annotate.huggingface.batch_tokens saves the attempt.",
+                "A smaller annotate.huggingface.batch_tokens avoids the failed attempt.",
                 tokens,
             )
             self._said = True

@@ -154,7 +154,7 @@ class _Run:
             if not self._sent:
                 return
             if (left := seconds_left()) <= 0:
-                tell(f"time is up with {len(self._sent)} batches on their way. {KEPT}")
+                tell(f"timed out with {len(self._sent)} batches pending. {KEPT}")
                 for key in [*self._queue, *(key for sent in self._sent.values() for key in sent.keys)]:
                     yield from self._each(key, Withheld("its batch was not waited for"))
                 return

@@ -152,7 +152,7 @@ def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedEr
             says = f"has no quota left (status 429: {message}): see the account that the key in {key} belongs to"
         case _:
             return None
-    return RefusedError(f"{endpoint} {says.rstrip('.')}. What is answered so far is kept.")
+    return RefusedError(f"{endpoint} {says.rstrip('.')}. Answers received so far are kept.")
 
 
 class Breaker:
@@ -203,7 +203,7 @@ class Breaker:
         if self._in_a_row >= self.EXHAUSTED:
             raise RefusedError(
                 f"{self._endpoint} does not answer: {self._in_a_row} requests in a row were given up, the last "
-                f"{failure.reason}. What is answered so far is kept; run the same command again when it is back."
+                f"{failure.reason}. Answers received so far are kept; run the same command again when it is back."
             )
 
     def refused(self, failure: Failure) -> None:

@@ -1,6 +1,6 @@
 """A server of language models that runs while it is asked: `vllm serve`; for a judge, started at the first question.
 
-A watcher stands between, which ends the server when this process has ended, however that was. Where all answers are in
+A watchdog process ends the server when this process has ended, for whatever reason. Where all answers are in
 the store, no server is started; where one with this model listens already, it is asked instead.
 """
 

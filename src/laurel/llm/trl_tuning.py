@@ -16,7 +16,8 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -120,6 +121,7 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
         for answer, good in ((pair.chosen, True), (pair.rejected, False))
     ]
     extra["per_device_train_batch_size"] = 2 * how.batch_size
+    extra["precompute_ref_log_probs"] = how.epochs > 1  # rows keep their order, so that batches do, too
     found = _train(local, KTOTrainer, KTOConfig, single, how, seed, extra, reference=True)
     if how.imitation:  # TRL's KTO has no such term: the chosen answers are imitated after it
         weighed = replace(how, learning_rate=how.imitation * how.learning_rate, epochs=1)
@@ -318,13 +320,14 @@ def _train(
         given = dict(arguments or {})
         if reference and not hasattr(model, "peft_config"):
             given["ref_model"] = _copy(local)
-        made = trainer(
-            model=model,
-            args=config(**{**settings, **extra}),
-            processing_class=local.tokenizer,
-            train_dataset=Dataset.from_list(data),
-            **given,
-        )
+        with _no_bars():
+            made = trainer(
+                model=model,
+                args=config(**{**settings, **extra}),
+                processing_class=local.tokenizer,
+                train_dataset=Dataset.from_list(data),
+                **given,
+            )
         made.remove_callback(PrinterCallback)  # it would write to standard output
         if from_base and "ref" in made.model.peft_config:
             made.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it takes the base
@@ -334,6 +337,20 @@ def _train(
         raise TrainingError("The language model's loss is NaN or infinite: lower its learning_rate.")
     put_weights(local.model, dict(weights_of(model)))
     return loss
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Have TRL draw no bar while it computes the reference's probabilities, which none of its settings prevents."""
+    before = os.environ.get("TQDM_DISABLE")
+    os.environ["TQDM_DISABLE"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TQDM_DISABLE"]
+        else:
+            os.environ["TQDM_DISABLE"] = before
 
 
 def _copy(local: LocalModel) -> Any:

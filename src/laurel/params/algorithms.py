@@ -48,7 +48,7 @@ class ClippedParams(AlgorithmParams):
     gae_lambda: Probability = 0.95
     episodic: bool = Field(default=True, exclude_if=lambda episodic: episodic)
     """false: where the task ends an episode, what follows is worth the beginning of the next one (non-episodic returns,
-    Burda et al. 2018). For agents that the environment pays nothing: the goal would end all that they are paid."""
+    Burda et al. 2018). Meant for agents without extrinsic reward, for which the goal would end all pay."""
     clip_range: Positive = 0.2
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
@@ -91,15 +91,15 @@ class DQNParams(AlgorithmParams):
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     buffer_size: Count = 100_000
-    """Steps remembered."""
+    """Size of the replay buffer, in steps."""
     learning_starts: Count = 1_000
     """Steps before the first round."""
     target_every: Count = 30
-    """Gradient steps between two copies of the network into the target network."""
+    """Gradient steps between two updates of the target network."""
     double: bool = True
     """Choose the next action by the network and value it by the target network (double DQN)."""
     multi_step: Count = 3
-    """Rewards summed up before a target bootstraps."""
+    """n of the n-step returns that targets are made of."""
     prioritized: bool = False
     """Sample steps by their error (prioritised replay), instead of uniformly."""
     priority_alpha: Probability = 0.6
@@ -114,14 +114,14 @@ class DQNParams(AlgorithmParams):
     """Share of the run over which epsilon falls from its start to its end."""
     max_grad_norm: Positive = 10.0
     layer_norm: bool = True
-    """Normalise what hidden layers compute; without it, a network that had learned a task may forget it again."""
+    """Layer normalisation of the hidden layers; without it, a network that has learned a task may forget it again."""
     hidden: Widths = (128, 128)
 
     @model_validator(mode="after")
     def _memory_fills_up(self) -> DQNParams:
         if self.learning_starts > self.buffer_size:
             raise ValueError(
-                f"has learning_starts {self.learning_starts}, but a memory (buffer_size) of {self.buffer_size} steps, "
+                f"has learning_starts {self.learning_starts}, but a replay buffer of {self.buffer_size} (buffer_size), "
                 "which would never hold enough to begin: lower the one or raise the other."
             )
         return self

@@ -177,7 +177,7 @@ class OpenAIParams(ChatSection):
     max_tokens: Count = 512
     """Tokens of an answer at most."""
     max_in_flight: Annotated[int, Field(ge=1, le=1000)] = 32
-    """Requests on their way at once, at most; fewer while the server is slow or refuses."""
+    """Requests in flight at once, at most; fewer while the server is slow or refuses."""
     requests_per_minute: Count | None = None
     """null: no limit but what the server says in its headers."""
     tokens_per_minute: Count | None = None
@@ -252,9 +252,9 @@ class HuggingFaceParams(ChatSection):
     """Tokens of a batch, padding and the answer's room included; what all prompts begin with is not counted where it
     is computed once. Halved where the memory of the GPU is too small."""
     temperature: NonNegative = 0.0
-    """generate only: of the draw; 0 takes the likeliest token."""
+    """generate only: temperature of sampling; 0 takes the likeliest token."""
     top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
-    """generate only: draw from the likeliest tokens that have this probability together."""
+    """generate only: nucleus sampling, from the likeliest tokens that together have this probability."""
     max_tokens: Count = 512
     """generate only: tokens of an answer at most."""
 

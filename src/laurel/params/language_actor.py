@@ -128,7 +128,7 @@ class LanguageActorParams(TunedModelParams):
     """What is learned from proposals, by TRL's trainers: from pairs, or from groups: the best answer against all others
     of its group at once (infonce), or each by how far it is from its group's mean (grpo, rloo)."""
     learning_rate: Positive = 5e-4
-    """Step size of the optimiser (AdamW)."""
+    """Learning rate of the optimiser (AdamW)."""
     anneal: bool = True
     """Lower the step size linearly over the rounds, to nearly 0 in the last one."""
     batch_size: Count = 32

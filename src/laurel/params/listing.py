@@ -16,24 +16,24 @@ from laurel.params.training import AgentParams
 
 WIDTH = 100
 MEANING: Mapping[str, str] = {
-    "n_envs": "Environments that are stepped side by side.",
-    "batch_size": "Examples in a minibatch.",
-    "learning_rate": "Step size of the optimiser (Adam).",
+    "n_envs": "Parallel environments.",
+    "batch_size": "Minibatch size.",
+    "learning_rate": "Learning rate of the optimiser (Adam).",
     "weight_decay": "Weight decay of the optimiser.",
     "max_epochs": "Passes over the data at most.",
     "n_epochs": "Passes over each rollout.",
-    "gamma": "Discount of a reward for each step that it lies ahead.",
-    "gae_lambda": "Lambda of generalised advantage estimation: 0 is one step, 1 all returns.",
-    "clip_range": "How far the probability of an action may change before its gradient is cut off.",
-    "entropy_coef": "Weight of the policy's entropy in the loss.",
-    "value_coef": "Weight of the value's error in the loss.",
-    "max_grad_norm": "Gradients longer than this are shortened to it.",
+    "gamma": "Discount factor of future rewards.",
+    "gae_lambda": "Lambda of generalised advantage estimation: 0 is one-step TD, 1 Monte Carlo.",
+    "clip_range": "Epsilon of the clipped objective: the probability ratio is clipped to 1 - epsilon and 1 + epsilon.",
+    "entropy_coef": "Weight of the entropy bonus in the loss.",
+    "value_coef": "Weight of the value loss.",
+    "max_grad_norm": "Norm to which gradients are clipped.",
     "hidden": "Widths of the hidden layers.",
     "temperature": "Temperature of sampling: 0 takes the likeliest token.",
     **dict.fromkeys(
         ("embedding", "scripted", "language_model", "openai", "huggingface"), "As the section of annotate of this name."
     ),
-    "top_p": "Sample among the likeliest tokens that together have this probability.",
+    "top_p": "Nucleus sampling: draw from the likeliest tokens that together have this probability.",
 }
 """What a name means in every section that says nothing else about it."""
 

@@ -204,7 +204,7 @@ def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[st
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        raise ParamsError(f"rewards: each of {', '.join(error.args[1])} is made from the next.") from None
+        raise ParamsError(f"rewards: {' needs '.join(error.args[1])}, which is a circle.") from None
 
 
 def _with_those_of_arms(given: Any, info: ValidationInfo) -> dict[str, RewardParams]:

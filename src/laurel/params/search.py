@@ -115,7 +115,7 @@ def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Se
     Args:
         entries: NAME=VALUES in one of FORMS, or the name of a YAML file (name: {low, high, log} or {choices}).
             None at all stand for the default.
-        arm: which arm is trained; parameters that it does not depend on are no use.
+        arm: which arm is trained; parameters that it does not depend on are refused.
 
     Raises:
         ParamsError: a parameter is unknown or not one of the agents' training, or a value is not allowed.

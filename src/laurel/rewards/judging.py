@@ -1,6 +1,6 @@
-"""A judge beside agents in training: a process that answers their questions, started again when it dies.
+"""The online judge: a process that answers questions of agents in training, and is restarted when it dies.
 
-Agents ask through a `Mailbox`. A judge that dies, hangs or is refused does not stop training: open questions stay
+Agents ask through a `QuestionQueue`. A judge that dies, hangs or is refused does not stop training: open questions stay
 there and are answered when it is back. Answers of a chat model are in the store of responses, which is asked first, so
 that no answer is paid for twice; what was spent of the budget is noted for the next process.
 """
@@ -21,14 +21,14 @@ from laurel.console import tell
 from laurel.data.preferences import FAILURES
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.annotator import Usage, added
-from laurel.feedback.mailbox import CLOSED, READY, SPENT, USAGE, Mailbox, Office
+from laurel.feedback.question_queue import CLOSED, READY, SPENT, USAGE, QuestionQueue, Topic
 from laurel.llm.budget import Budget, BudgetError, Spending
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
 from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
-    from laurel.feedback.desk import Desk
+    from laurel.feedback.responders import Responder
 
 IDLE_SECONDS, LONGEST_IDLE = 0.01, 0.08
 """Time between two looks for questions, doubled while there are none: looking takes processor time from agents."""
@@ -42,11 +42,11 @@ STARTED_WITHIN = 600.0
 
 
 class Judging:
-    """A judge's process and its mailbox, for as long as the block lasts.
+    """The judge's process and its queue, for as long as the block lasts.
 
     Args:
         context: has the section annotate.
-        offices: what will be asked; none starts no process.
+        topics: what will be asked; none starts no process.
 
         preload: modules that worker processes find imported, as in `laurel.pool.run_jobs`; the first to say so decides.
 
@@ -55,10 +55,10 @@ class Judging:
     """
 
     def __init__(
-        self, run_seed: int, context: RewardContext, offices: Sequence[Office], preload: Sequence[str] = ()
+        self, run_seed: int, context: RewardContext, topics: Sequence[Topic], preload: Sequence[str] = ()
     ) -> None:
-        self._preload = [*preload, "laurel.feedback.desk"]
-        self._args = run_seed, context, tuple(dict.fromkeys(offices))
+        self._preload = [*preload, "laurel.feedback.responders"]
+        self._args = run_seed, context, tuple(dict.fromkeys(topics))
         self._over = threading.Event()
         self.restarts = 0
         """How often the process was started again."""
@@ -70,8 +70,8 @@ class Judging:
         if not self._args[2]:
             return self
         self._folder = TemporaryDirectory(prefix="laurel-judge-")
-        self._path = Path(self._folder.name) / "mailbox.db"
-        self._mailbox = Mailbox(self._path)
+        self._path = Path(self._folder.name) / "questions.db"
+        self._queue = QuestionQueue(self._path)
         self._failed: LaurelError | None = None
         self._thread = threading.Thread(target=self._watch, name="judge", daemon=True)
         self._thread.start()
@@ -88,18 +88,18 @@ class Judging:
         self._over.set()
         self._thread.join()
         self._conclude()
-        self._mailbox.close()
+        self._queue.close()
         self._folder.cleanup()
 
     @property
-    def mailbox(self) -> Path | None:
+    def queue(self) -> Path | None:
         """Where agents ask; None where there is no judge."""
         return self._path if self._args[2] else None
 
     def _wait(self) -> None:
         """Wait until the judge can answer."""
         until = time.monotonic() + STARTED_WITHIN
-        while self._mailbox.fact(READY) is None and time.monotonic() < until:
+        while self._queue.fact(READY) is None and time.monotonic() < until:
             if self._failed:
                 raise self._failed
             if not self._thread.is_alive():
@@ -114,11 +114,11 @@ class Judging:
             if reason is None:
                 return
             self.restarts += 1
-            asked, answered = self._mailbox.counts()
+            asked, answered = self._queue.counts()
             pause = 0.0 if answered > before else min(max(2 * pause, 1.0), LONGEST_PAUSE)
             before = answered
             tell(
-                f"The judge beside the agents {reason}. It is restarted with {asked - answered:,} open questions; "
+                f"The online judge {reason}. It is restarted with {asked - answered:,} open questions; "
                 "training continues."
             )
 
@@ -134,7 +134,7 @@ class Judging:
                 except WorkerError:
                     return "died"
                 except LaurelError as error:  # it cannot be made, or may not go on
-                    if self._mailbox.fact(READY) is None:
+                    if self._queue.fact(READY) is None:
                         self._failed = error
                     else:
                         self._close(str(error))
@@ -148,18 +148,18 @@ class Judging:
         return None
 
     def _close(self, reason: str) -> None:
-        self._mailbox.note(CLOSED, reason)
-        tell(f"The judge beside the agents stopped answering. {reason} Training continues with the labels so far.")
+        self._queue.note(CLOSED, reason)
+        tell(f"The online judge stopped answering. {reason} Training continues with the labels so far.")
 
     def _conclude(self) -> None:
-        closed, usage = self._mailbox.fact(CLOSED), self._mailbox.fact(USAGE)
+        closed, usage = self._queue.fact(CLOSED), self._queue.fact(USAGE)
         self.usage = json.loads(usage) if usage else {}
         if closed:
             self.notes.append(f"The judge stopped answering while agents were trained. {closed}")
 
 
 def serve(
-    run_seed: int, context: RewardContext, offices: Sequence[Office], path: Path, advance: Callable[[int], None]
+    run_seed: int, context: RewardContext, topics: Sequence[Topic], path: Path, advance: Callable[[int], None]
 ) -> None:
     """Answer questions until the process is stopped; runs in a process of its own.
 
@@ -170,38 +170,38 @@ def serve(
     """
     import torch
 
-    from laurel.feedback.desk import make_desk
+    from laurel.feedback.responders import make_responder
     from laurel.feedback.unreadable import UnreadableError
 
     threading.Thread(target=_beat, args=(advance,), name="heartbeat", daemon=True).start()
     torch.set_num_threads(1)  # the same sums in the same order, and agents train beside it
-    mailbox, adapter = Mailbox(path), context.adapter
+    queue, adapter = QuestionQueue(path), context.adapter
     budget = Budget(context.annotate.budget)
-    if noted := mailbox.fact(SPENT):
+    if noted := queue.fact(SPENT):
         budget.spent = Spending(**json.loads(noted))
-    before: Usage = json.loads(mailbox.fact(USAGE) or "{}")
-    desks: dict[str, Desk] = {}
-    for one in offices:
+    before: Usage = json.loads(queue.fact(USAGE) or "{}")
+    responders: dict[str, Responder] = {}
+    for one in topics:
         seed = derive_seed(run_seed, "annotate", *([str(one.label_set)] if one.label_set else []))
         params = context.annotate.of_judge(one.judge)
-        desks[one.name] = make_desk(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
+        responders[one.name] = make_responder(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
 
     def spent() -> None:
         """Note what this process and those before it have used."""
         used = before
-        for desk in desks.values():
-            used = added(used, desk.usage)
-        mailbox.note(SPENT, json.dumps(asdict(budget.spent)))
-        mailbox.note(USAGE, json.dumps(used))
+        for responder in responders.values():
+            used = added(used, responder.usage)
+        queue.note(SPENT, json.dumps(asdict(budget.spent)))
+        queue.note(USAGE, json.dumps(used))
 
-    if mailbox.fact(READY) is None:  # which a judge that was started again need not say again
-        who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in desks.items()}
-        mailbox.note(READY, json.dumps(who))
-    most = max(desk.at_once for desk in desks.values())
+    if queue.fact(READY) is None:  # which a judge that was started again need not say again
+        who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}
+        queue.note(READY, json.dumps(who))
+    most = max(responder.at_once for responder in responders.values())
     pause, rest, told = 0.0, IDLE_SECONDS, ""
     while True:
         try:
-            idle = not _answer(mailbox, desks, most, spent)
+            idle = not _answer(queue, responders, most, spent)
             pause = 0.0
         except (BudgetError, UnreadableError):
             raise
@@ -209,7 +209,7 @@ def serve(
             pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False
             if str(error) != told:
                 told = str(error)
-                tell(f"The judge beside the agents could not answer, and tries again. {told}")
+                tell(f"The online judge could not answer, and tries again. {told}")
         if idle:
             time.sleep(rest)
             rest = min(2 * rest, LONGEST_IDLE)
@@ -219,22 +219,22 @@ def serve(
         time.sleep(pause)
 
 
-def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int, spent: Callable[[], None]) -> int:
-    """Answer the newest questions, and note before each desk's answers what they took; return how many there were."""
-    found = mailbox.open(most)
-    for name, desk in desks.items():
-        mine = [question for question in found if question.desk == name]
+def _answer(queue: QuestionQueue, responders: dict[str, Responder], most: int, spent: Callable[[], None]) -> int:
+    """Answer the newest questions, and note what they took before each responder answers; return their number."""
+    found = queue.open(most)
+    for name, responder in responders.items():
+        mine = [question for question in found if question.topic == name]
         if not mine:
             continue
-        verdicts = desk.answers([one.item for one in mine])
+        verdicts = responder.answers([one.item for one in mine])
         spent()  # a judge that is killed here has paid for answers that its store holds; all are accounted for
         for question, verdict in zip(mine, verdicts, strict=True):
             if verdict.status == "unasked":
                 raise BudgetError("Its budget is spent (annotate.budget).")
             if verdict.status in FAILURES and verdict.status != "parse_failed":
-                mailbox.put_off(question, verdict.status)
+                queue.put_off(question, verdict.status)
             else:
-                mailbox.answer(question, verdict)
+                queue.answer(question, verdict)
     return len(found)
 
 

@@ -20,7 +20,7 @@ from laurel.data.preferences import labels_of, set_of
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.feedback.annotator import Account
-from laurel.feedback.mailbox import Office
+from laurel.feedback.question_queue import Topic
 from laurel.params import CaptionParams, EnvParams, Params
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import Role
@@ -84,7 +84,7 @@ class Inputs:
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
     judge: Path | None = None
-    """The mailbox of the judge beside the agents, for rewards that are learned while these are trained."""
+    """The queue of the online judge, for rewards that are learned while these are trained."""
     agents: Path | None = None
     """Where agents are that were trained: the final state of such a reward is stored with each."""
     trial: Trial | None = None
@@ -265,12 +265,12 @@ class LearningMethod(Method[Own]):
         """Return the reward that learns while an agent, of an arm and a seed, is trained.
 
         Args:
-            judge: the mailbox of the judge beside the agents; None without one.
+            judge: the queue of the online judge; None without one.
 
         Raises:
-            DataError: the reward needs a judge, and there is no mailbox.
+            DataError: the reward needs a judge, and there is no queue.
         """
 
-    def office(self, params: RewardContext, seed: int) -> Office | None:
+    def topic(self, params: RewardContext, seed: int) -> Topic | None:
         """Return the judge that an agent with this seed asks while it is trained; None if it asks none."""
         return None

@@ -1,4 +1,4 @@
-"""A reward that an agent in training learns from a judge beside it; what `laurel.rewards.methods.online` pays.
+"""A reward that an agent learns from an online judge while it is trained; what `laurel.rewards.methods.online` pays.
 
 Every so many environment steps the agent asks about captions that it has met, and learns anew from the labels that
 count by then. `laurel.rewards.online_asking` says which captions it asks about, and when an answer counts.
@@ -17,8 +17,8 @@ from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.envs.captioner import NOTHING
 from laurel.errors import DataError, RefusedLabelsError
-from laurel.feedback.mailbox import Office
 from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
+from laurel.feedback.question_queue import Topic
 from laurel.params.rewards import OnlineParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.method import RewardContext
@@ -34,8 +34,8 @@ class OnlineReward:
 
     Args:
         quantile: of shaping, where its threshold is.
-        office: the judge to ask; None: the labels are those of `settings.replay`.
-        mailbox: where the judge is asked; None as `office`.
+        topic: the judge to ask; None: the labels are those of `settings.replay`.
+        queue: where the judge is asked; None as `topic`.
 
     Raises:
         DataError: there is no judge to ask, or no log to replay.
@@ -50,12 +50,12 @@ class OnlineReward:
         quantile: float,
         arm: str,
         seed: int,
-        office: Office | None,
-        mailbox: Path | None,
+        topic: Topic | None,
+        queue: Path | None,
     ) -> None:
-        if settings.replay is None and mailbox is None:
+        if settings.replay is None and queue is None:
             raise DataError(
-                f"rewards.{name}: is learned while agents are trained, from a judge beside them, and no judge runs "
+                f"rewards.{name}: is learned while agents are trained, from an online judge, and no judge runs "
                 "here. Train its agents with laurel train-agents."
             )
         self.name = name
@@ -67,9 +67,8 @@ class OnlineReward:
         self._annotate = None if settings.replay else params.annotate.of_judge(settings.judge)
         self._seed = derive_seed(seed, "online", name)
         self._met = MetCaptions(settings.captions)
-        place = None if settings.replay else mailbox
-        desk = office.name if office else ""
-        self._questions = Questions(settings, self._met, self._agent, self._seed, desk, place)
+        place = None if settings.replay else queue
+        self._questions = Questions(settings, self._met, self._agent, self._seed, topic.name if topic else "", place)
         self._judge = self._questions.judge
         if settings.replay is not None:
             self._questions.follow(labels_to_replay(Path(settings.replay), arm, seed, name), 2**62)
@@ -151,7 +150,7 @@ class OnlineReward:
         if refusals:
             raise RefusedLabelsError(
                 f"rewards.{self.name}: {self._agent} stopped training at {self._steps:,} steps, after "
-                f"{len(self._labels):,} answers of the judge beside it. {' '.join(refusals)}"
+                f"{len(self._labels):,} answers of its online judge. {' '.join(refusals)}"
             )
 
     def _quality(self) -> dict[str, Any]:

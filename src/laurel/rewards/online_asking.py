@@ -1,4 +1,4 @@
-"""What an agent in training asks the judge beside it, and from which step on each answer counts.
+"""What an agent in training asks its online judge, and from which step on each answer counts.
 
 The answer to a question counts `delay` looks after it was asked, and training waits for it if it must: so labels count
 from the same step on in every run, whenever they came, and a run is repeatable to the bit wherever the judge answers
@@ -18,7 +18,7 @@ import numpy as np
 
 from laurel.console import tell
 from laurel.envs.base import IntArray
-from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox, Verdict
+from laurel.feedback.question_queue import CLOSED, READY, Item, QuestionQueue, Verdict
 from laurel.params.rewards import OnlineParams
 from laurel.seeding import derive_seed, generator
 
@@ -66,25 +66,25 @@ class Questions:
 
     Args:
         seed: of the draw of pairs.
-        desk: which judge and question in the mailbox.
-        mailbox: where the judge is asked; None where the labels of a log count again.
+        topic: which judge and question in the queue.
+        queue: where the judge is asked; None where the labels of a log count again.
     """
 
     def __init__(
-        self, settings: OnlineParams, met: MetCaptions, agent: str, seed: int, desk: str, mailbox: Path | None
+        self, settings: OnlineParams, met: MetCaptions, agent: str, seed: int, topic: str, queue: Path | None
     ) -> None:
         self.asked = self.dropped = 0
         self.late = self.ever_late = False
         """Whether the judge is behind and is not waited for, now or at any time."""
-        self._own, self._met, self._agent, self._desk = settings, met, agent, desk
+        self._own, self._met, self._agent, self._topic = settings, met, agent, topic
         self._rng = generator(seed, "questions")
-        self._mailbox = Mailbox(mailbox) if mailbox else None
+        self._queue = QuestionQueue(queue) if queue else None
         self._log: dict[int, list[Label]] = {}
         self._logged_until = 0
         self._known: set[Item] = set()
         """Questions that are asked or answered."""
         self._open: dict[Item, tuple[int, int | None]] = {}
-        """Question -> steps that were done when it was asked, and its number in the mailbox, once it is there."""
+        """Question -> steps that were done when it was asked, and its number in the queue, once it is there."""
         self._unmet = 0
         """Questions about captions that were not met when they were asked."""
 
@@ -96,8 +96,8 @@ class Questions:
     @property
     def judge(self) -> dict[str, Any]:
         """What is known of the judge."""
-        found = self._mailbox.fact(READY) if self._mailbox else None
-        judge: dict[str, Any] = json.loads(found or "{}").get(self._desk, {})
+        found = self._queue.fact(READY) if self._queue else None
+        judge: dict[str, Any] = json.loads(found or "{}").get(self._topic, {})
         return judge
 
     def follow(self, labels: Sequence[Label], until: int) -> None:
@@ -114,14 +114,14 @@ class Questions:
             for label in labels:
                 self._open.pop((label["first"], label["second"]), None)
             return labels
-        if self._mailbox is None:
+        if self._queue is None:
             return []
-        self._post(self._mailbox)
+        self._post(self._queue)
         due = self._due(step)
         numbers = [number for _, number in due]
-        found = self._mailbox.answers(numbers)
+        found = self._queue.answers(numbers)
         if not self.late and len(found) < len(due):
-            found = self._wait(self._mailbox, numbers)
+            found = self._wait(self._queue, numbers)
         labels = []
         for item, number in due:
             if number in found:
@@ -137,12 +137,12 @@ class Questions:
         until = step - (self._own.delay - 1) * self._own.every
         return [(item, number) for item, (asked, number) in self._open.items() if asked <= until and number is not None]
 
-    def _wait(self, mailbox: Mailbox, numbers: Sequence[int]) -> dict[int, Verdict]:
+    def _wait(self, queue: QuestionQueue, numbers: Sequence[int]) -> dict[int, Verdict]:
         """Wait for answers for as long as patience lasts."""
         until = time.monotonic() + self._own.patience
         while True:
-            found = mailbox.answers(numbers)
-            if len(found) == len(numbers) or time.monotonic() >= until or mailbox.fact(CLOSED) is not None:
+            found = queue.answers(numbers)
+            if len(found) == len(numbers) or time.monotonic() >= until or queue.fact(CLOSED) is not None:
                 return found
             time.sleep(POLL_SECONDS)
 
@@ -173,8 +173,8 @@ class Questions:
         self._known.update(items)
         self.asked += len(items)
         self._drop()
-        if self._mailbox is not None and step >= self._logged_until:
-            self._post(self._mailbox)
+        if self._queue is not None and step >= self._logged_until:
+            self._post(self._queue)
 
     def _new_captions(self, among: IntArray, room: int) -> list[Item]:
         """Return captions that were not asked about yet, the most frequent first."""
@@ -209,13 +209,13 @@ class Questions:
             self.asked -= 1
             self._known.discard(item)
             self._met.questions[self._met.of(item)] -= 1
-            if number is not None and self._mailbox is not None:
-                self._mailbox.withdraw([number])
+            if number is not None and self._queue is not None:
+                self._queue.withdraw([number])
 
-    def _post(self, mailbox: Mailbox) -> None:
-        """Put questions into the mailbox that are not there yet."""
+    def _post(self, queue: QuestionQueue) -> None:
+        """Put questions into the queue that are not there yet."""
         new = [item for item, (_, number) in self._open.items() if number is None]
-        for item, number in zip(new, mailbox.post(self._desk, new) if new else (), strict=True):
+        for item, number in zip(new, queue.post(self._topic, new) if new else (), strict=True):
             self._open[item] = self._open[item][0], number
 
 

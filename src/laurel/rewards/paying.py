@@ -31,8 +31,8 @@ class Pay:
     """Where a step has a raw reward."""
 
 
-class Paymaster:
-    """Pays the steps of N environments, which follow one another; remembers what each episode has met.
+class RewardCalculator:
+    """Computes the rewards of N environments' steps, in order; counts the captions that each episode has met.
 
     Args:
         reward: what is paid before shaping; begins anew here.

@@ -37,7 +37,7 @@ def quality(
         environment: (V,) the environment's mean reward at each caption, NaN where unknown.
 
     Returns:
-        pairs, distinct ones by what they say; heldout_pairs, judgements of pairs that are no ties, one for each
+        pairs, distinct ones by what they say; heldout_pairs, judgements of pairs that are not ties, one for each
         member that had not seen it; heldout_agreement, how often the prediction agrees with the label on those (which
         says how well the annotator is copied, not whether it is right), the same where both captions are new,
         heldout_loss, brier, calibration bins and expected error, and the agreement of three baselines on the same.

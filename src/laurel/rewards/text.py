@@ -33,7 +33,7 @@ from laurel.llm.encoder import load_encoder
 from laurel.rewards.logistic import logistic
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.text_pairs import FOLDS, TextPairs, quality
-from laurel.rewards.text_tuning import Tuned
+from laurel.rewards.text_tuning import Tuned, Tuning, tune
 
 Train = Literal["head", "all"]
 CONFIG, HEAD, MODEL = "text.json", "head.safetensors", "model"
@@ -156,20 +156,16 @@ def fit_rows(
     rows: PreferenceRows,
     model: str,
     *,
-    train: Train,
+    tuning: Tuning | None = None,
     seed: int,
     place: Path,
     encode: Callable[[list[str]], Vectors],
-    epochs: int = 1,
-    learning_rate: float = 1e-4,
-    batch_size: int = 16,
-    max_length: int = 512,
 ) -> tuple[TextReward, dict[str, Any]]:
     """Fit a reward model and write it into a directory; return it with its quality.
 
     Args:
+        tuning: how the whole model is tuned; None: only a head is trained.
         encode: gives vectors of distinct texts where a head is trained.
-        epochs: of `train: all`, as the following.
 
     Raises:
         DataError: no row names a better text.
@@ -177,15 +173,12 @@ def fit_rows(
         MissingPackageError: TRL is needed and not installed.
     """
     pairs = TextPairs.of(rows)
-    if train == "head":
+    if tuning is None:
         fitted, found = fit_head(model, pairs, encode(list(pairs.texts)), seed)
     else:
-        from laurel.rewards.text_tuning import Tuning, tune
-
-        how = Tuning(epochs, learning_rate, batch_size, max_length)
-        tuned, logits, held_out = tune(model, pairs, how, seed, place / MODEL)
+        tuned, logits, held_out = tune(model, pairs, tuning, seed, place / MODEL)
         normalizer = Normalizer.of(tuned.score(pairs.texts))
-        fitted = TextReward(model, "all", normalizer, place=place / MODEL, max_length=max_length)
+        fitted = TextReward(model, "all", normalizer, place=place / MODEL, max_length=tuning.max_length)
         found = {"trained_pairs": int((~held_out).sum()), **quality(pairs, held_out, logits)}
     fitted.save(place)
-    return fitted, {"model": model, "train": train, **found}
+    return fitted, {"model": model, "train": fitted.train, **found}

@@ -11,7 +11,7 @@ from laurel.data.directory import Output, output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.labels import LabelWriter
 from laurel.data.lineage import read_inputs
-from laurel.data.missing import MOST, in_a_line, read_missing
+from laurel.data.missing import MOST, most_frequent, read_missing
 from laurel.data.quality import QUALITY, metrics
 from laurel.data.sample import SAMPLE, read_sample
 from laurel.envs import adapter_for
@@ -53,7 +53,7 @@ def run(
         judges: names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
             judges and label sets go where `laurel.data.preferences.labels_of` says.
-        shard: (number, of how many): judge only this share of the pairs; `merge_preferences` joins them.
+        shard: (number, of how many): judge only this shard of the pairs; `merge_preferences` joins them.
         responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
             goes with it; None where it stays.
 
@@ -144,7 +144,7 @@ def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | No
         begin = "".join(f"{part}." for part in file.relative_to(path).parent.parts)
         known |= {f"{begin}{key}": value for key, value in metrics(read_json(file)).items()}
     run.log_metrics(known)
-    if missing := in_a_line(read_missing(path), most=MOST):
+    if missing := most_frequent(read_missing(path), most=MOST):
         run.client.set_tag(run.id, "missing_answers", missing[:LONGEST_TAG])
     run.log_directory(path, "preferences")
     for judge, place in {MAIN: path, **{folder.name: folder for folder in sorted(path.glob("judges/*"))}}.items():

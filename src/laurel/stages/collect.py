@@ -32,7 +32,7 @@ def run(
 ) -> None:
     """Collect exactly `collect.steps` transitions, in `collect.parts` independent parts.
 
-    Resets are no transitions. In a part's last step, environments beyond the count are left out. Episodes still
+    Resets are not transitions. In a part's last step, environments beyond the count are left out. Episodes still
     running then are kept: neither flag is set on their last step.
 
     Args:

@@ -51,6 +51,8 @@ from laurel.training.curve import CURVE_SCHEMA, read_curve
 METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
 EPISODES = "episodes"
 """Folder of the tables of finished agents, while the others are played."""
+Scores = dict[tuple[str, int], tuple[float, float]]
+"""Arm and seed of an agent -> its mean return and its success."""
 
 
 def run(
@@ -170,10 +172,11 @@ def run(
             with Tracker(sections, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
                     runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-                    _track(tracked, metrics, facts, results, out.path, runs)
+                    scores = _scores(results)
+                    _track(tracked, metrics, facts, scores, out.path, runs)
                     if sections["tracking"].register_models:
                         made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
-                        _register_best(tracked, env, results, played, made_rewards)
+                        _register_best(tracked, env, scores, played, made_rewards)
             advance(1)
 
 
@@ -242,7 +245,7 @@ def _track(
     tracked: Run,
     metrics: dict[str, Any],
     facts: RunFacts,
-    results: pd.DataFrame,
+    scores: Scores,
     path: Path,
     runs: Mapping[str, str],
 ) -> None:
@@ -255,13 +258,13 @@ def _track(
         tracked.log_file(path / name)
     final = {
         name_of(*agent): {"return": returned, "success": None if math.isnan(success) else success}
-        for agent, (returned, success) in _scores(results).items()
+        for agent, (returned, success) in scores.items()
     }
     log_evaluation(tracked, runs, final)
 
 
 def _register_best(
-    tracked: Run, env: EnvParams, results: pd.DataFrame, agents: Sequence[Played], made_rewards: str | None
+    tracked: Run, env: EnvParams, scores: Scores, agents: Sequence[Played], made_rewards: str | None
 ) -> None:
     """Register the best trained agent of a method under an alias, and give the reward that it was paid the same one.
 
@@ -270,7 +273,6 @@ def _register_best(
     Args:
         made_rewards: the run that registered the rewards, if there is one.
     """
-    scores = _scores(results)
     of_methods = {(arm.name, seed): (arm, place) for arm, seed, place in agents if place and arm.role == "method"}
     if not of_methods:
         return
@@ -283,8 +285,7 @@ def _register_best(
         tracked.point_to(BEST, f"reward.{env.id}", made_rewards or "", {"reward": paid})
 
 
-def _scores(results: pd.DataFrame) -> dict[tuple[str, int], tuple[float, float]]:
-    """Return each agent's mean return and success."""
+def _scores(results: pd.DataFrame) -> Scores:
     return {
         (str(row["arm"]), int(row["seed"])): (float(row["return"]), float(row["success"]))
         for row in seed_scores(results).to_dict("records")

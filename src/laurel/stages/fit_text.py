@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from laurel.console import aligned
 from laurel.data.directory import check_output, output_directory
@@ -13,7 +14,7 @@ from laurel.llm.embedding_cache import encode_cached
 from laurel.progress import progress
 from laurel.rewards.method import QUALITY
 from laurel.rewards.text import fit_rows
-from laurel.rewards.text_tuning import require_trl
+from laurel.rewards.text_tuning import Tuning, require_trl
 
 STAGE = "reward fit"
 
@@ -23,12 +24,8 @@ def run(
     output: Path,
     *,
     model: str,
-    train: Literal["head", "all"] = "head",
+    tuning: Tuning | None = None,
     seed: int = 0,
-    epochs: int = 1,
-    learning_rate: float = 1e-4,
-    batch_size: int = 16,
-    max_length: int = 512,
 ) -> str:
     """Fit a reward model of texts; return its quality as text for a terminal.
 
@@ -36,9 +33,8 @@ def run(
         rows: preferences of any format that `laurel import` reads.
         output: directory to write the model and QUALITY into.
         model: sentence encoder, or the language model that is tuned.
-        train: head or all, as in `laurel.rewards.text`.
+        tuning: how the whole model is tuned; None: only a head is trained.
         seed: of what is held out.
-        epochs: of train all, as the following.
 
     Raises:
         DataError: rows cannot be read, none has a side, or the output cannot be written.
@@ -46,20 +42,17 @@ def run(
         MissingPackageError: TRL or `datasets` is needed and not installed.
     """
     check_output(output)
-    if train == "all":
+    if tuning:
         require_trl()
     found = read_any(rows)
-    how: dict[str, Any] = {"model": model, "train": train, "seed": seed}
-    if train == "all":
-        tuned = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size, "max_length": max_length}
-        how |= tuned
+    how = {"model": model, "train": "all" if tuning else "head", "seed": seed, **(asdict(tuning) if tuning else {})}
 
     def encode(texts: list[str]) -> Any:
         with progress(len(texts), "reward fit: encode", "texts") as advance:
             return encode_cached(model, texts, advance)
 
     with output_directory(output, stage=STAGE, params=how, inputs={"rows": rows}) as out:
-        _, quality = fit_rows(found, place=out.path, encode=encode, **how)
+        _, quality = fit_rows(found, model, tuning=tuning, seed=seed, place=out.path, encode=encode)
         write_json(out.path / QUALITY, quality)
         unlabelled = int((~found.labels.usable).sum())
         alike = len(found) - unlabelled - quality["pairs"]

@@ -9,7 +9,7 @@ from typing import Any
 from laurel.data.directory import Output
 from laurel.data.json_file import write_json
 from laurel.data.members import tally_members
-from laurel.data.missing import in_a_line, read_missing
+from laurel.data.missing import most_frequent, read_missing
 from laurel.data.preferences import FAILURES
 from laurel.data.sample import read_sample
 from laurel.envs.base import EnvAdapter
@@ -98,7 +98,7 @@ def _nothing_to_learn(
 
 def _why(out: Output) -> str:
     """Say why answers are missing, if that is known."""
-    reasons = in_a_line(read_missing(out.path))
+    reasons = most_frequent(read_missing(out.path))
     return f" Reasons: {reasons}." if reasons else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 SECONDS = 10
 """Time between two writings of the page, and until a browser loads it again."""
+DRAWING = 1 / 40
+"""Share of a core that drawing may take: what trains needs it more, and hundreds of agents take seconds to draw."""
 
 
 @dataclass
@@ -41,6 +44,8 @@ class LivePage:
     _over: threading.Event = field(default_factory=threading.Event)
     _stamps: dict[Path, int] = field(default_factory=dict)
     _figures: list[Markup] = field(default_factory=list)
+    _draw_at: float = 0.0
+    """When figures may be drawn anew."""
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> LivePage:
@@ -79,7 +84,7 @@ class LivePage:
             self.notes.append(f"{self.place} was not written ({error.strerror or error}).")
 
     def write(self, *, ended: bool = False) -> None:
-        """Write the page as of now; figures are drawn anew where a checkpoint is new."""
+        """Write the page as of now; figures anew where a checkpoint is new, unless that took long just now."""
         import pandas as pd
 
         from laurel.evaluation.live_page import Live, curve_figures, render_live
@@ -109,8 +114,10 @@ class LivePage:
             every=SECONDS,
             ended=ended,
         )
-        if stamps != self._stamps:
+        if stamps != self._stamps and (ended or time.monotonic() >= self._draw_at):
+            began = time.thread_time()
             self._figures, self._stamps = curve_figures(live, curves), stamps
+            self._draw_at = time.monotonic() + (time.thread_time() - began) / DRAWING
         self.place.parent.mkdir(parents=True, exist_ok=True)
         partial = self.place.with_name(f".{LIVE_PAGE}.partial")
         partial.write_text(render_live(live, curves, self._figures), encoding="utf-8")

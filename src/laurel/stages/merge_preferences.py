@@ -1,4 +1,4 @@
-"""merge-preferences: shares of the pairs → preferences. Joins what was judged on several machines.
+"""merge-preferences: shards of the pairs → preferences. Joins what was judged on several machines.
 
 The result is what `annotate.run` gives for all pairs at once.
 """
@@ -57,9 +57,11 @@ def run(
     for path, manifest in manifests:
         number, count = manifest["params"]["shard"]
         if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
-            raise DataError(f"{path}: is share {number} of {count}, or was judged with other captions or parameters.")
+            raise DataError(
+                f"{path}: is shard {number + 1} of {count}, or was annotated with other captions or parameters."
+            )
     held = [(path, [manifest["params"]["shard"][0]]) for path, manifest in manifests]
-    check_each_once(held, range(len(shards)), lambda number: f"share {number}")
+    check_each_once(held, range(len(shards)), lambda number: f"shard {number + 1}")
     ordered = sorted(manifests, key=lambda share: int(share[1]["params"]["shard"][0]))
     tracked_as = {**sections, "tracking": tracking}
     if not judges:

@@ -93,7 +93,7 @@ class PairLabelling:
         keep_sample(self.seed, annotate, segments.texts, out, share=shard is not None)
         keep_missing(annotate, failures_of(annotator), out)
         if not whole:
-            of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
+            of = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
             judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
             cut_short = f"{judged}: the budget of {budget.reached} was reached."
             out.notes.append(cut_short)

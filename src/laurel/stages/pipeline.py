@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from laurel.params import Params
+    from laurel.training.preload import Work
 
 PLACES = {
     "trajectories": "data/trajectories",
@@ -23,7 +24,7 @@ PLACES = {
 """Output of a stage -> its default directory."""
 JUDGES = "data/judges.json"
 """Where `laurel judges` writes the judges that arms need, so that DVC annotates again only where these change."""
-TRAINING = ("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "tracking")
+TRAINING_SECTIONS = ("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "tracking")
 """Sections of params that training agents depends on."""
 
 
@@ -39,6 +40,8 @@ class Stage:
     example: str
     sections: tuple[str, ...]
     """Sections of params that its `run` takes by name, and `judges`, which follows from arms and rewards."""
+    work: Work | None = None
+    """What its worker processes do, where it always has some: what they import is imported beside its own modules."""
 
     @property
     def module(self) -> str:
@@ -46,6 +49,11 @@ class Stage:
 
     def run(self, params: Params, *, output: Path, **rest: Any) -> None:
         """Run the stage on the sections that it takes; `rest` are its inputs, and options of its own."""
+        if self.work:
+            from laurel.pool import start_server
+            from laurel.training.preload import preload
+
+            start_server(preload(self.work, params.env, params.resolved_arms.values()))
         importlib.import_module(self.module).run(**self.given(params), **rest, output=output)
 
     def given(self, params: Params) -> dict[str, Any]:
@@ -92,7 +100,8 @@ STAGES = (
         ("captions", "preferences", "reward"),
         PLACES["agents"],
         "laurel train-agents --reward data/reward --output data/agents",
-        TRAINING,
+        TRAINING_SECTIONS,
+        work="train",
     ),
     Stage(
         "evaluate",
@@ -100,7 +109,8 @@ STAGES = (
         ("trajectories", "captions", "preferences", "reward", "agents"),
         "reports",
         "laurel evaluate --agents data/agents --output reports",
-        (*TRAINING, "collect", "evaluate"),
+        (*TRAINING_SECTIONS, "collect", "evaluate"),
+        work="play",
     ),
 )
 STAGE = {stage.name: stage for stage in STAGES}

@@ -66,14 +66,14 @@ def run(
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
-        AnnotationError: the judge beside the agents cannot be made.
+        AnnotationError: the online judge cannot be made.
         ParamsError: an arm cannot be trained with these params.
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
     from laurel.llm.served_sampling import servers
     from laurel.pool import run_jobs
-    from laurel.training.arms import offices, steps_of
+    from laurel.training.arms import steps_of, topics
 
     seed, env, annotate, agent = sections["seed"], sections["env"], sections["annotate"], sections["agent"]
     described, context = used(sections), RewardContext(env, sections["caption"], annotate, sections["rewards"])
@@ -93,7 +93,7 @@ def run(
         unfinished = [agent for agent in places if not is_finished(agent[2])]
         out.notes += [*_notes_on_gpu(env, trained, adapter), *_notes_on_servers(trained)]
         modules = preload("train", env, every.values())
-        judging = Judging(seed, context, offices(unfinished, context), modules)
+        judging = Judging(seed, context, topics(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
@@ -112,7 +112,7 @@ def run(
             with runs or nullcontext(), page or nullcontext():
                 served = servers(served_actors(arm for arm, _, _ in unfinished).values())
                 with served, judging, progress(total, "train-agents", "steps") as advance:
-                    sources = Inputs(captions, preferences, reward, judge=judging.mailbox)
+                    sources = Inputs(captions, preferences, reward, judge=judging.queue)
                     jobs = _jobs(seed, context, unfinished, sources)
                     run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
                 if runs:

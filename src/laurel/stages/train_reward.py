@@ -17,7 +17,7 @@ from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import ArmParams, used
 from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams
-from laurel.pool import Job, run_jobs
+from laurel.pool import Job, run_jobs, start_server
 from laurel.progress import progress
 from laurel.rewards.arms import trained_arms
 from laurel.rewards.method import Inputs, RewardContext
@@ -82,8 +82,11 @@ def _make(
     trained = trained_arms(arms, context, adapter)
     wanted = [name for arm in arms if arm.name in trained for name in sorted(arm.reward)]
     made: dict[str, tuple[RewardParams, tuple[int, ...] | None, int]] = {}
-    jobs = []
-    for name in chain(context.rewards, wanted):
+    jobs, names = [], chain(context.rewards, wanted)
+    modules = preload("reward", context.env)
+    if any(method_of(context.rewards[name]).per_seed for name in names):
+        start_server(modules)  # which imports them while the other rewards are made
+    for name in names:
         settings = context.rewards[name]
         method = method_of(settings)
         sets = context.label_sets(settings)
@@ -101,7 +104,7 @@ def _make(
             jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place), kind=name))
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
-            run_jobs(jobs, agent.workers, advance, preload("reward", context.env))
+            run_jobs(jobs, agent.workers, advance, modules)
     StoredRewards.write(out.path, made)
     out.counts, out.usage = {"rewards": len(made)}, context.account.usage
     stored = StoredRewards.read(out.path)

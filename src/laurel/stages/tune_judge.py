@@ -96,7 +96,7 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
             **_tested(local, tests, question),
         }
         write_json(out.path / QUALITY, quality)
-        card = _card(settings.model, quality, labels, tuning)
+        card = _card(settings.model, quality, tuning)
         (out.path / CARD).write_text(card, encoding="utf-8")
         out.counts = {"pairs": sum(quality["learned"].values())}
         (out.path / CHECKPOINT).unlink()
@@ -223,7 +223,7 @@ def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[fl
     return list(zip(p[::2], p[1::2], strict=True))
 
 
-def _card(model: str, quality: Mapping[str, Any], labels: Labels, tuning: Tuning) -> str:
+def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
     """Return the model card."""
     lines = [
         "---",

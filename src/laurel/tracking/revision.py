@@ -5,10 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 def git_sha() -> str | None:

@@ -58,7 +58,7 @@ def _log_ahead(database: Path) -> None:
     with the file; how long a connection waits does not, and MLflow has no setting for it.
 
     Raises:
-        sqlite3.DatabaseError: the file is no database, which MLflow would find out by trying for 100 seconds.
+        sqlite3.DatabaseError: the file is not a database, which MLflow would find out by trying for 100 seconds.
     """
     from sqlalchemy import event
     from sqlalchemy.engine import Engine

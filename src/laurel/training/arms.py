@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from laurel.feedback.mailbox import Office
+from laurel.feedback.question_queue import Topic
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
@@ -74,12 +74,12 @@ def train_arms(
         train_together(assigned, adapter, advance)
 
 
-def offices(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> list[Office]:
+def topics(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> list[Topic]:
     """Return the judges that the agents will ask while they are trained, with their questions."""
     found = []
     for arm, seed, _ in agents:
         for name in arm.reward:
             method = method_of(context.rewards[name])
-            office = method.office(context, seed) if isinstance(method, LearningMethod) else None
-            found += [office] if office else []
+            topic = method.topic(context, seed) if isinstance(method, LearningMethod) else None
+            found += [topic] if topic else []
     return list(dict.fromkeys(found))

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import Literal
 
 from laurel.envs import modules_of
 from laurel.params import EnvParams
 from laurel.params.arms import Arm
+from laurel.rewards import methods
 
 Work = Literal["play", "reward", "train"]
 _MODULES: Mapping[Work, tuple[str, ...]] = {
     "play": ("laurel.evaluation.play", "laurel.agents.actors.checkpoint", "laurel.rewards.model"),
-    "reward": ("laurel.rewards.stored", "laurel.rewards.training", "torch._dynamo"),
-    "train": ("laurel.training.arms", "torch._dynamo"),
+    "reward": ("laurel.rewards.stored", "laurel.rewards.training", "laurel.training.trial", "torch._dynamo"),
+    "train": ("laurel.training.arms", "laurel.rewards.model", "threadpoolctl", "torch._dynamo"),
 }
 """Work of a process -> modules that it imports; torch.optim imports torch._dynamo at its first step."""
+_ANY = ("laurel.cli.app", "pandas", "pyarrow.pandas_compat", "multiprocessing.popen_forkserver")
+"""What any of them imports: the command's own module, what PyArrow makes arrays with, what a process is started by."""
 
 
 def preload(work: Work, env: EnvParams, arms: Iterable[Arm] = ()) -> list[str]:
     """Name the modules that processes import for some work in an environment, at seconds each."""
-    modules = [*_MODULES[work], *modules_of(env)]
+    modules = [*_ANY, *_MODULES[work], *modules_of(env)]
+    modules += [f"{methods.__name__}.{module.name}" for module in iter_modules(methods.__path__)]
     if work == "train" and find_spec("envpool"):
         modules.append("envpool")
     if any(arm.agent.engine == "sb3" for arm in arms):

@@ -68,18 +68,18 @@ def train_sb3(
         advance(task.steps)
         return
     model, envs = make_model(task, adapter, reward)
-    keeper = _Keeper(task, directory, envs, advance)
+    callback = _CheckpointCallback(task, directory, envs, advance)
     if directory.exists():
-        keeper.restore(model)
+        callback.restore(model)
     left = task.steps - model.num_timesteps
     try:
         if left > 0:
-            model.learn(left, callback=keeper, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
+            model.learn(left, callback=callback, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
     except ValueError:  # torch's distributions refuse NaN
         if _finite(model):
             raise
         raise _diverged(task, model) from None
-    keeper.finish(model)
+    callback.finish(model)
     envs.close()
 
 
@@ -114,7 +114,7 @@ def _diverged(task: Task, model: Any) -> TrainingError:
     )
 
 
-class _Keeper(BaseCallback):
+class _CheckpointCallback(BaseCallback):
     """Writes the learning curve and checkpoints before a rollout, when no update is under way."""
 
     def __init__(self, task: Task, directory: Path, envs: LearnedRewardEnvs, advance: Callable[[int], None]) -> None:

@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import AskingReward, LearningReward, Reward
 from laurel.rewards.functions import CaptionReward, ObservationReward, parts_of
-from laurel.rewards.paying import Paymaster
+from laurel.rewards.paying import RewardCalculator
 from laurel.training.credit import CREDIT, SCHEMA, Credit
 
 
@@ -23,7 +23,7 @@ class Signal:
     def __init__(self, shaping: ShapingParams, adapter: EnvAdapter, reward: Reward | None, n_envs: int) -> None:
         self._shaping = shaping
         self._reward = reward
-        self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping, n_envs)
+        self._calculator = None if reward is None else RewardCalculator(adapter, reward, shaping, n_envs)
         self.learned = [part for part in parts_of(reward) if isinstance(part, LearningReward)]
         """The parts of the reward that are learned during training."""
         self._credit = Credit()
@@ -33,7 +33,7 @@ class Signal:
     @property
     def credit(self) -> pa.Table | None:
         """What each caption has earned so far; None without a learned reward."""
-        return self._credit.table(self._paymaster.texts) if self._paymaster else None
+        return self._credit.table(self._calculator.texts) if self._calculator else None
 
     @property
     def forgets(self) -> bool:
@@ -42,10 +42,10 @@ class Signal:
 
     def recall(self, agent: Path) -> None:
         """Take up what captions had earned by an agent's checkpoint, whose steps are not taken again."""
-        if self._paymaster is not None:
+        if self._calculator is not None:
             rows = pq.read_table(agent / CREDIT, schema=SCHEMA).to_pylist()
-            self._paymaster.recall(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
-            self._credit.recall(rows, {text: place for place, text in enumerate(self._paymaster.texts)})
+            self._calculator.recall(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
+            self._credit.recall(rows, {text: place for place, text in enumerate(self._calculator.texts)})
 
     @property
     def unseen(self) -> int:
@@ -69,12 +69,12 @@ class Signal:
         Args:
             done: share of the training that was over before the rollout.
         """
-        if self._paymaster is None:
+        if self._calculator is None:
             rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
             return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
-        pay = self._paymaster.pay(rollout.transitions, rollout.valid, rollout.terminated, rollout.truncated)
+        pay = self._calculator.pay(rollout.transitions, rollout.valid, rollout.terminated, rollout.truncated)
         self._credit.add(pay, rollout.valid, done)
-        rollout.reward[:] = self._paymaster.mixed(rollout.extrinsic, pay.shaped)
+        rollout.reward[:] = self._calculator.mixed(rollout.extrinsic, pay.shaped)
         self.scored = int(pay.scored.sum())
         steps = int(rollout.valid.sum())  # none where all environments only reset
         return {

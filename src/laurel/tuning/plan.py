@@ -68,7 +68,7 @@ def sweep_of(params: Params, search: Search) -> Sweep:
         name for name in alone.resolved_arms[arm].reward if isinstance(method_of(context.rewards[name]), LearningMethod)
     ]:
         raise ParamsError(
-            f"--arm: the reward {learning[0]} of the arm {arm} is learned from a judge beside the agents, which a "
+            f"--arm: the reward {learning[0]} of the arm {arm} is learned from an online judge, which a "
             "search does not start. Search an arm whose reward is made beforehand, such as preference."
         )
     seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)

@@ -57,5 +57,5 @@ def test_a_file_that_is_no_level_is_refused(tmp_path: Path) -> None:
     file.write_text(CELL.replace("mylevel", "other") % 4)
     with pytest.raises(EnvError, match='has no level of the name "mylevel"'):
         Games(1, level_file=str(file))
-    with pytest.raises(EnvError, match=r'level_file is rivr, which is no file\. Did you mean "river"\?'):
+    with pytest.raises(EnvError, match=r'level_file is rivr, which is not a file\. Did you mean "river"\?'):
         Games(1, level_file="rivr")

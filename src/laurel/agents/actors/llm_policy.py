@@ -29,7 +29,7 @@ LEAST = 1e-6
 """Least probability of an action: an answer in words is not certain, and other policies may learn from it."""
 
 
-class LanguageModelPolicy(Advisor):
+class ChatModelPolicy(Advisor):
     """Acts by a chat model's choice.
 
     Args:
@@ -67,7 +67,7 @@ def language_model_policy(
     greedy: bool = False,
     temperature: float = 1.0,
     per_token: bool = False,
-) -> LanguageModelPolicy:
+) -> ChatModelPolicy:
     """Make the policy; loads and asks no model before it acts.
 
     Args:
@@ -94,7 +94,7 @@ def language_model_policy(
     kind = chat_of(annotate, judge, KEY)
     kind.check_here()
     model = chooser(kind, ActionQuestion, adapter, names, prompt=prompt, goal=goal, per_token=per_token, key=KEY)
-    return LanguageModelPolicy(model, start, greedy=greedy, temperature=temperature)
+    return ChatModelPolicy(model, start, greedy=greedy, temperature=temperature)
 
 
 def action_names(adapter: EnvAdapter, key: str) -> tuple[tuple[str, ...], int]:

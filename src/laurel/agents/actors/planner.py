@@ -137,7 +137,7 @@ class Planner(Actor):
         no, nothing = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.float32)
         step = Transitions(episode.before[None], np.array([episode.action]), nothing, row[None], no, no)
         event = int(self._adapter.encode(step)[0])
-        if np.unravel_index(event, grid.SHAPE)[0] in REPORTED:
+        if np.unravel_index(event, grid.SHAPE)[1] in REPORTED:
             report = self._adapter.describe(event)
             if episode.reports[-1:] != [report]:  # an attempt that fails again and again is reported once
                 episode.reports.append(report)
@@ -201,8 +201,8 @@ def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
     """Return the captions of the environment that the script can bring about, EXPLORE first."""
     found = {EXPLORE.text: EXPLORE}
     for event in adapter.events():
-        verb, mission, thing, color, _ = (int(digit) for digit in np.unravel_index(event, grid.SHAPE))
-        if verb in USES and mission == grid.GOES_ON:
+        relation, verb, mission, thing, color, _ = (int(digit) for digit in np.unravel_index(event, grid.SHAPE))
+        if relation == grid.Relation.NONE and verb in USES and mission == grid.GOES_ON:
             about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (thing, color)
             found.setdefault(text := adapter.describe(event), Subgoal(text, verb, about))
     return tuple(found.values())

@@ -32,7 +32,7 @@ def writer(
         greedy: take the likeliest tokens instead of a sample.
 
     Raises:
-        EnvError: observations and actions are no texts.
+        EnvError: observations and actions are not texts.
     """
     from laurel.agents.writer import WriterActor, Writing
 

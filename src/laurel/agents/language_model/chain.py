@@ -81,7 +81,7 @@ class Chain(Protocol):
 
 
 @dataclass(frozen=True)
-class Ask:
+class StoredPrompt:
     """A prompt as text and the goal that it states: what policies keep on disk, so that they need no other file."""
 
     text: str
@@ -101,7 +101,7 @@ class MovesChain:
         max_tokens: of an answer that is not constrained.
     """
 
-    def __init__(self, ask: Ask, converter: Converter, *, constrained: bool, max_tokens: int) -> None:
+    def __init__(self, ask: StoredPrompt, converter: Converter, *, constrained: bool, max_tokens: int) -> None:
         self._prompt, self._goal = ask.prompt("moves"), ask.goal
         self.converter, self._constrained, self._max_tokens = converter, constrained, max_tokens
         self._grammar: tuple[Grammar, int] | None = None
@@ -165,7 +165,7 @@ class StrategyChain:
         max_tokens: of a strategy that the model writes itself.
     """
 
-    def __init__(self, ask: Ask, menu: Sequence[str], moves: MovesChain, max_tokens: int) -> None:
+    def __init__(self, ask: StoredPrompt, menu: Sequence[str], moves: MovesChain, max_tokens: int) -> None:
         self._prompt, self._goal = ask.prompt("strategy"), ask.goal
         self._menu, self._moves, self._max_tokens = tuple(menu), moves, max_tokens
         self._options = "; ".join(menu)
@@ -240,10 +240,12 @@ def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) 
     """Make the chain that settings describe."""
     goal, limit = settings["goal"], settings["max_tokens"]
     converter = Converter(settings["answer"], names, longest)
-    moves = MovesChain(Ask(settings["moves"], goal), converter, constrained=settings["constrained"], max_tokens=limit)
+    moves = MovesChain(
+        StoredPrompt(settings["moves"], goal), converter, constrained=settings["constrained"], max_tokens=limit
+    )
     if "strategy" not in settings:
         return moves
-    return StrategyChain(Ask(settings["strategy"], goal), settings["strategies"], moves, limit)
+    return StrategyChain(StoredPrompt(settings["strategy"], goal), settings["strategies"], moves, limit)
 
 
 MOST_PROMPTS = 50_000

@@ -1,4 +1,4 @@
-"""Text to be gone on with: an observation is a prompt, an action is a completion of it, and an episode is one of each.
+"""Text completion: an observation is a prompt, an action is a completion of it, and an episode is one of each.
 
 A text is a row of numbers here, its UTF-8 bytes with zeros behind them, so that it passes through everything that
 observations and actions pass through. The reward is a sentence encoder's utility of the whole text, as of the annotator
@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 
 from laurel.envs.builtin.batch import BatchEnv
 from laurel.envs.builtin.model import Bools, Floats
-from laurel.errors import EnvError, closest
+from laurel.errors import EnvError, no_such
 
 if TYPE_CHECKING:
     from laurel.llm.encoder import SentenceEncoder
@@ -175,10 +175,8 @@ def _encoder(name: str) -> SentenceEncoder:
 def _listed(prompts: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(prompts, str):
         if prompts not in PROMPTS:
-            raise EnvError(
-                f'Completions: there is no list of prompts "{prompts}".{closest(prompts, PROMPTS)} There are '
-                f"{', '.join(PROMPTS)}; or give prompts themselves, a list of texts."
-            )
+            there = no_such("list of prompts", prompts, PROMPTS)
+            raise EnvError(f"Completions: {there}; or give prompts themselves, a list of texts.")
         return PROMPTS[prompts]
     if not prompts or not all(isinstance(prompt, str) and prompt.strip() and "\0" not in prompt for prompt in prompts):
         raise EnvError("Completions: prompts must be a list of texts, none of them empty.")

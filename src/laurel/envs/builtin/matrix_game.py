@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.errors import EnvError, closest
+from laurel.errors import EnvError, no_such
 
 Payoff = tuple[int, int]
 
@@ -80,8 +80,7 @@ class MatrixGame(gym.Env[np.int64, np.int64]):
     def __init__(self, *, game: str = "prisoner", concept: str = "total_welfare") -> None:
         for value, known, noun in ((game, GAMES, "game"), (concept, CONCEPTS, "concept")):
             if value not in known:
-                there = ", ".join(known)
-                raise EnvError(f'MatrixGame: there is no {noun} "{value}".{closest(value, known)} There are {there}.')
+                raise EnvError(f"MatrixGame: {no_such(noun, value, known)}.")
         self.game, self.concept = GAMES[game], concept
         self.observation_space = gym.spaces.Discrete(1)
         self.action_space = gym.spaces.Discrete(len(self.game.payoffs))

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from laurel.errors import EnvError, closest
+from laurel.errors import EnvError, no_such
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,7 @@ class Negotiation(gym.Env[npt.NDArray[np.int64], np.int64]):
 
     def __init__(self, *, style: str = "versatile") -> None:
         if style not in STYLES:
-            there = ", ".join(STYLES)
-            raise EnvError(f'Negotiation: there is no style "{style}".{closest(style, STYLES)} There are {there}.')
+            raise EnvError(f"Negotiation: {no_such('style', style, STYLES)}.")
         self.style = style
         self.observation_space = gym.spaces.MultiDiscrete([AGREE + 1] * TURNS + [2])
         self.action_space = gym.spaces.Discrete(AGREE)

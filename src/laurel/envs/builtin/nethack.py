@@ -21,7 +21,7 @@ from laurel.envs.builtin.batch import BatchEnv
 from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.envs.builtin.nethack_glyphs import dark, down, nle, oracle, symbols
 from laurel.envs.builtin.nethack_level import OPTIONS, compiled
-from laurel.errors import EnvError, closest
+from laurel.errors import EnvError, no_such
 
 Row = npt.NDArray[np.int32]
 Seen = Mapping[str, npt.NDArray[Any]]
@@ -43,7 +43,7 @@ _SPACE, _ESCAPE = 32, 27
 _IN_MOVE_LOOP = 3
 """Place in the program's state that says that the game waits for a move."""
 _WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3, 4
-"""Places in what NLE tells of the game's inside."""
+"""Indices into NLE's `internal` observation."""
 _ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
 """Prompts with one of these words are left to the player; the others are declined."""
 _SEED_LIMIT = 2**62
@@ -108,7 +108,7 @@ class Game:
         seen: Seen | None = None,
     ) -> None:
         if task not in TASKS:
-            raise EnvError(f'NetHack: there is no task "{task}".{closest(task, TASKS)} There are {", ".join(TASKS)}.')
+            raise EnvError(f"NetHack: {no_such('task', task, TASKS)}.")
         if not (crop % 2 and 1 <= crop <= 21):
             raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
         if games is not None and games < 1:

@@ -1,4 +1,4 @@
-"""NetHack's glyphs: what a square shows, told apart as kinds; and NLE's game itself, imported when it is used."""
+"""NetHack's glyphs: what a square shows, by kind; and NLE's game itself, imported when it is used."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def level_file(name: str) -> Path:
         return known[name]
     if not Path(name).is_file():
         raise EnvError(
-            f"NetHack: level_file is {name}, which is no file.{closest(name, known)} Give a file in NetHack's "
+            f"NetHack: level_file is {name}, which is not a file.{closest(name, known)} Give a file in NetHack's "
             f"description language (.des), or one of {', '.join(known)}."
         )
     return Path(name)

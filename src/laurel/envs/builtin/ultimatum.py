@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from laurel.errors import EnvError, closest
+from laurel.errors import EnvError, no_such
 
 POTS = (1, 10, 30, 50, 100, 200, 500, 1000)
 """Dollars to be shared; small ones are where a percentage and an amount disagree."""
@@ -66,10 +66,7 @@ class Ultimatum(gym.Env[npt.NDArray[np.int64], np.int64]):
 
     def __init__(self, *, objective: str = "low_percentage") -> None:
         if objective not in OBJECTIVES:
-            raise EnvError(
-                f'Ultimatum: there is no objective "{objective}".{closest(objective, OBJECTIVES)} '
-                f"There are {', '.join(OBJECTIVES)}."
-            )
+            raise EnvError(f"Ultimatum: {no_such('objective', objective, OBJECTIVES)}.")
         self.objective = objective
         self.observation_space = gym.spaces.MultiDiscrete([len(POTS), TENTHS + 1])
         self.action_space = gym.spaces.Discrete(2)

@@ -12,7 +12,7 @@ from laurel.feedback.prompt import HARD_TEXT, Form
 from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
 
 
-class Next(NamedTuple):
+class TaskPair(NamedTuple):
     """Two tasks in words."""
 
     done: str
@@ -21,14 +21,14 @@ class Next(NamedTuple):
     """What it might learn next."""
 
 
-class InterestingQuestion(YesNoQuestion[Next]):
+class InterestingQuestion(YesNoQuestion[TaskPair]):
     """Asks about a task beside one that is done well."""
 
     form: ClassVar[Form] = Form(
         "interesting", slots=("done", "other"), choices=("yes", "no"), schema=schema("interesting")
     )
     VERDICTS = verdicts("interesting")
-    sample = Next(HARD_TEXT, HARD_TEXT)
+    sample = TaskPair(HARD_TEXT, HARD_TEXT)
 
 
 QUESTION = InterestingQuestion

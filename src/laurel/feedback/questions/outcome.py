@@ -22,7 +22,7 @@ class Example(NamedTuple):
 
 
 class OutcomeQuestion(YesNoQuestion[str]):
-    """Asks whether an episode, told as a text, reached the goal; a reading's value is the probability that it did.
+    """Asks whether an episode, given as text, reached the goal; a reading's value is the probability that it did.
 
     Args:
         goal: what counts as success; None: the environment's own goal.

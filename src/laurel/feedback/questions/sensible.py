@@ -14,7 +14,7 @@ from laurel.feedback.questions.goals import NOTHING_YET
 from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
 
 
-class Possible(NamedTuple):
+class PossibleGoal(NamedTuple):
     """A goal that an agent might set itself."""
 
     context: str
@@ -22,16 +22,16 @@ class Possible(NamedTuple):
     goal: str
 
 
-class SensibleQuestion(YesNoQuestion[Possible]):
+class SensibleQuestion(YesNoQuestion[PossibleGoal]):
     """Asks about a possible goal."""
 
     form: ClassVar[Form] = Form(
         "sensible", slots=("context", "possible"), choices=("yes", "no"), schema=schema("sensible")
     )
     VERDICTS = verdicts("sensible")
-    sample = Possible(HARD_TEXT, HARD_TEXT)
+    sample = PossibleGoal(HARD_TEXT, HARD_TEXT)
 
-    def texts(self, item: Possible, variant: int) -> Mapping[str, str]:
+    def texts(self, item: PossibleGoal, variant: int) -> Mapping[str, str]:
         """Return the caption of the last step, and the goal."""
         return super().texts(item._replace(context=item.context or NOTHING_YET), variant)
 

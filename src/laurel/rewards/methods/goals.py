@@ -24,7 +24,7 @@ from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.question import Question
 from laurel.feedback.questions.goals import GoalsQuestion
-from laurel.feedback.questions.sensible import Possible, SensibleQuestion
+from laurel.feedback.questions.sensible import PossibleGoal, SensibleQuestion
 from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
 from laurel.params.rewards import RewardParams
@@ -101,7 +101,7 @@ def _items(captions: Sequence[str], settings: GoalsParams) -> Sequence[Any]:
     contexts = ["", *captions] if settings.context == "caption" else [""]
     if settings.form == "open":
         return contexts
-    return [Possible(context, caption) for context in contexts for caption in captions]
+    return [PossibleGoal(context, caption) for context in contexts for caption in captions]
 
 
 @dataclass(frozen=True)

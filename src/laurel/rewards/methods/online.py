@@ -1,4 +1,4 @@
-"""Learned while agents are trained: they meet captions, a judge beside them answers, and the reward follows.
+"""Learned while agents are trained: they meet captions, an online judge answers, and the reward follows.
 
 After ONI (Zheng et al. 2024, arXiv 2410.23022). Nothing is collected and no annotator is asked beforehand. Each agent
 has its own reward, which is stored with it in the end. `laurel.rewards.online` says when a label counts.
@@ -13,7 +13,7 @@ from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.mailbox import Office
+from laurel.feedback.question_queue import Topic
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.base import LearningReward, Reward
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
@@ -34,7 +34,7 @@ class Online(LearningMethod[OnlineParams]):
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a judge that cannot be asked here."""
-        from laurel.feedback.desk import check_captions
+        from laurel.feedback.responders import check_captions
 
         own = self.settings
         if own.judge not in params.annotate.everyone:
@@ -81,16 +81,16 @@ class Online(LearningMethod[OnlineParams]):
         from laurel.rewards.online import OnlineReward
 
         own = self.settings
-        return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.office(params, seed), judge)
+        return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.topic(params, seed), judge)
 
-    def office(self, params: RewardContext, seed: int) -> Office | None:
+    def topic(self, params: RewardContext, seed: int) -> Topic | None:
         own = self.settings
         if own.replay:
             return None
         label_set = seed % params.annotate.feedback_seeds
         if own.form == "ranking":
-            return Office("pair", own.judge, label_set)
-        return Office("caption", own.judge, label_set, own.prompt, own.goal)
+            return Topic("pair", own.judge, label_set)
+        return Topic("caption", own.judge, label_set, own.prompt, own.goal)
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
         from laurel.rewards.online_artefact import table

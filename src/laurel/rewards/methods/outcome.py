@@ -268,7 +268,7 @@ class TrueJudge(OutcomeJudge):
         return [float(self._adapter.says_success(text) != wrong(text)) for text in texts]
 
 
-def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
+def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
     """Return the judge that the settings name.
 
     Raises:
@@ -291,7 +291,7 @@ def answered(
     outcomes: Outcomes, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int
 ) -> tuple[OutcomeTable, dict[str, Any]]:
     """Have all outcomes judged; return the answers, and how often they are those of the environment."""
-    judge = judge_of(settings, params, adapter, seed)
+    judge = outcome_judge(settings, params, adapter, seed)
     truth = {text: known for text, known in zip(outcomes.texts, outcomes.truth, strict=True) if known is not None}
     if adapter.success_captions():  # where they can be listed, outcomes that were never met are known, too
         truth = {text: adapter.says_success(text) for text in outcomes.texts}
@@ -327,11 +327,13 @@ class Outcome(Method[OutcomeParams]):
     reads = ("trajectories", "captions")
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        return judge_of(self.settings, params, adapter).check()
+        return outcome_judge(self.settings, params, adapter).check()
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         own = self.settings
-        return judge_of(own, params, adapter).estimate(read_vocabulary(captions).texts if own.captions == 1 else None)
+        return outcome_judge(own, params, adapter).estimate(
+            read_vocabulary(captions).texts if own.captions == 1 else None
+        )
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         assert inputs.trajectories is not None

@@ -105,17 +105,17 @@ def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
     return np.where(counts > 0, own, np.nan)
 
 
-def question_of(prompt: str, goal: str | None, params: RewardContext, adapter: EnvAdapter, size: int) -> ScoreQuestion:
+def question_of(own: ScoreParams, params: RewardContext, adapter: EnvAdapter, size: int) -> ScoreQuestion:
     """Return the question that a chat model is asked.
 
     Raises:
         PromptError: the prompt does not exist, or does not go with the environment.
     """
     orders = params.annotate.language_model.both_orders
-    return ScoreQuestion(ScoreQuestion.load_prompt(prompt), adapter, goal, size=size, both_orders=orders)
+    return ScoreQuestion(ScoreQuestion.load_prompt(own.prompt), adapter, own.goal, size=size, both_orders=orders)
 
 
-def judge_of(params: RewardContext) -> ChatAnnotator | None:
+def chat_judge(params: RewardContext) -> ChatAnnotator | None:
     """Return the chat model; None where the annotator is embedding or scripted.
 
     Raises:
@@ -138,8 +138,7 @@ class Scored:
 def asked(
     texts: Sequence[str],
     groups: IntArray,
-    prompt: str,
-    goal: str | None,
+    own: ScoreParams,
     params: RewardContext,
     adapter: EnvAdapter,
     seed: int,
@@ -153,10 +152,10 @@ def asked(
     Args:
         captions: of single steps, that texts may be made of.
     """
-    kind = judge_of(params)
+    kind = chat_judge(params)
     items = [tuple(texts[i] for i in group) for group in groups.tolist()]
     if kind is not None:
-        question = question_of(prompt, goal, params, adapter, groups.shape[1])
+        question = question_of(own, params, adapter, groups.shape[1])
         scores = np.full(groups.shape, np.nan)
         for number, answers in enumerate(kind.answers(question, items, "rewards.score", params.account)):
             values = [answer.value for answer in answers if answer.value is not None]
@@ -232,21 +231,21 @@ class Score(Method[ScoreParams]):
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
-        if judge_of(params) is None:
+        if chat_judge(params) is None:
             kind_of(params.annotate).check(adapter)
         else:
-            question = question_of(own.prompt, own.goal, params, adapter, 1)
+            question = question_of(own, params, adapter, 1)
             question.messages(question.sample)
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        own, kind = self.settings, judge_of(params)
+        own, kind = self.settings, chat_judge(params)
         if kind is None:
             return None
         texts = read_segments(captions).texts
         groups = drawn_groups(len(texts), own.size, own.n_groups, 0)
         items = [tuple(texts[i] for i in group) for group in groups.tolist()]
-        found = kind.estimate_of(question_of(own.prompt, own.goal, params, adapter, groups.shape[1]), items)
+        found = kind.estimate_of(question_of(own, params, adapter, groups.shape[1]), items)
         cost = found.costs(found.price)
         return f"{kind.identity()[0].model} is asked for scores: {found.calls:,} calls at most, cost {cost}"
 
@@ -256,7 +255,7 @@ class Score(Method[ScoreParams]):
         if not segments.texts:
             raise DataError(f"{inputs.captions}: holds no caption to score. Collect more steps (collect.steps).")
         groups = drawn_groups(len(segments), own.size, own.n_groups, seed)
-        answers = asked(segments.texts, groups, own.prompt, own.goal, params, adapter, seed, vocabulary.texts)
+        answers = asked(segments.texts, groups, own, params, adapter, seed, vocabulary.texts)
         scores = on_one_scale(groups, answers.scores, len(segments))
         values = caption_scores(segments, scores, len(vocabulary))
         ScoredCaptions.of(vocabulary.texts, values).save(place, counts=vocabulary.counts.tolist())

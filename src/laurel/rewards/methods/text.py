@@ -25,6 +25,7 @@ from laurel.rewards.base import Reward
 from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext, Source
 from laurel.rewards.text import TextReward, fit_rows
+from laurel.rewards.text_tuning import Tuning
 
 
 class TextParams(RewardParams):
@@ -87,17 +88,14 @@ class Text(Method[TextParams]):
     def fit_rows(self, rows: PreferenceRows, inputs: Inputs, seed: int, place: Path) -> None:
         """Write the artefact of a model that learned from rows of preferences."""
         own = self.settings
+        tuning = Tuning(own.epochs, own.learning_rate, own.batch_size, own.max_length) if own.train == "all" else None
         model, quality = fit_rows(
             rows,
             own.model,
-            train=own.train,
+            tuning=tuning,
             seed=seed,
             place=place,
             encode=lambda texts: load_encoder(own.model).encode(texts),
-            epochs=own.epochs,
-            learning_rate=own.learning_rate,
-            batch_size=own.batch_size,
-            max_length=own.max_length,
         )
         _score(model, quality, inputs, place)
 

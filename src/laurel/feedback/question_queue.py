@@ -1,6 +1,6 @@
 """Questions of agents in training and a judge's answers, in a file that several processes share.
 
-Agents post questions and look for answers between two updates; a judge beside them takes the newest questions. A
+Agents post questions and look for answers between two updates; the online judge takes the newest questions. A
 question is kept once, whichever agents post it, and stays until it is answered, even if the judge dies meanwhile.
 The file is local and lives no longer than the training: the labels that counted are in the agents' own logs.
 """
@@ -26,18 +26,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 BUSY_SECONDS = 60.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS questions (
-    id INTEGER PRIMARY KEY, desk TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL, wanted INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, topic TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL, wanted INTEGER NOT NULL,
     tries INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0, status TEXT, p REAL,
     swap_consistent INTEGER, answers TEXT NOT NULL DEFAULT '',
-    UNIQUE (desk, first, second));
+    UNIQUE (topic, first, second));
 CREATE INDEX IF NOT EXISTS open_questions ON questions (id) WHERE status IS NULL;
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
 @dataclass(frozen=True)
-class Office:
-    """A judge and its kind of question: all questions to one office are answered alike."""
+class Topic:
+    """A judge and its kind of question: all questions to one topic are answered alike."""
 
     shown: Shown
     judge: str
@@ -50,7 +50,7 @@ class Office:
 
     @property
     def name(self) -> str:
-        """Name it in the mailbox."""
+        """Return its name in the queue."""
         return json.dumps(list(asdict(self).values()))
 
 
@@ -68,16 +68,16 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenQuestion:
     """A question without an answer yet."""
 
     number: int
-    desk: str
+    topic: str
     item: Item
     tries: int
 
 
-class Mailbox:
+class QuestionQueue:
     """The file as one process has it open.
 
     Args:
@@ -94,14 +94,14 @@ class Mailbox:
     def close(self) -> None:
         self._db.close()
 
-    def post(self, desk: str, items: Sequence[Item]) -> list[int]:
+    def post(self, topic: str, items: Sequence[Item]) -> list[int]:
         """Ask questions; return their numbers, those of questions that others have asked included.
 
         Args:
-            desk: which judge is asked what: the same question is put to the same judge once.
+            topic: which judge is asked what: the same question is put to the same judge once.
         """
-        rows = [(desk, first, second) for first, second in items]
-        put = "INSERT INTO questions (desk, first, second, wanted) VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET "
+        rows = [(topic, first, second) for first, second in items]
+        put = "INSERT INTO questions (topic, first, second, wanted) VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET "
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             return [self._db.execute(f"{put}wanted = wanted + 1 RETURNING id", row).fetchone()[0] for row in rows]
@@ -125,21 +125,21 @@ class Mailbox:
             for number, status, p, same, answers in rows
         }
 
-    def open(self, limit: int) -> list[Open]:
+    def open(self, limit: int) -> list[OpenQuestion]:
         """Return the questions to be answered next, the newest first."""
         query = (
-            "SELECT id, desk, first, second, tries FROM questions WHERE status IS NULL AND wanted > 0 "
+            "SELECT id, topic, first, second, tries FROM questions WHERE status IS NULL AND wanted > 0 "
             "AND not_before <= ? ORDER BY id DESC LIMIT ?"
         )
         rows = self._db.execute(query, (time.time(), limit))
-        return [Open(number, desk, (first, second), tries) for number, desk, first, second, tries in rows]
+        return [OpenQuestion(number, topic, (first, second), tries) for number, topic, first, second, tries in rows]
 
-    def answer(self, question: Open, verdict: Verdict) -> None:
+    def answer(self, question: OpenQuestion, verdict: Verdict) -> None:
         """Keep an answer."""
         update = "UPDATE questions SET status = ?, p = ?, swap_consistent = ?, answers = ? WHERE id = ?"
         self._db.execute(update, (*verdict, question.number))
 
-    def put_off(self, question: Open, status: str) -> None:
+    def put_off(self, question: OpenQuestion, status: str) -> None:
         """Keep that the model failed: the question is asked again later, or has no label after TRIES."""
         if question.tries + 1 >= TRIES:
             self.answer(question, Verdict(status, None))

@@ -1,6 +1,6 @@
 """Judges that answer questions about captions, or pairs of them, while agents are trained.
 
-A desk is made from the section `annotate` as the stage annotate makes its annotator, with the same store and budget.
+A responder is made from the section `annotate` as the stage annotate makes its annotator: same store, same budget.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import ChatAnnotator
-from laurel.feedback.mailbox import Item, Shown, Verdict
 from laurel.feedback.online_quality import joined, packed, require_success_preferred
+from laurel.feedback.question_queue import Item, Shown, Verdict
 from laurel.feedback.questions.helpful import HelpfulQuestion
 from laurel.feedback.yes_no import probability
 from laurel.llm.budget import Budget
@@ -29,7 +29,7 @@ BLOCK = 64
 """Questions that are answered together unless a model takes more."""
 
 
-class Desk(ABC):
+class Responder(ABC):
     """Answers questions of one kind."""
 
     name: str
@@ -56,7 +56,7 @@ class Desk(ABC):
         """Yield the answer to each question, in order; errors as in `laurel.feedback.asker.Asker.ask`."""
 
 
-class PairDesk(Desk):
+class PairResponder(Responder):
     """An annotator of pairs."""
 
     def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter, seed: int, budget: Budget) -> None:
@@ -80,7 +80,7 @@ class PairDesk(Desk):
             yield Verdict(judgement.status, judgement.p_first, judgement.swap_consistent, packed(answers))
 
 
-class CaptionDesk(Desk):
+class CaptionResponder(Responder):
     """Says whether captions help: a chat model by an answer, the sentence encoder by which goal is nearer.
 
     Several annotators vote, each with its weight; one without an answer has no vote.
@@ -150,14 +150,18 @@ def _question(kind: ChatAnnotator, adapter: EnvAdapter, prompt: str | None, goal
 
 def _voter(
     annotate: AnnotateParams, adapter: EnvAdapter, seed: int, budget: Budget, prompt: str | None, goal: str | None
-) -> Desk:
+) -> Responder:
     kind = kind_of(annotate)
     if isinstance(kind, ChatAnnotator):
-        return _Chat(kind.asker(_question(kind, adapter, prompt, goal), budget))
-    return _Progress(annotate, adapter, seed) if annotate.annotator == "scripted" else _Nearness(annotate, adapter)
+        return _ChatResponder(kind.asker(_question(kind, adapter, prompt, goal), budget))
+    return (
+        _ScriptedResponder(annotate, adapter, seed)
+        if annotate.annotator == "scripted"
+        else _EmbeddingResponder(annotate, adapter)
+    )
 
 
-class _Chat(Desk):
+class _ChatResponder(Responder):
     simulated = False
 
     def __init__(self, asker: Asker[str, float]) -> None:
@@ -184,7 +188,7 @@ def _verdict(answers: Sequence[Answer[float]]) -> Verdict:
     return Verdict("abstain", None)
 
 
-class _Nearness(Desk):
+class _EmbeddingResponder(Responder):
     """Yes where a caption is nearer to the goal than to the anti-goal."""
 
     simulated = False
@@ -199,7 +203,7 @@ class _Nearness(Desk):
             yield Verdict("ok", float(value > 0))
 
 
-class _Progress(Desk):
+class _ScriptedResponder(Responder):
     """Yes where the environment calls a caption progress, with a teacher's share of wrong answers."""
 
     simulated = True
@@ -216,7 +220,7 @@ class _Progress(Desk):
             yield Verdict("ok", float(((self._adapter.oracle(text) or 0) > 0) != wrong))
 
 
-def make_desk(
+def make_responder(
     shown: Shown,
     annotate: AnnotateParams,
     adapter: EnvAdapter,
@@ -224,13 +228,13 @@ def make_desk(
     budget: Budget,
     prompt: str | None = None,
     goal: str | None = None,
-) -> Desk:
-    """Return the desk that answers questions of one kind.
+) -> Responder:
+    """Return the responder that answers questions of one kind.
 
     Args:
         shown: what a question shows.
         seed: of annotators that draw, as of the stage annotate.
-        budget: what asking may cost, of all desks together.
+        budget: what asking may cost, of all responders together.
         prompt: of a chat model that is shown a caption; None: the packaged one.
         goal: what that model is steered by; None: the environment's own.
 
@@ -239,5 +243,5 @@ def make_desk(
         DataError: the store of answers cannot be used.
     """
     if shown == "pair":
-        return PairDesk(annotate, adapter, seed, budget)
-    return CaptionDesk(annotate, adapter, seed, budget, prompt, goal)
+        return PairResponder(annotate, adapter, seed, budget)
+    return CaptionResponder(annotate, adapter, seed, budget, prompt, goal)

@@ -1,0 +1,318 @@
+"""BabyAI, and MiniGrid's tasks whose mission varies: observations hold it, and captions say what it names and asks.
+
+A mission is one to four clauses, such as "go to a red ball", in BabyAI's grammar (`minigrid.envs.babyai`): "A and B,
+then C and D", or the same as "C and D after you A and B". A packed observation has it as numbers after image and
+direction: how its two halves are joined, then four places for clauses, the first two of the half that is said first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.envs.base import Array, BoolArray, Feature, FloatArray, IntArray
+from laurel.envs.minigrid import (
+    ABOUT,
+    BALL,
+    BOX,
+    CARRIED,
+    CLOSER,
+    COLORS,
+    DOOR,
+    FRONT,
+    GO_TO,
+    GOES_ON,
+    IMAGE,
+    KEY,
+    OBJECTS,
+    OPEN_DOOR,
+    PICK_UP,
+    SEE,
+    SHAPE,
+    UNLOCK,
+    VIEW,
+    Case,
+    MiniGridAdapter,
+    Relation,
+    cell_of,
+    kind_of,
+)
+from laurel.errors import EnvError
+
+THINGS = (DOOR, KEY, BALL, BOX)
+ANY = len(OBJECTS)
+"""The kind "object": any of THINGS."""
+KINDS: Mapping[str, int] = {OBJECTS[thing]: thing for thing in THINGS} | {"object": ANY}
+WHERE = ("", " in front of you", " behind you", " on your left", " on your right")
+"""Where the object was when the episode began."""
+ARTICLES = ("a", "the")
+JOINS = ("", ", then ", " after you ")
+OPEN, GO, PICK, PUT = range(1, 5)
+VERBS: Mapping[str, int] = {
+    "open": OPEN,
+    "go to": GO,
+    "pick up": PICK,
+    "put": PUT,
+    **dict.fromkeys(("get", "go get", "fetch", "go fetch", "you must fetch"), PICK),
+}
+"""Verb -> what it asks for."""
+BESIDE = ("", " next to ", " near ")
+
+HALF, CLAUSES, THING = 2, 4, 4
+VERB, AT, FIRST, SECOND = 0, 1, 2, 2 + THING
+CLAUSE = 2 + 2 * THING
+SIZE = 1 + CLAUSES * CLAUSE
+"""Numbers of a mission: how halves are joined; of each clause the verb, "next to" or "near", and two objects, each with
+its article, kind, colour (0: any; else one more than MiniGrid's number) and place."""
+_ARTICLE, _KIND, _COLOR, _WHERE = range(THING)
+_VERBS = tuple(VERBS)
+_ASKS_FOR = np.array([0, *VERBS.values()])
+
+_OBJECT = (
+    rf"(?:{'|'.join(ARTICLES)}) (?:(?:{'|'.join(COLORS)}) )?(?:{'|'.join(KINDS)})(?:{'|'.join(filter(None, WHERE))})?"
+)
+_CLAUSE = re.compile(
+    rf"(?P<verb>{'|'.join(sorted(VERBS, key=len, reverse=True))}) (?P<first>{_OBJECT})"
+    rf"(?:(?P<at>{'|'.join(filter(None, BESIDE))})(?P<second>{_OBJECT}))?"
+)
+_PARTS = re.compile(rf"({'|'.join(ARTICLES)}) (?:({'|'.join(COLORS)}) )?({'|'.join(KINDS)})(.*)")
+
+# -- a mission as numbers ---------------------------------------------------------------------------
+
+
+def numbers_of(mission: str) -> Array:
+    """Return the numbers (SIZE,) of a mission.
+
+    Raises:
+        ValueError: it is not of BabyAI's grammar.
+    """
+    row = np.zeros(SIZE, dtype=np.uint8)
+    row[0] = next((number for number, words in enumerate(JOINS) if words and words in mission), 0)
+    for half, part in enumerate(mission.split(JOINS[row[0]]) if row[0] else [mission]):
+        for place, clause in enumerate(part.split(" and ")):
+            found = _CLAUSE.fullmatch(clause)
+            if found is None or half >= HALF or place >= CLAUSES // HALF:
+                raise ValueError(mission)
+            start = 1 + (half * CLAUSES // HALF + place) * CLAUSE
+            row[start + VERB] = 1 + _VERBS.index(found["verb"])
+            row[start + AT] = BESIDE.index(found["at"] or "")
+            for at, words in ((FIRST, found["first"]), (SECOND, found["second"])):
+                if words:
+                    row[start + at : start + at + THING] = _numbers_of_object(words)
+    return row
+
+
+def _numbers_of_object(words: str) -> tuple[int, int, int, int]:
+    parts = _PARTS.fullmatch(words)
+    assert parts is not None
+    article, color, kind, where = parts.groups()
+    return ARTICLES.index(article), KINDS[kind], COLORS.index(color) + 1 if color else 0, WHERE.index(where)
+
+
+def words_of(row: Array) -> str:
+    """Return the mission whose numbers are given: the inverse of `numbers_of`."""
+    clauses = row[1:].reshape(HALF, CLAUSES // HALF, CLAUSE).tolist()
+    halves = [" and ".join(_clause_in_words(clause) for clause in half if clause[VERB]) for half in clauses]
+    return JOINS[int(row[0])].join(filter(None, halves))
+
+
+def _clause_in_words(clause: list[int]) -> str:
+    second = BESIDE[clause[AT]] + _object_in_words(clause[SECOND:]) if clause[AT] else ""
+    return f"{_VERBS[clause[VERB] - 1]} {_object_in_words(clause[FIRST:SECOND])}{second}"
+
+
+def _object_in_words(thing: list[int]) -> str:
+    kind = next(name for name, number in KINDS.items() if number == thing[_KIND])
+    color = f"{COLORS[thing[_COLOR] - 1]} " if thing[_COLOR] else ""
+    return f"{ARTICLES[thing[_ARTICLE]]} {color}{kind}{WHERE[thing[_WHERE]]}"
+
+
+# -- what a mission has to do with what is seen -----------------------------------------------------
+def named(missions: Array, thing: slice, cells: Array) -> Array:
+    """Say how one object of missions (N, SIZE) fits cells (N, K, 2 or more): NONE, MAY_BE or NAMED (N, K).
+
+    Where an object was at first cannot be seen later, so a cell may be such an object, or another.
+    """
+    kind, color, where = (missions[:, thing.start + part, None] for part in (_KIND, _COLOR, _WHERE))
+    fits = (cells[..., 0] == kind) | ((kind == ANY) & np.isin(cells[..., 0], THINGS))
+    fits &= (color == 0) | (cells[..., 1] + 1 == color)
+    return fits * np.where(where == 0, Relation.NAMED, Relation.MAY_BE)
+
+
+def _objects(missions: Array) -> Iterable[tuple[slice, IntArray]]:
+    """Yield where objects of missions are, and the rows (M,) that have one there."""
+    for clause in range(CLAUSES):
+        for at in (FIRST, SECOND):
+            start = 1 + clause * CLAUSE + at
+            rows = np.flatnonzero(missions[:, start + _KIND])
+            if len(rows):
+                yield slice(start, start + THING), rows
+
+
+class MissionAdapter(MiniGridAdapter):
+    """MiniGrid with the mission in observations, and captions that say which things it is about."""
+
+    ids = ("BabyAI-*", "MiniGrid-Fetch-*", "MiniGrid-GoToDoor-*", "MiniGrid-GoToObject-*", "MiniGrid-PutNear-*")
+    version = 3
+    observation_features = (
+        *MiniGridAdapter.observation_features,
+        Feature(
+            "mission", "what the mission asks for first: 1 open, 2 go to, 3 pick up, 4 put beside another", whole=True
+        ),
+        *(
+            Feature(f"mission_{thing}_{part}", f"{meaning} of the {which} object that it names", whole=True)
+            for thing, which in (("thing", "first"), ("other", "second"))
+            for part, meaning in (
+                ("kind", f"kind (4 door, 5 key, 6 ball, 7 box, {ANY} any of them; 0 where there is none)"),
+                ("color", f"colour (0 any, {', '.join(f'{n} {color}' for n, color in enumerate(COLORS, 1))})"),
+            )
+        ),
+    )
+
+    def __init__(
+        self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
+    ) -> None:
+        super().__init__(env_id, observation_space, action_space, with_action=with_action)
+        self._known: dict[str | bytes, Array] = {}
+
+    # -- observations: image (147), direction (1) and mission (SIZE) as one row of bytes ----------
+    @property
+    def observation_size(self) -> int:
+        return IMAGE + 1 + SIZE
+
+    def pack(self, observation: Any) -> Array:
+        missions = [self._mission(text) for text in observation["mission"]]
+        return np.concatenate([super().pack(observation), np.stack(missions)], axis=1)
+
+    def pack_one(self, observation: Any) -> Array:
+        return np.append(super().pack_one(observation), self._mission(observation["mission"]))
+
+    def _mission(self, text: Any) -> Array:
+        """Return the numbers of a mission, a string or, as EnvPool gives it, letters and zeros after them.
+
+        Raises:
+            EnvError: it cannot be read.
+        """
+        key: str | bytes = text if isinstance(text, str) else text.tobytes()
+        if key not in self._known:
+            words = key if isinstance(key, str) else key.rstrip(b"\0").decode()
+            try:
+                self._known[key] = numbers_of(words)
+            except ValueError:
+                raise EnvError(
+                    f'{self.env_id}: its mission "{words}" is not of BabyAI\'s grammar, such as "pick up a red ball, '
+                    'then open the door on your left". Write an adapter for it, or give it an id that does not begin '
+                    "with BabyAI-."
+                ) from None
+        return self._known[key]
+
+    def unpack(self, row: Array) -> dict[str, Any]:
+        return {**super().unpack(row), "mission": words_of(row[IMAGE + 1 :])}
+
+    def features(self, observation: Array) -> FloatArray:
+        """Add to the view a 0 or 1 for each thing that a mission can say: of four clauses the verb and both objects."""
+        clauses = observation[:, IMAGE + 2 :].reshape(-1, CLAUSES, CLAUSE)
+        asks = _ASKS_FOR[clauses[..., VERB]]
+        columns = [(asks == one) for one in (OPEN, GO, PICK, PUT)]
+        for at in (FIRST, SECOND):
+            columns += [clauses[..., at + _KIND] == kind for kind in KINDS.values()]
+            columns += [clauses[..., at + _COLOR] == color for color in range(1, len(COLORS) + 1)]
+            columns += [clauses[..., at + _WHERE] == where for where in range(1, len(WHERE))]
+        mission = np.stack(columns, axis=2).reshape(len(observation), -1)
+        joins = observation[:, IMAGE + 1, None] == np.arange(1, len(JOINS))
+        return np.concatenate([super().features(observation), mission, joins], axis=1, dtype=np.float32)
+
+    def feature_values(self, observation: Array) -> Array:
+        first = observation[:, IMAGE + 2 : IMAGE + 2 + CLAUSE].astype(np.int64)
+        parts = [first[:, at + part] for at in (FIRST, SECOND) for part in (_KIND, _COLOR)]
+        return np.concatenate(
+            [super().feature_values(observation), np.stack([_ASKS_FOR[first[:, VERB]], *parts], axis=1)], axis=1
+        )
+
+    def describe_observation(self, observation: Any) -> str:
+        """Describe the view, after the mission in its own words."""
+        return f"Your mission: {observation['mission']}. {super().describe_observation(observation)}"
+
+    # -- captions -------------------------------------------------------------------------------
+    def further_cases(self, before: Array, after: Array, moved: BoolArray, turned: BoolArray) -> list[Case]:
+        """Say that the agent comes to a thing that the mission names, sees it, or comes closer to it."""
+        missions, front = before[:, IMAGE + 1 :], cell_of(after, FRONT)
+        earlier, later = (view[:, :IMAGE].reshape(-1, VIEW * VIEW, 3) for view in (before, after))
+        seen, near = (np.full((len(before), 3), _NOTHING) for _ in range(2))
+        arrives = np.zeros(len(before), dtype=np.bool_)
+        for thing, rows in _objects(missions):
+            of = missions[rows]
+            arrives[rows] |= named(of, thing, front[rows, None])[:, 0] > 0
+            was, now = named(of, thing, earlier[rows]) > 0, named(of, thing, later[rows]) > 0
+            _keep_nearest(seen, rows, later[rows], now & ~was.any(axis=1, keepdims=True))
+            _keep_nearest(near, rows, earlier[rows], was & _AHEAD)
+        through = cell_of(before, FRONT)[:, 0] == DOOR
+        return [
+            ((moved | turned) & arrives, GO_TO, kind_of(front)),
+            ((moved | turned) & (seen[:, 0] < _NOTHING), SEE, kind_of(seen[:, 1:])),
+            (moved & ~through & (near[:, 0] < _NOTHING), CLOSER, kind_of(near[:, 1:])),
+        ]
+
+    def relations(self, before: Array, event: IntArray, kind: IntArray) -> IntArray:
+        missions, cells = before[:, IMAGE + 1 :], np.stack(np.divmod(kind, len(COLORS)), axis=1)[:, None]
+        found = np.zeros(len(event), dtype=np.int64)
+        for thing, rows in _objects(missions):
+            of = missions[rows]
+            fits = named(of, thing, cells[rows])[:, 0]
+            clause, at = divmod(thing.start - 1, CLAUSE)
+            if at == FIRST:
+                verb, done = _ASKS_FOR[of[:, thing.start - FIRST]], _DOES[event[rows]]
+                asked = (verb == done) | ((verb == PUT) & (done == PICK))
+                when = _WHEN[of[:, 0], clause * HALF // CLAUSES]
+                fits = np.where(asked & (fits == Relation.NAMED), when, fits)
+            found[rows] = np.maximum(found[rows], fits)
+        return found
+
+    def events(self) -> Iterable[int]:
+        yield from super().events()
+        things = [one for one in self.things() if one[0] in THINGS]
+        for verb in ABOUT:
+            about = [one for one in things if one[0] in ABOUT[verb]]
+            for relation in Relation if self.env_id.startswith("BabyAI-") else _PLAIN:
+                if relation <= Relation.NAMED or _DOES[verb]:
+                    asked = relation is not Relation.NONE or verb in (GO_TO, CLOSER)
+                    yield from self.listed(verb, GOES_ON, about, relation) if asked else ()
+
+
+def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, which: BoolArray) -> None:
+    """Put into `kept` (N, 3) how far the nearest of the cells (M, K, 3) is that fit, its kind and its colour.
+
+    What is nearer stays; of equally far ones the first.
+    """
+    far = np.where(which, _FAR, _NOTHING)
+    nearest = far.argmin(axis=1)
+    found = np.arange(len(rows)), nearest
+    nearer = far[found] < kept[rows, 0]
+    kept[rows[nearer], 0] = far[found][nearer]
+    kept[rows[nearer], 1:] = cells[found][nearer, :2]
+
+
+_X, _Y = (place.reshape(-1) for place in np.indices((VIEW, VIEW)))
+_FAR = CARRIED[1] - _Y + np.abs(_X - CARRIED[0])
+"""Steps to each cell of the view."""
+_NOTHING = 2 * VIEW
+"""More than all of them."""
+_AHEAD = np.abs(_X - CARRIED[0]) < _FAR
+
+_DOES = np.zeros(SHAPE[1], dtype=np.int64)
+_DOES[[OPEN_DOOR, UNLOCK, GO_TO, PICK_UP]] = OPEN, OPEN, GO, PICK
+"""Event -> what it does of what a mission asks."""
+_PLAIN = (Relation.NONE, Relation.NAMED, Relation.ASKED)
+"""Of missions of one clause that does not say where things are."""
+_WHEN = np.array(
+    [
+        [Relation.ASKED, Relation.ASKED],
+        [Relation.ASKED_FIRST, Relation.ASKED_LAST],
+        [Relation.ASKED_LAST, Relation.ASKED_FIRST],
+    ]
+)
+"""How the halves of a mission are joined, and a half -> how what it asks is told."""

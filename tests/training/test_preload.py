@@ -1,0 +1,38 @@
+"""What worker processes are to find imported is what they import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from laurel.params import EnvParams
+from laurel.training.preload import Work, preload
+
+WORK = {
+    "play": "import laurel.evaluation.play; from laurel.agents.actors import checkpoint",
+    "reward": "import laurel.rewards.stored, laurel.training.trial, torch._dynamo",
+    "train": "import laurel.training.arms, threadpoolctl, torch._dynamo",
+}
+"""Work of a process -> what it cannot do without."""
+AFTER = """
+import importlib, sys
+for name in sys.argv[1].split(","):
+    importlib.import_module(name)
+before = set(sys.modules)
+import laurel.cli.app, laurel.rewards.methods.shuffled_labels
+import numpy, pyarrow
+pyarrow.array([1]).fill_null(0).to_numpy()
+{work}
+print([name for name in sorted(set(sys.modules) - before) if not name.startswith("pyarrow.")])
+"""
+
+
+@pytest.mark.parametrize("work", get_args(Work))
+def test_nothing_is_left_to_import_for_each_process(work: Work) -> None:
+    modules = ",".join(preload(work, EnvParams(id="CartPole-v1")))
+    script = AFTER.format(work=WORK[work])
+    done = subprocess.run([sys.executable, "-c", script, modules], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
