@@ -140,8 +140,9 @@ def unlimited() -> None:
     }
     whole = [sum(each for (each,) in of.values()) for of in spent.values()]
     why = (
-        f"{share:.2f} of the bare client, which asks {IN_FLIGHT} at once from the start and checks no answer. It takes "
-        f"{whole[1]:.0f} microseconds of a core for a request, Laurel's {whole[0]:.0f}."
+        f"{share:.2f} of the bare client, which asks {IN_FLIGHT} at once from the start, checks no answer, and keeps "
+        "none before it sends the next request: Laurel does, so that a killed run loses only what is in flight. It "
+        f"takes {whole[1]:.0f} microseconds of a core for a request, Laurel's {whole[0]:.0f}."
     )
     write(
         "annotate_throughput_unlimited",

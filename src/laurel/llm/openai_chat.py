@@ -32,8 +32,6 @@ PATIENCE = 4.0
 """A request is given up when its attempts and waits took this multiple of one attempt's timeout."""
 MOST_BYTES = 16 * 2**20
 """Largest answer; a larger one is read no further."""
-READY = 4
-"""One request more is drawn for so many that may be in flight, and takes the first place that falls free."""
 LONGEST_PAUSE = 600.0
 """Seconds; a run whose server asks for a longer one stops."""
 
@@ -65,8 +63,7 @@ class OpenAIChat:
             RefusedError: every further request would fail alike, or the server has gone.
         """
         run = _Run(self._params, self.identity, read_key(self._params), self._backoff, self._breaker)
-        most = self._params.max_in_flight
-        return concurrently(requests, run.answer, most + most // READY, run.close, run.idle, run.shut)
+        return concurrently(requests, run.answer, self._params.max_in_flight, run.close, run.idle, run.shut)
 
 
 def read_key(params: OpenAIParams) -> str:
