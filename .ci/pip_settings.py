@@ -1,9 +1,10 @@
 """This machine's settings of pip, as a pip.conf for a build in Docker.
 
     python3 .ci/pip_settings.py PORT >pip.conf     prints it
-    python3 .ci/pip_settings.py PORT serve         serves the folders of wheels that it names, until it is ended
+    python3 .ci/pip_settings.py PORT serve         serves the folders and files that it names, until it is ended
 
-A folder of wheels on this machine is not in the build; it is served to it at 127.0.0.1:PORT, under its own path.
+A folder of wheels or a file of constraints on this machine is not in the build; it is served to it at 127.0.0.1:PORT,
+under its own path.
 """
 
 import functools
@@ -15,7 +16,8 @@ import sys
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-PLACES = ("find-links", "index-url", "extra-index-url")
+FILES = ("constraint", "build-constraint", "requirement")
+PLACES = ("find-links", "index-url", "extra-index-url", *FILES)
 
 
 def settings() -> dict[str, str]:
@@ -31,29 +33,27 @@ def settings() -> dict[str, str]:
     return found
 
 
-def folder(place: str) -> Path | None:
-    """Return the folder that a place of packages is on this machine; None for a server."""
+def local(place: str) -> Path | None:
+    """Return the folder or file that a place is on this machine; None for a server."""
     parts = urlsplit(place)
     if parts.scheme in ("http", "https"):
         return None
     path = Path(unquote(parts.path) if parts.scheme == "file" else place).expanduser().absolute()
-    return path if path.is_dir() else None
+    return path if path.exists() else None
 
 
 def served(found: dict[str, str]) -> list[Path]:
-    """List the folders that a build may read: an index's files lie beside it, by relative links."""
-    folders = [
-        (option, path) for option in PLACES for place in found.get(option, "").split() if (path := folder(place))
-    ]
-    return [path if option == "find-links" else path.parent for option, path in folders]
+    """List what a build may read: an index's files lie beside it, by relative links."""
+    places = [(option, path) for option in PLACES for place in found.get(option, "").split() if (path := local(place))]
+    return [path if option in ("find-links", *FILES) else path.parent for option, path in places]
 
 
 def pip_conf(found: dict[str, str], port: int) -> str:
-    """Write settings with folders as addresses, and certificates where Debian keeps them."""
+    """Write settings with folders and files as addresses, and certificates where Debian keeps them."""
     lines = ["[global]"]
     for option, value in found.items():
         if option in PLACES:
-            places = [(place, folder(place)) for place in value.split()]
+            places = [(place, local(place)) for place in value.split()]
             value = " ".join(f"http://127.0.0.1:{port}{quote(str(path))}" if path else place for place, path in places)
         elif option == "cert":
             value = "/etc/ssl/certs/ca-certificates.crt"
@@ -62,13 +62,13 @@ def pip_conf(found: dict[str, str], port: int) -> str:
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves some folders and nothing beside them."""
+    """Serves some folders and files and nothing beside them."""
 
-    folders: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
     def send_head(self):
         asked = os.path.realpath(self.translate_path(self.path))
-        if not any(asked == allowed or asked.startswith(f"{allowed}{os.sep}") for allowed in self.folders):
+        if not any(asked == allowed or asked.startswith(f"{allowed}{os.sep}") for allowed in self.allowed):
             self.send_error(404)
             return None
         return super().send_head()
@@ -83,7 +83,7 @@ def main() -> None:
     if sys.argv[2:] != ["serve"]:
         sys.stdout.write(pip_conf(found, port))
         return
-    Handler.folders = tuple(os.path.realpath(path) for path in served(found))
+    Handler.allowed = tuple(os.path.realpath(path) for path in served(found))
     handler = functools.partial(Handler, directory="/")
     http.server.ThreadingHTTPServer(("127.0.0.1", port), handler).serve_forever()
 

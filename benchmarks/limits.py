@@ -25,7 +25,7 @@ from running import run_peer
 from sampled import parts_of, sampled
 from scale import STAGES, params_of
 
-from laurel.envs.minigrid import IMAGE
+from laurel.envs.minigrid_codes import IMAGE
 from laurel.machine import common_kernels
 from laurel.params.algorithms import PPOParams
 

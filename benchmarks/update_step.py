@@ -19,7 +19,7 @@ from typing import Any
 from limits import best_products
 from record import ONE_THREAD, about, command_line, load_average, write
 
-from laurel.envs.minigrid import IMAGE
+from laurel.envs.minigrid_codes import IMAGE
 from laurel.machine import KERNELS, common_kernels
 from laurel.params.algorithms import PPOParams
 

@@ -83,16 +83,17 @@ def test_the_tracking_server(services: Any) -> None:
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Settings of pip that name a folder of wheels and an index of files, with a server that serves them."""
+    """Settings of pip that name wheels, an index and constraints on this machine, with a server that serves them."""
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / "one.whl").write_text("one")
     (tmp_path / "pypi" / "simple").mkdir(parents=True)
     (tmp_path / "pypi" / "two.whl").write_text("two")
     (tmp_path / "private").write_text("private")
-    config = (
+    (tmp_path / "caps.txt").write_text("three<4")
+    (tmp_path / "pip.conf").write_text(
         f"[global]\nfind-links = {tmp_path}/wheels\nextra-index-url = file://{tmp_path}/pypi/simple https://a.org/b\n"
+        f"constraint = {tmp_path}/caps.txt\n"
     )
-    (tmp_path / "pip.conf").write_text(config)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
     environment = {**kept, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_TIMEOUT": "7"}
     command = [sys.executable, str(REPOSITORY / ".ci" / "pip_settings.py"), str(WHEELS), "serve"]
@@ -109,6 +110,8 @@ def test_settings_of_pip_for_a_build(tmp_path: Path, wheels: dict[str, str]) -> 
     assert f"find-links = {here}/wheels\n" in printed
     assert f"extra-index-url = {here}/pypi/simple https://a.org/b\n" in printed
     assert "timeout = 7\n" in printed
+    assert f"constraint = {here}/caps.txt\n" in printed
+    assert fetch(f"{here}/caps.txt") == "three<4"
     assert fetch(f"{here}/wheels/one.whl") == "one"
     assert fetch(f"{here}/pypi/two.whl") == "two"  # an index's files lie beside it
     for path in ("/private", "/wheels/../private", "/pip.conf"):

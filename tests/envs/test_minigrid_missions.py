@@ -17,7 +17,7 @@ from minigrid.minigrid_env import MiniGridEnv
 
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
-from laurel.envs.minigrid import FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
+from laurel.envs.minigrid_codes import FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
 from laurel.envs.minigrid_missions import SIZE, MissionAdapter, numbers_of, words_of
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError

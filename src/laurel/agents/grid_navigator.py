@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs import minigrid as grid
+from laurel.envs import minigrid_codes as grid
 
 Place = tuple[int, int]
 Thing = tuple[int, int]

@@ -9,57 +9,77 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from enum import IntEnum
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 
 from laurel.envs.base import PROGRESSION, Array, BoolArray, EnvAdapter, Feature, FloatArray, IntArray, Transitions
+from laurel.envs.minigrid_codes import (
+    ABOUT,
+    ACTIONS,
+    BALL,
+    BOX,
+    BUMP,
+    CARRIED,
+    CLOSE_DOOR,
+    CLOSED,
+    CLOSER,
+    COLORS,
+    DOOR,
+    DROP,
+    EMPTY,
+    ENDINGS,
+    FACING,
+    FAILS,
+    FALL_IN_LAVA,
+    FLOOR,
+    FORWARD,
+    FRONT,
+    GO_TO,
+    GOAL,
+    GOES_ON,
+    IMAGE,
+    KEY,
+    LAVA,
+    LOCKED,
+    MISSION,
+    MOVE,
+    NOTHING,
+    OBJECTS,
+    OPEN,
+    OPEN_BOX,
+    OPEN_DOOR,
+    PASS_DOOR,
+    PICK_UP,
+    PICKUP,
+    PUT_DOWN,
+    REACH_GOAL,
+    RIGHT,
+    SAYS_ITS_END,
+    SEE,
+    SHAPE,
+    SUCCEEDS,
+    TOGGLE,
+    TRY_LOCKED,
+    TURN,
+    UNLOCK,
+    VIEW,
+    WALL,
+    Relation,
+    described,
+    event_indices,
+)
 from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
 from laurel.envs.minigrid_views import Views
 from laurel.errors import EnvError
 
 logger = logging.getLogger(__name__)
 
-OBJECTS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")
-COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
-EMPTY, WALL, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA = 1, 2, 3, 4, 5, 6, 7, 8, 9
-OPEN, CLOSED, LOCKED = 0, 1, 2
-LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
-ACTIONS = ("turn left", "turn right", "move forward", "pick up", "drop", "toggle", "finish")
-
-FACING = ("east", "south", "west", "north")
-_CODES = ", ".join(f"{code} {name}" for code, name in enumerate(OBJECTS))
-
-VIEW = 7
-CARRIED = (3, 6)
-FRONT = (3, 5)
-IMAGE = VIEW * VIEW * 3
-
-NOTHING, PICK_UP, PUT_DOWN, UNLOCK, OPEN_DOOR, CLOSE_DOOR, OPEN_BOX, TRY_LOCKED = range(8)
-BUMP, PASS_DOOR, MOVE, TURN, SEE, REACH_GOAL, FALL_IN_LAVA, GO_TO, CLOSER = range(8, 17)
-GOES_ON, SUCCEEDS, FAILS = range(3)
-
-
-class Relation(IntEnum):
-    """What an event and its object have to do with the mission, where observations hold it."""
-
-    NONE = 0
-    MAY_BE = 1
-    """The mission names such an object by where it was at first, too."""
-    NAMED = 2
-    ASKED = 3
-    """The mission asks for this very event."""
-    ASKED_FIRST = 4
-    ASKED_LAST = 5
-
-
-SHAPE = (len(Relation), 17, 3, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
-"""Relation to the mission, what happens, how the mission stands after it, the object and its colour, and the action
-where captions name it."""
 Case = tuple[BoolArray, int, Array | None]
 """Where an event happens (N,), which, and the kinds of object that it is about."""
+
+_CODES = ", ".join(f"{code} {name}" for code, name in enumerate(OBJECTS))
 
 
 class MiniGridAdapter(EnvAdapter):
@@ -211,7 +231,7 @@ class MiniGridAdapter(EnvAdapter):
         for condition, code, about in reversed(cases):
             np.copyto(event, code, where=condition)
             np.copyto(kind, 0 if about is None else about, where=condition)
-        mission = np.where(ended & ~_SAYS_ITS_END[event], np.where(rewarded, SUCCEEDS, FAILS), GOES_ON)
+        mission = np.where(ended & ~SAYS_ITS_END[event], np.where(rewarded, SUCCEEDS, FAILS), GOES_ON)
         named_action = action + 1 if self.with_action else np.zeros_like(action)
         events: IntArray = ((event * SHAPE[2] + mission) * (SHAPE[3] * SHAPE[4]) + kind) * SHAPE[5] + named_action
         relation = self.relations(before, event, kind)
@@ -228,15 +248,7 @@ class MiniGridAdapter(EnvAdapter):
         return None
 
     def describe(self, event: int) -> str:
-        digits = [int(digit) for digit in np.unravel_index(event, SHAPE)]
-        relation, (verb, mission, thing, color, action) = Relation(digits[0]), digits[1:]
-        name = "a wall" if thing == WALL else "the goal" if thing == GOAL else f"the {COLORS[color]} {OBJECTS[thing]}"
-        text = _WORDS[verb].format(name + _WHICH.get(relation, ""))
-        if relation >= Relation.ASKED:
-            text = f"{text[:-1]}, {_AS_ASKED[relation]}."
-        if mission != GOES_ON:
-            text = f"{'You' if verb == NOTHING else text[:-1] + ' and'} {_MISSION[mission]}."
-        return f"You try to {ACTIONS[action - 1]}. {text}" if action else text
+        return described(event)
 
     def things(self) -> list[tuple[int, int]]:
         """List the kinds and colours of object that captions can be about."""
@@ -254,7 +266,12 @@ class MiniGridAdapter(EnvAdapter):
         things = self.things()
         for verb in range(SHAPE[1]):
             if self._possible(verb):
-                yield from self.listed(verb, GOES_ON, [one for one in things if one[0] in ABOUT.get(verb, ())])
+                yield from event_indices(
+                    verb,
+                    GOES_ON,
+                    [one for one in things if one[0] in ABOUT.get(verb, ())],
+                    with_action=self.with_action,
+                )
         for mission, endings in ((SUCCEEDS, self._task.solved_by), (FAILS, self._task.failed_by)):
             for words, objects in endings.items():
                 ends = [
@@ -262,17 +279,7 @@ class MiniGridAdapter(EnvAdapter):
                     for thing, color in things
                     if OBJECTS[thing] in objects or f"{COLORS[color]} {OBJECTS[thing]}" in objects
                 ]
-                yield from self.listed(_ENDINGS[words], mission, ends)
-
-    def listed(
-        self, verb: int, mission: int, things: list[tuple[int, int]], relation: Relation = Relation.NONE
-    ) -> Iterator[int]:
-        """Number the event for each of the objects and their colours, once where it is about none."""
-        about = things if verb in ABOUT else [(0, 0)]
-        for thing, color in about:
-            causes = (LEFT, RIGHT, FORWARD) if verb == GO_TO and mission == GOES_ON else _CAUSES[verb]
-            for action in causes if self.with_action else (-1,):
-                yield int(np.ravel_multi_index((relation, verb, mission, thing, color, action + 1), SHAPE))
+                yield from event_indices(ENDINGS[words], mission, ends, with_action=self.with_action)
 
     def _possible(self, verb: int) -> bool:
         """Leave out ends that the task does not have, and what is told only of missions, or of an episode's end."""
@@ -291,7 +298,7 @@ class MiniGridAdapter(EnvAdapter):
 
     def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""
-        failed = f" {_MISSION[FAILS]}." in caption
+        failed = f" {MISSION[FAILS]}." in caption
         return float(any(words in caption for words in self._task.milestones) and not failed)
 
 
@@ -301,76 +308,7 @@ _OVERLAPPED = np.isin(np.arange(len(OBJECTS)), (EMPTY, FLOOR, GOAL, LAVA))
 _GONE_TO = np.isin(np.arange(len(OBJECTS)), (DOOR, KEY, BALL, BOX))
 """Objects to which a mission can send the agent."""
 
-_SAYS_ITS_END = np.isin(np.arange(SHAPE[1]), (REACH_GOAL, FALL_IN_LAVA))
-"""Events whose words leave no doubt how the mission ended."""
-
 SCALE = np.tile(np.array([1 / 10, 1 / 5, 1 / 2], dtype=np.float32), VIEW * VIEW)
-
-_WORDS = {
-    NOTHING: "Nothing happens.",
-    PICK_UP: "You pick up {}.",
-    PUT_DOWN: "You put down {}.",
-    UNLOCK: "You unlock {} with the key.",
-    OPEN_DOOR: "You open {}.",
-    CLOSE_DOOR: "You close {}.",
-    OPEN_BOX: "You open {}.",
-    TRY_LOCKED: "You cannot open {}: it is locked.",
-    BUMP: "You bump into {}.",
-    PASS_DOOR: "You go through {}.",
-    MOVE: "You move forward.",
-    TURN: "You turn.",
-    SEE: "You see {}.",
-    REACH_GOAL: "You reach the goal.",
-    FALL_IN_LAVA: "You fall into the lava.",
-    GO_TO: "You go to {}.",
-    CLOSER: "You come closer to {}.",
-}
-
-_WHICH = {Relation.MAY_BE: " you may have been told of", Relation.NAMED: " you were told of"}
-
-_AS_ASKED = {
-    Relation.ASKED: "as told",
-    Relation.ASKED_FIRST: "as told first",
-    Relation.ASKED_LAST: "as told last",
-}
-"""No word of "mission": sentence encoders read what holds it as much the same as completing it."""
-
-_MISSION = {SUCCEEDS: "complete the mission", FAILS: "fail"}
-"""A failure does not name the mission: sentence encoders read "fail the mission" as much the same as completing it."""
-
-_ENDINGS = {
-    "pick up": PICK_UP,
-    "put down": PUT_DOWN,
-    "unlock": UNLOCK,
-    "open": OPEN_DOOR,
-    "open box": OPEN_BOX,
-    "go to": GO_TO,
-    "bump into": BUMP,
-    "": NOTHING,
-}
-"""Words of `Task.solved_by` and `Task.failed_by` -> the event."""
-
-ABOUT = {
-    BUMP: (WALL, DOOR, KEY, BALL, BOX),
-    PICK_UP: (KEY, BALL, BOX),
-    PUT_DOWN: (KEY, BALL, BOX),
-    SEE: (GOAL, DOOR, KEY, BALL, BOX),
-    **dict.fromkeys((GO_TO, CLOSER), (DOOR, KEY, BALL, BOX)),
-    OPEN_BOX: (BOX,),
-    **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, PASS_DOOR), (DOOR,)),
-}
-"""Events that are about an object -> which it can be."""
-
-_CAUSES = {
-    **dict.fromkeys((NOTHING, GO_TO), tuple(range(len(ACTIONS)))),
-    **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, OPEN_BOX), (TOGGLE,)),
-    **dict.fromkeys((BUMP, PASS_DOOR, MOVE, REACH_GOAL, FALL_IN_LAVA, CLOSER), (FORWARD,)),
-    PICK_UP: (PICKUP,),
-    PUT_DOWN: (DROP,),
-    TURN: (LEFT, RIGHT),
-    SEE: (LEFT, RIGHT, FORWARD),
-}
-"""Actions that can bring about each event."""
 
 
 def _image_and_direction(env_id: str, space: gym.Space[Any]) -> gym.Space[Any]:

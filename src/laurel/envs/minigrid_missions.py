@@ -15,7 +15,8 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.envs.base import Array, BoolArray, Feature, FloatArray, IntArray
-from laurel.envs.minigrid import (
+from laurel.envs.minigrid import Case, MiniGridAdapter, cell_of, kind_of
+from laurel.envs.minigrid_codes import (
     ABOUT,
     BALL,
     BOX,
@@ -35,11 +36,8 @@ from laurel.envs.minigrid import (
     SHAPE,
     UNLOCK,
     VIEW,
-    Case,
-    MiniGridAdapter,
     Relation,
-    cell_of,
-    kind_of,
+    event_indices,
 )
 from laurel.errors import EnvError
 
@@ -278,9 +276,9 @@ class MissionAdapter(MiniGridAdapter):
         for verb in ABOUT:
             about = [one for one in things if one[0] in ABOUT[verb]]
             for relation in Relation if self.env_id.startswith("BabyAI-") else _PLAIN:
-                if relation <= Relation.NAMED or _DOES[verb]:
-                    asked = relation is not Relation.NONE or verb in (GO_TO, CLOSER)
-                    yield from self.listed(verb, GOES_ON, about, relation) if asked else ()
+                told = relation is not Relation.NONE or verb in (GO_TO, CLOSER)
+                if told and (relation <= Relation.NAMED or _DOES[verb]):
+                    yield from event_indices(verb, GOES_ON, about, with_action=self.with_action, relation=relation)
 
 
 def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, which: BoolArray) -> None:

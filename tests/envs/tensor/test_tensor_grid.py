@@ -15,7 +15,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 
 from laurel.envs import adapter_for
-from laurel.envs.minigrid import FORWARD, PICKUP, TOGGLE
+from laurel.envs.minigrid_codes import FORWARD, PICKUP, TOGGLE
 from laurel.envs.tensor import has_tensors, make_tensors
 from laurel.envs.tensor.grid import CLOSED, EMPTY, GOAL, KEY, LOCKED, MARGIN, OPEN, WALL, TensorGrid
 from laurel.params import EnvParams

@@ -19,8 +19,9 @@ import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.grid_navigator import Navigator
-from laurel.envs import minigrid as grid
+from laurel.envs import minigrid_codes as grid
 from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
+from laurel.envs.minigrid import MiniGridAdapter
 from laurel.errors import EnvError, ParamsError
 from laurel.params.annotation import AnnotateParams
 
@@ -236,7 +237,7 @@ def make_planner(
         EnvError: the environment is not of MiniGrid's family.
         ParamsError: the judge is not a chat model, or an option is not allowed.
     """
-    if not isinstance(adapter, grid.MiniGridAdapter):
+    if not isinstance(adapter, MiniGridAdapter):
         raise EnvError(f"{KEY}: its script works in MiniGrid only, and {adapter.env_id} is not one of its tasks.")
     if plan not in get_args(Plan):
         raise ParamsError(f"{KEY}: plan is {plan!r}, but must be one of {', '.join(get_args(Plan))}.")

@@ -13,20 +13,8 @@ import torch
 from torch import Tensor
 
 from laurel.envs.base import IntArray
-from laurel.envs.minigrid import (
-    ACTIONS,
-    COLORS,
-    DROP,
-    FORWARD,
-    IMAGE,
-    LEFT,
-    OBJECTS,
-    PICKUP,
-    RIGHT,
-    SCALE,
-    TOGGLE,
-    VIEW,
-)
+from laurel.envs.minigrid import SCALE
+from laurel.envs.minigrid_codes import ACTIONS, COLORS, DROP, FORWARD, IMAGE, LEFT, OBJECTS, PICKUP, RIGHT, TOGGLE, VIEW
 from laurel.envs.tensor.base import TensorEnv
 
 UNSEEN, EMPTY, WALL, KEY, OPEN, CLOSED, LOCKED, GOAL = CODES = range(8)
