@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 
 
 class Acting(Actor):

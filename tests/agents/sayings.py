@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.ppo import OnPolicyRollout
-from laurel.envs.base import EnvAdapter, IntArray, Transitions
+from laurel.arrays import IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 
 
 class Sayings(EnvAdapter):

@@ -17,8 +17,9 @@ from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout, clipped_loss, gae_of
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.stacked_update import Update
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
-from laurel.envs.base import FloatArray, Transitions
+from laurel.envs.base import Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
 from laurel.params import EnvParams

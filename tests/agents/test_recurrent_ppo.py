@@ -18,8 +18,8 @@ from laurel.agents.behaviour import Behaviour
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.recurrent import RecurrentActor, RecurrentActorCritic
 from laurel.agents.recurrent_ppo import RecurrentPPO
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
-from laurel.envs.base import FloatArray
 from laurel.envs.captioner import Captioner
 from laurel.errors import ParamsError
 from laurel.evaluation.episode import moments

@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_environments import Countdown, RewardByBoth, Steady, probe_id
 
+from laurel.arrays import FloatArray
+
 pytest.importorskip("stable_baselines3")
 
 from laurel.agents.episodes import Episodes
 from laurel.agents.learner import Rollout
 from laurel.agents.sb3.env import FeatureEnvs, LearnedRewardEnvs, PackedEnvs
 from laurel.envs import adapter_for, make_reference
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward

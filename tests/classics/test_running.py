@@ -8,8 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.agents.agent import Agent, Experience, Ints
+from laurel.agents.agent import Agent, Experience
 from laurel.agents.bandits import UCB, Random
+from laurel.arrays import IntArray
 from laurel.classics.running import run_agent, run_episodes
 from laurel.envs.builtin import ARMED_BANDIT, GRID_WORLD
 from laurel.envs.builtin.grid_world import GridWorld
@@ -26,7 +27,7 @@ class Recorder(Agent):
         self.seed = seed
         self.seen: list[Experience] = []
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return np.full(self.n_envs, len(self.seen) % 4)
 
     def observe(self, experience: Experience) -> None:

@@ -8,8 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from laurel.arrays import Array, BoolArray
 from laurel.envs import adapter_for
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
 

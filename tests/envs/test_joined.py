@@ -11,8 +11,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laurel.arrays import Array
 from laurel.envs import adapter_for
-from laurel.envs.base import Array
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from laurel.arrays import FloatArray
 from laurel.data.trajectories import read_episodes
 from laurel.envs import adapter_for
-from laurel.envs.base import FloatArray, Transitions
+from laurel.envs.base import Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import TrainingError
 from laurel.evaluation.distances import canonical, distances, matrix, pearson_distance, rank_distance, table

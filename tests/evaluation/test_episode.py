@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from acting import Acting
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.episode import Moment, moments
 from laurel.evaluation.rendering import NotRenderedError, rendering

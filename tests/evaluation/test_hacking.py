@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.evaluation.hacking import Earner, earners, hacked, misled, periods
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams

@@ -13,8 +13,9 @@ import torch
 from laurel.agents.actor import Actor, View
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.arrays import Array
 from laurel.envs import adapter_for
-from laurel.envs.base import Array, EnvAdapter
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.evaluation import play, rollout
 from laurel.evaluation.play import Evaluation, load_actor, play_agent, watched_arm

@@ -11,8 +11,9 @@ import pytest
 from gymnasium.envs.toy_text import FrozenLakeEnv
 
 from acting import Acting
+from laurel.arrays import Array, FloatArray
 from laurel.envs import adapter_for, make_reference
-from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.evaluation import rollout
 from laurel.evaluation.rollout import LearnedReward, roll_out

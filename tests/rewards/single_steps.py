@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from laurel.envs.base import FloatArray, IntArray, Transitions
+from laurel.arrays import FloatArray, IntArray
+from laurel.envs.base import Transitions
 from laurel.rewards.base import Reward, Steps
 
 

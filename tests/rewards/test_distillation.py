@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sayings import Sayings, rollout_of
 
-from laurel.envs.base import Array
+from laurel.arrays import Array
 from laurel.params.rewards import RewardParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID, Steps

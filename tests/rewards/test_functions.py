@@ -12,8 +12,9 @@ import pytest
 import torch
 from single_steps import nowhere, pay, pay_captions
 
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import ParamsError
 from laurel.params import EnvParams, parse_params
 from laurel.params.judges import EmbeddingParams

@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 from stopping import content, make_task, run
 
 import laurel
+from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.online_quality import require_success_preferred

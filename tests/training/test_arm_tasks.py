@@ -12,9 +12,10 @@ from single_steps import pay_captions
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from laurel.agents.checkpoint import load_policy
+from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.params import Params
 from laurel.params.arms import WELL_KNOWN
 from laurel.rewards.base import Reward

@@ -16,6 +16,8 @@ import pytest
 from probe_environments import RewardByAction, Targets, probe_id
 from stopping import StoppedError, caption_reward, content
 
+from laurel.arrays import FloatArray
+
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
 
@@ -33,7 +35,6 @@ from laurel.agents.sb3.catalog import (
 from laurel.agents.sb3.model import initial_sb3_policy
 from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
-from laurel.envs.base import FloatArray
 from laurel.errors import DataError, ParamsError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.sb3 import SB3Params

@@ -15,7 +15,7 @@ from laurel.agents.collecting import Collecting
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import explained_variance, gae_of
-from laurel.envs.base import Array
+from laurel.arrays import Array
 from laurel.params.algorithms import A2CParams
 
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from laurel.agents.choice import sample
-from laurel.envs.base import MOST_REMEMBERED, Array, BoolArray, EnvAdapter, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
+from laurel.envs.base import MOST_REMEMBERED, EnvAdapter
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 

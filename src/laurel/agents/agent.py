@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +25,17 @@ class Experience:
 
     observation: Any
     """What the agent saw, as Gymnasium's vector environments give it."""
-    action: Ints
+    action: IntArray
     """What it did."""
-    reward: Floats
+    reward: DoubleArray
     """What the step is paid: by the environment, by a learned reward, or by both."""
     next_observation: Any
     """What the agent saw next; of the same episode, also where that ended."""
-    terminated: Bools
+    terminated: BoolArray
     """Where the episode ended by the task's rules: the next state has value 0."""
-    truncated: Bools
+    truncated: BoolArray
     """Where the episode was cut short: the next state has a value."""
-    valid: Bools
+    valid: BoolArray
     """False where the environment was reset instead of stepped, or rests."""
 
 
@@ -58,7 +55,7 @@ class Agent(ABC):
         self.n_envs = n_envs
 
     @abstractmethod
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         """Choose actions (N,) for the environments' observations."""
 
     @abstractmethod

@@ -20,7 +20,8 @@ from laurel.agents.bandits import UCB, GaussianThompson, Gradient, RewardAveragi
 from laurel.agents.bandits.agent import OpenBanditAgent
 from laurel.agents.collecting import Collecting
 from laurel.agents.learner import PolicyNetwork, Rollout
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.params.algorithms import BanditParams
 
 METHODS: dict[str, Callable[..., OpenBanditAgent]] = {

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
 from laurel.agents.actors.random import UniformPolicy
+from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.data.recorder import EpisodeRecorder
 from laurel.data.trajectories import Rows
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
 from laurel.errors import ParamsError
 from laurel.params import PolicyShare

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from laurel.agents.agent import Floats, Ints
-from laurel.envs.base import FloatArray
+from laurel.arrays import DoubleArray, FloatArray, IntArray
 
 
-def argmax(values: Floats, rng: np.random.Generator) -> Ints:
+def argmax(values: DoubleArray, rng: np.random.Generator) -> IntArray:
     """Return the column of each row's (N, K) highest value, any of them where several are equal."""
     best = values == values.max(axis=1, keepdims=True)
     choice = best.argmax(axis=1)
@@ -18,14 +17,14 @@ def argmax(values: Floats, rng: np.random.Generator) -> Ints:
     return choice
 
 
-def sample(probabilities: Floats, rng: np.random.Generator) -> Ints:
+def sample(probabilities: DoubleArray, rng: np.random.Generator) -> IntArray:
     """Draw a column of each row (N, K) with the given probabilities, which need not add up to 1."""
     cumulative = probabilities.cumsum(axis=1)
     draw = rng.random((len(probabilities), 1)) * cumulative[:, -1:]
     return (cumulative <= draw).sum(axis=1).clip(max=probabilities.shape[1] - 1)
 
 
-def epsilon_greedy(values: Floats, epsilon: float) -> Floats:
+def epsilon_greedy(values: DoubleArray, epsilon: float) -> DoubleArray:
     """Return the probabilities of the policy that explores with probability ε and is greedy otherwise.
 
     `values` are action values (..., A); equally good best actions share the greedy probability.
@@ -35,8 +34,8 @@ def epsilon_greedy(values: Floats, epsilon: float) -> Floats:
 
 
 def act_on_values(
-    values: FloatArray | Floats, epsilon: float, rng: np.random.Generator, *, greedy: bool = False
-) -> tuple[Ints, FloatArray, FloatArray]:
+    values: FloatArray | DoubleArray, epsilon: float, rng: np.random.Generator, *, greedy: bool = False
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Draw from the policy that explores with probability ε, any of the best where several are equal.
 
     Args:

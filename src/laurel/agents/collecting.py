@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from laurel.agents.learner import Learner, Rollout
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
 
 

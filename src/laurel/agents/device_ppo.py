@@ -25,7 +25,7 @@ from laurel.agents.ppo import FIGURES, gae, minibatches
 from laurel.agents.stacked import BOTH
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
 from laurel.agents.stacked_update import BETA1, BETA2, Update
-from laurel.envs.base import Array
+from laurel.arrays import Array
 from laurel.envs.tensor.base import TensorEnv, host
 from laurel.envs.tensor.philox import uniform, words
 from laurel.envs.tensor.vector import TensorVector

@@ -27,7 +27,7 @@ from laurel.agents.collecting import Collecting
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.q_network import QNetwork
 from laurel.agents.replay import Minibatch, Replay
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import DQNParams
 

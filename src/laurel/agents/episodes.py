@@ -13,10 +13,10 @@ only once it has ended, for a failure at its time limit.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from laurel.agents.learner import Rollout
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.arrays import BoolArray, DoubleArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter
 
 WINDOW = 100
 """Episodes of a training run over which its return and success rate are averaged."""
@@ -24,7 +24,7 @@ LEAST = 50
 """Episodes that such a mean needs: with fewer the one at which the count stops would weigh too much."""
 
 RETURN, LENGTH, SUCCESS = range(3)
-Outcomes = npt.NDArray[np.float64]
+Outcomes = DoubleArray
 """(episodes, 3) return, length and success; success is NaN where it has no meaning."""
 
 
@@ -90,9 +90,9 @@ class Episodes:
     def _take_in(
         self,
         returns: FloatArray,
-        lengths: npt.NDArray[np.int64],
-        terminated: npt.NDArray[np.bool_],
-        places: npt.NDArray[np.int64],
+        lengths: IntArray,
+        terminated: BoolArray,
+        places: IntArray,
     ) -> None:
         """Note episodes that have ended, and let those count that have no running one before them."""
         self._new += len(returns)

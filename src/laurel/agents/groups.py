@@ -17,7 +17,7 @@ import numpy as np
 from laurel.agents.collecting import Collecting
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.writer import Writer
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 from laurel.envs.builtin.completions import text_of
 from laurel.envs.vector import VectorEnv
 from laurel.errors import EnvError

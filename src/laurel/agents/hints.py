@@ -15,7 +15,8 @@ from typing import Any
 
 from laurel.agents.actor import Advisor, View
 from laurel.agents.actors import Checked, make_actor
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params.algorithms import HintsParams
 from laurel.params.annotation import AnnotateParams

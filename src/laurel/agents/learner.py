@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from laurel.agents.actor import Acted, Actor, View
-from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray
+from laurel.envs.base import Transitions
 from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
 

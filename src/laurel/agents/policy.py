@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from laurel.agents.actions import action_form
 from laurel.agents.learner import PolicyNetwork
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 
 
 class ActorCritic(PolicyNetwork):

@@ -24,7 +24,8 @@ from torch import Tensor
 from laurel.agents.hints import Hints
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import A2CParams, ClippedParams
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from laurel.agents.actions import discrete_actions
 from laurel.agents.choice import act_on_values, epsilon_greedy
 from laurel.agents.learner import PolicyNetwork
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 
 
 class QNetwork(PolicyNetwork):

@@ -10,7 +10,7 @@ from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.images import ImageEncoder, image_of
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic, mlp
-from laurel.envs.base import Array, BoolArray, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
 
 
 class RecurrentActorCritic(PolicyNetwork):

@@ -17,7 +17,7 @@ from torch import Tensor
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.ppo import FIGURES, clipped_loss, gae_of
 from laurel.agents.recurrent import RecurrentActorCritic
-from laurel.envs.base import Array, BoolArray, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import PPOParams
 

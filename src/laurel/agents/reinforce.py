@@ -18,7 +18,7 @@ import numpy as np
 from laurel.agents.a2c import PolicyGradient
 from laurel.agents.learner import Rollout
 from laurel.agents.policy import ActorCritic
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 from laurel.params.algorithms import ReinforceParams
 
 

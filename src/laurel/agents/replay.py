@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from laurel.agents.learner import Rollout
-from laurel.envs.base import Array, FloatArray, IntArray
-
-Floats = npt.NDArray[np.float64]
+from laurel.arrays import Array, DoubleArray, FloatArray, IntArray
 
 
 class SumTree:
@@ -29,17 +26,17 @@ class SumTree:
         self.size = size
         self._first = 1 << max(0, size - 1).bit_length()
         """Node of the first leaf; 1 is the root, and 2 i and 2 i + 1 are the children of i."""
-        self._nodes: Floats = np.zeros(2 * self._first)
+        self._nodes: DoubleArray = np.zeros(2 * self._first)
 
     @property
     def total(self) -> float:
         return float(self._nodes[1])
 
-    def values(self, index: IntArray) -> Floats:
+    def values(self, index: IntArray) -> DoubleArray:
         """Return the numbers at leaves (B,)."""
         return self._nodes[self._first + index]
 
-    def set(self, index: IntArray, value: Floats) -> None:
+    def set(self, index: IntArray, value: DoubleArray) -> None:
         """Set the numbers (B,) at leaves (B,); of a leaf that is there twice the last counts."""
         self._nodes[self._first + index] = value
         nodes = np.unique(self._first + index)
@@ -60,7 +57,7 @@ class SumTree:
         return node - self._first
 
     @property
-    def leaves(self) -> Floats:
+    def leaves(self) -> DoubleArray:
         """All numbers (size,)."""
         return self._nodes[self._first : self._first + self.size].copy()
 

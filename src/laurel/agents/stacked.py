@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from laurel.agents.policy import ActorCritic
-from laurel.envs.base import Array
+from laurel.arrays import Array
 
 ACTOR, CRITIC = slice(0, 1), slice(1, 2)
 BOTH = slice(0, 2)

@@ -21,7 +21,8 @@ from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout, gae, going_on, minibatches
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
 from laurel.agents.stacked_update import Update, epoch, gaussian
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import ClippedParams

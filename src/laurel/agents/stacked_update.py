@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from laurel.agents.ppo import FIGURES
 from laurel.agents.stacked import BOTH, Pass, Stack, host
-from laurel.envs.base import BoolArray, IntArray
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.params.algorithms import ClippedParams
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
@@ -30,7 +29,7 @@ class Group(Protocol):
     stack: Stack
     mean: Any
     square: Any
-    steps: npt.NDArray[np.float64]
+    steps: DoubleArray
 
     @property
     def learners(self) -> Sequence[Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.agents.agent import Experience, Ints
+from laurel.agents.agent import Experience
 from laurel.agents.choice import act_on_values, epsilon_greedy
 from laurel.agents.collecting import Collecting
 from laurel.agents.learner import PolicyNetwork, Rollout
@@ -28,7 +28,8 @@ from laurel.agents.tabular import (
     TreeBackup,
 )
 from laurel.agents.tabular.states import table_form
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter
 from laurel.params.algorithms import TabularParams
 
 METHODS: dict[str, Callable[..., TabularAgent]] = {
@@ -76,7 +77,7 @@ class Table(PolicyNetwork):
         with np.errstate(divide="ignore"):
             return np.log(policy[np.arange(len(action)), action]).astype(np.float32)
 
-    def states(self, features: FloatArray) -> Ints:
+    def states(self, features: FloatArray) -> IntArray:
         """Return the number (N,) of each row's state; features are (N, F)."""
         ends = np.cumsum(self.shape)
         parts = [features[:, end - n : end].argmax(axis=1) for n, end in zip(self.shape, ends, strict=True)]
@@ -132,7 +133,7 @@ class Tabular(Collecting):
         self._observe(rollout)
         self.agent.q[:], self.agent.updates[:] = q, updates
 
-    def _observe(self, rollout: Rollout) -> Ints:
+    def _observe(self, rollout: Rollout) -> IntArray:
         """Show the agent a rollout step by step; return the states (T + 1, N) in it."""
         n_rows, n_envs = rollout.observation.shape[:2]
         features = self.features(rollout.observation)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.learner import PolicyNetwork
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 from laurel.envs.builtin.completions import packed_text, text_of
 from laurel.llm.causal import load_causal, put_weights, tokens_of, weights_of, with_lora
 from laurel.llm.local_model import LocalModel

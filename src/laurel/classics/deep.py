@@ -12,12 +12,12 @@ import torch
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.episodes import WINDOW, Episodes
+from laurel.arrays import DoubleArray
 from laurel.classics.lessons import save
 from laurel.data.json_file import write_json
 from laurel.envs import EnvAdapter, make_reference
 from laurel.envs.builtin import CATCH, POSITION_ONLY
 from laurel.envs.vector import make_vector
-from laurel.evaluation.intervals import Floats
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing
 from laurel.evaluation.summary import markdown
@@ -134,7 +134,7 @@ def in_words(record: Mapping[str, Any]) -> tuple[str, str]:
     return f"{mean:{form}}{spread}", steps
 
 
-def _learn(task: Task, settings: AlgorithmParams, seed: int) -> Floats:
+def _learn(task: Task, settings: AlgorithmParams, seed: int) -> DoubleArray:
     """Train an agent; return the mean return of `Episodes` at every GRID steps, NaN before there are enough."""
     env = EnvParams(id=task.env_id)
     reference = make_reference(env)
@@ -159,7 +159,7 @@ def _learn(task: Task, settings: AlgorithmParams, seed: int) -> Floats:
     return curve
 
 
-def _figures(curves: Floats, task: Task) -> dict[str, Any]:
+def _figures(curves: DoubleArray, task: Task) -> dict[str, Any]:
     """Summarise an agent's curves (runs, points): the return in the end, and the steps to the goal."""
     estimate = mean_over_runs(curves[:, -1])
     mean = float(estimate.mean) if np.isfinite(estimate.mean) else None

@@ -24,11 +24,11 @@ from laurel.agents.tabular import (
     TreeBackup,
     planning,
 )
+from laurel.arrays import DoubleArray
 from laurel.classics.running import run_agent, run_episodes
 from laurel.envs.builtin import ARMED_BANDIT, GRID_WORLD
 from laurel.envs.builtin.model import model_of
 from laurel.envs.builtin.simulator import Simulator
-from laurel.evaluation.intervals import Floats
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing, settings
 from laurel.evaluation.summary import markdown
@@ -169,7 +169,7 @@ def _tabular_agents(world: World, spaces: tuple[gym.spaces.Discrete, gym.spaces.
     return agents
 
 
-def estimated(values: Floats, form: str) -> str:
+def estimated(values: DoubleArray, form: str) -> str:
     """Write the mean of values (runs,) with half of its 95% interval."""
     estimate = mean_over_runs(values)
     text = f"{estimate.mean:{form}}"

@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.agents.agent import Agent, Bools, Experience, Floats, Ints
+from laurel.agents.agent import Agent, Experience
 from laurel.agents.bandits.agent import BanditAgent
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.errors import EnvError
 from laurel.seeding import derive_seed
 
@@ -21,11 +22,11 @@ Source = str | gym.envs.registration.EnvSpec | gym.Env[Any, Any] | gym.vector.Ve
 class Steps:
     """What R runs of T steps gave."""
 
-    rewards: Floats
+    rewards: DoubleArray
     """(R, T)"""
-    optimal: Bools | None
+    optimal: BoolArray | None
     """(R, T) whether the best arm was pulled; None where the environment does not report it."""
-    regret: Floats | None
+    regret: DoubleArray | None
     """(R, T) what the best arm pays more on average; None as above."""
 
 
@@ -33,9 +34,9 @@ class Steps:
 class Episodes:
     """What R runs of E episodes gave."""
 
-    returns: Floats
+    returns: DoubleArray
     """(R, E) undiscounted returns."""
-    lengths: Ints
+    lengths: IntArray
     """(R, E) steps."""
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from laurel.arrays import IntArray
 from laurel.data.manifest import read_manifest
 from laurel.data.parquet import read_table, write_table
 from laurel.data.trajectories import Position
-from laurel.envs.base import IntArray
 from laurel.envs.captioner import NOTHING, collapse
 from laurel.errors import DataError
 

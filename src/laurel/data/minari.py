@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
+from laurel.arrays import Array
 from laurel.data.manifest import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
 from laurel.envs import adapter_for, make_reference
-from laurel.envs.base import Array, EnvAdapter, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError, LaurelError
 
 if TYPE_CHECKING:

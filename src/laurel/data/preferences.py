@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.data.manifest import read_manifest
 from laurel.data.parquet import opened, read_table, readable
-from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
 from laurel.params.annotation import MAIN
 
@@ -102,7 +102,7 @@ class Preferences:
         DataError: a status is unknown, or a probability does not go with its status.
     """
 
-    p_first: npt.NDArray[np.float64]
+    p_first: DoubleArray
     """(P,) probability that the first is the better; NaN where there is no label, 1/2 for ties."""
     status: npt.NDArray[np.str_]
     """(P,) one of STATUSES."""

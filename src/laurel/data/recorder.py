@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.data.trajectories import Rows
-from laurel.envs.base import Array, BoolArray, FloatArray
 
 BLOCK_BYTES = 32 * 2**20
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from laurel.arrays import BoolArray, IntArray
 from laurel.data.parquet import opened, read_table, readable, write_table
 from laurel.data.preferences import ANSWERS, STAGE, Pairs, Preferences
-from laurel.envs.base import IntArray
 
 SAMPLE = "sample.parquet"
 LONGEST = 4000
@@ -149,7 +148,7 @@ SIZE = 50
 """Pairs of a sample."""
 
 
-def kinds(preferences: Preferences) -> list[npt.NDArray[np.bool_]]:
+def kinds(preferences: Preferences) -> list[BoolArray]:
     """Return which pairs (P,) are of each kind, in the order of their turn; each is of one."""
     status = preferences.status
     labelled, inconsistent = preferences.usable, preferences.swap_consistent == 0

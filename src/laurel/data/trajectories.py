@@ -18,9 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.data.manifest import read_manifest
 from laurel.data.parquet import ParquetWriter, opened, read_table, readable
-from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Transitions
+from laurel.envs.base import Transitions
 from laurel.errors import DataError
 
 STAGE = "collect"

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.data.parquet import opened, readable
 from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
-from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
 
 VERDICTS = ("first", "second", "tie", "abstain", "unread", "failed")
@@ -33,7 +33,7 @@ class Verdicts:
     """(N,) True where the second text was shown first."""
     verdict: npt.NDArray[np.integer[Any]]
     """(N,) place in VERDICTS."""
-    p_first: npt.NDArray[np.float64]
+    p_first: DoubleArray
     """(N,) NaN where there is no label."""
     by: npt.NDArray[np.integer[Any]]
     """(N,) index of the annotator in `names`."""

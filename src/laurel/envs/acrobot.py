@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 
 HEIGHTS = (-1.6, -1.0, -0.3, 0.4)
 PLACES = (

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
-from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.arrays import BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 
 ZONES = 5
 NEAR = 3
@@ -41,7 +41,7 @@ RUN, LOST, AWAY, TO_MARKED, INTERCEPTED, SAVED, WIDE, GOAL, *_THEIRS = range(len
 WON, PASSED, HELD, KEPT_OUT, CONCEDED = _THEIRS
 
 
-class BallGame(gym.Env[npt.NDArray[np.int64], np.int64]):
+class BallGame(gym.Env[IntArray, np.int64]):
     """Score before they do: a goal is paid 1, one of theirs -1. Observations: zone of the ball, who has it, marked.
 
     Zones count towards the goal of the side that does not have the ball.
@@ -63,12 +63,12 @@ class BallGame(gym.Env[npt.NDArray[np.int64], np.int64]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+    ) -> tuple[IntArray, dict[str, Any]]:
         super().reset(seed=seed)
         self._zone, self._holder, self._marked, self._play = 1, US, int(self.np_random.random() < 0.5), -1
         return self._observed(), {"play": -1}
 
-    def step(self, action: np.int64) -> tuple[npt.NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[IntArray, float, bool, bool, dict[str, Any]]:
         self._play = self._attack(int(action)) if self._holder == US else self._defend(int(action))
         reward = {GOAL: 1.0, CONCEDED: -1.0}.get(self._play, 0.0)
         return self._observed(), reward, reward != 0, False, {"play": self._play}
@@ -113,7 +113,7 @@ class BallGame(gym.Env[npt.NDArray[np.int64], np.int64]):
         self._zone, self._holder, self._marked = ZONES - 1 - self._zone, THEM, 0
         return play
 
-    def _observed(self) -> npt.NDArray[np.int64]:
+    def _observed(self) -> IntArray:
         return np.array([self._zone, self._holder, self._marked], dtype=np.int64)
 
 

@@ -13,17 +13,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.guard import named
 
 if TYPE_CHECKING:
     import gymnasium as gym
-
-Array = npt.NDArray[Any]
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 PROGRESSION = "progression"

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
+from laurel.arrays import BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 
 STICK, HIT = 0, 1
 LIMIT = 21

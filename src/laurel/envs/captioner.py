@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, IntArray, Transitions
+from laurel.arrays import BoolArray, IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.guard import NOT_OURS, failure
 from laurel.errors import EnvError, LaurelError
 

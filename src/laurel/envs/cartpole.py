@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
+from laurel.arrays import BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 
 FALLEN = 12 * 2 * np.pi / 360
 ANGLES = (-0.1, -0.03, 0.03, 0.1)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, EnvAdapter, FloatArray, Transition
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter, Transition
 from laurel.envs.builtin.completions import ANTI_GOAL, GOAL, Completions, text_of, whole_text
 from laurel.errors import EnvError
 

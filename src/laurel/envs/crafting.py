@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Example, Transitions
 from laurel.envs.builtin import crafting_rules as rules
 from laurel.envs.builtin.crafting import ACTION, FACINGS, ITEM, MATERIAL, VIEW
 from laurel.envs.builtin.crafting_rules import ACTIONS, ITEMS, MATERIALS, MOST

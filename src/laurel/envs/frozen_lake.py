@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 
 STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
 ACTIONS = ("left", "down", "right", "up")

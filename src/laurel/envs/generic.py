@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, EnvAdapter, IntArray, Transitions
+from laurel.arrays import Array, IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.spaces import UNBOUNDED, PackedSpace
 
 LEVELS = ("very low", "low", "middling", "high", "very high")

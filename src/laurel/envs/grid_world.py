@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import Transitions
 from laurel.envs.builtin.grid_world import FREE, GOAL, HEADINGS, START, TRAP, WALL, GridWorld
 from laurel.envs.builtin.model import Table
 from laurel.envs.frozen_lake import FALL, FrozenLakeAdapter

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import Array, FloatArray
 from laurel.errors import EnvError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _check_outcome(env_id: str, reward: Any, terminated: Any, truncated: Any) ->
     float(reward)
 
 
-def check_finite(observation: npt.NDArray[Any], env_id: str, step: int) -> None:
+def check_finite(observation: Array, env_id: str, step: int) -> None:
     """Refuse packed observations (N, D) in which there is NaN or infinity; single environments are checked before.
 
     Raises:
@@ -126,7 +126,7 @@ def check_finite(observation: npt.NDArray[Any], env_id: str, step: int) -> None:
         )
 
 
-def check_rewards(reward: npt.NDArray[np.float32], env_id: str, step: int) -> None:
+def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
     """Refuse rewards (N,) that are NaN or infinite.
 
     Raises:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.arrays import Array, BoolArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array
+from laurel.arrays import Array
 from laurel.envs.vector import Step, VectorEnv
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 
 PAD = 0.2
 HEIGHTS = (0.35, 0.85)

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import PROGRESSION, Array, BoolArray, EnvAdapter, Feature, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import PROGRESSION, EnvAdapter, Feature, Transitions
 from laurel.envs.minigrid_codes import (
     ABOUT,
     ACTIONS,

@@ -14,7 +14,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, Feature, FloatArray, IntArray
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import Feature
 from laurel.envs.minigrid import Case, MiniGridAdapter, cell_of, kind_of
 from laurel.envs.minigrid_codes import (
     ABOUT,

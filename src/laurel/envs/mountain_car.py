@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
+from laurel.arrays import BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 
 POSITIONS = (-0.9, -0.65, -0.4, -0.1, 0.2)
 SLOPES = ("left", "left", "", "right", "right", "right")

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import IntArray, Transitions
+from laurel.arrays import IntArray
+from laurel.envs.base import Transitions
 from laurel.envs.builtin.negotiation import (
     AGREE,
     DESCRIPTION,

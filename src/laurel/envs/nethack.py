@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from laurel.envs.base import PROGRESSION, Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import PROGRESSION, EnvAdapter, Transitions
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
@@ -36,7 +36,7 @@ _BY_EXPERIENCE = (
 BALROG's file achievements.json; nothing is reached at 0, which the status shows once a game is over."""
 
 
-def progression(depth: npt.NDArray[np.int64], experience: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+def progression(depth: IntArray, experience: IntArray) -> FloatArray:
     """Return BALROG's progression (Paglieri et al. 2024, arXiv 2411.13543) at both levels (N,): the larger share.
 
     0.0126 is that of standing where every game begins; levels that the benchmark does not know count nothing.

@@ -8,7 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, EnvAdapter
+from laurel.arrays import Array
+from laurel.envs.base import EnvAdapter
 from laurel.envs.spaces import UNBOUNDED
 
 Number = int | float

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.arrays import BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.builtin.matrix_game import CONCEPTS, GAMES, MatrixGame, is_right
 from laurel.envs.builtin.ultimatum import ACCEPT, OBJECTIVES, POTS, TENTHS, Ultimatum, wants
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laurel.envs.base import IntArray
+from laurel.arrays import IntArray
 from laurel.errors import EnvError
 
 LARGEST = 2**31 - 1

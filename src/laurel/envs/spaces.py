@@ -12,12 +12,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import Array, FloatArray
 from laurel.errors import EnvError
-
-Array = npt.NDArray[Any]
-FloatArray = npt.NDArray[np.float32]
 
 UNBOUNDED = 1e6
 """Bounds of a Box from here on are taken as missing."""

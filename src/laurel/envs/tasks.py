@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.builtin import TASKS
 from laurel.envs.builtin.tasks import Tasks
 from laurel.envs.spaces import one_hot

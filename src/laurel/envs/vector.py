@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs import make_reference, reference_id, step_limit
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.guard import check_finite, check_rewards
 from laurel.envs.info import named_info
 from laurel.errors import EnvError

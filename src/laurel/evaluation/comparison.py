@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from laurel.arrays import DoubleArray
 from laurel.evaluation.arms import comparisons_of
-from laurel.evaluation.intervals import Floats, wilson
+from laurel.evaluation.intervals import wilson
 from laurel.params.arms import ArmInfo
 
-Scores = Mapping[str, Mapping[str, Floats]]
+Scores = Mapping[str, Mapping[str, DoubleArray]]
 """Measure -> arm -> the score of each of its seeds (S,), NaN where it is unknown."""
 
 
@@ -36,7 +37,7 @@ def compare_arms(scores: Scores, arms: Sequence[ArmInfo]) -> dict[str, dict[str,
     return found
 
 
-def compare(ours: Floats, theirs: Floats) -> dict[str, Any]:
+def compare(ours: DoubleArray, theirs: DoubleArray) -> dict[str, Any]:
     """Compare the scores of two arms' seeds, (M,) and (N,).
 
     Returns:
@@ -56,7 +57,7 @@ def compare(ours: Floats, theirs: Floats) -> dict[str, Any]:
     }
 
 
-def probability_of_improvement(ours: Floats, theirs: Floats) -> float:
+def probability_of_improvement(ours: DoubleArray, theirs: DoubleArray) -> float:
     """Return P(X > Y) over all pairs of seeds, ties counted half: the Mann-Whitney statistic, scaled.
 
     As `rliable.metrics.probability_of_improvement` (Agarwal et al. 2021, https://arxiv.org/abs/2108.13264), without the
@@ -80,7 +81,7 @@ def improvement_interval(probability: float, m: int, n: int) -> tuple[float, flo
     return wilson(probability, min(m, n))
 
 
-def permutation_p(ours: Floats, theirs: Floats) -> float:
+def permutation_p(ours: DoubleArray, theirs: DoubleArray) -> float:
     """Return the two-sided p-value of the Mann-Whitney statistic over all ways to split the seeds between the arms.
 
     Exact even with ties, which get the mean of their ranks; `scipy.stats.mannwhitneyu` is exact only without. Twice

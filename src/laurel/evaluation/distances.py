@@ -19,18 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import kendalltau
 
+from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.data.trajectories import read_episodes
-from laurel.envs.base import Array, BoolArray, EnvAdapter, IntArray, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import LaurelError
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.seeding import generator
 
-Floats = npt.NDArray[np.float64]
-Pays = Callable[[Transitions], Floats]
+Pays = Callable[[Transitions], DoubleArray]
 """What a reward pays for each of N transitions by itself (N,)."""
 TRANSITIONS, DRAWN = 192, 96
 """Collected transitions that rewards are compared on, and draws of each expectation."""
@@ -42,7 +41,7 @@ Matrix = dict[str, dict[str, float | None]]
 """Reward -> those after it -> distance; None where one of both is constant."""
 
 
-def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) -> Floats:
+def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) -> DoubleArray:
     """Return the canonically shaped reward of transitions (N,), up to a constant.
 
     Args:
@@ -53,7 +52,7 @@ def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) 
     before, other = np.repeat(np.arange(n), m), np.tile(np.arange(m), n)
     nothing = np.zeros(n * m, dtype=np.bool_)
 
-    def mean_from(states: Array) -> Floats:
+    def mean_from(states: Array) -> DoubleArray:
         unrewarded = np.zeros(n * m, dtype=np.float32)
         made_up = replace(
             drawn[other], observation=states[before], reward=unrewarded, terminated=nothing, truncated=nothing
@@ -63,21 +62,21 @@ def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) 
     return pays(steps) + gamma * mean_from(steps.next_observation) - mean_from(steps.observation)
 
 
-def pearson_distance(a: Floats, b: Floats) -> float | None:
+def pearson_distance(a: DoubleArray, b: DoubleArray) -> float | None:
     """Return sqrt((1 - correlation) / 2); None where one of both is constant."""
     if min(np.std(a), np.std(b)) < 1e-9:
         return None
     return math.sqrt(max(0.0, 1 - float(np.corrcoef(a, b)[0, 1])) / 2)
 
 
-def rank_distance(a: Floats, b: Floats) -> float | None:
+def rank_distance(a: DoubleArray, b: DoubleArray) -> float | None:
     """Return (1 - Kendall's tau) / 2; None where one of both is constant."""
     if min(np.ptp(a), np.ptp(b)) < 1e-9:
         return None
     return (1 - float(kendalltau(a, b).statistic)) / 2
 
 
-def matrix(values: Mapping[str, Floats], distance: Callable[[Floats, Floats], float | None]) -> Matrix:
+def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, DoubleArray], float | None]) -> Matrix:
     """Return the distance of each value to those after it."""
     names = list(values)
     found: Matrix = {}
@@ -117,12 +116,12 @@ def distances(
     return {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}, left_out
 
 
-def _totals(pay: Floats, episode: npt.NDArray[np.int64]) -> Floats:
+def _totals(pay: DoubleArray, episode: IntArray) -> DoubleArray:
     return np.bincount(episode, pay).astype(np.float64)
 
 
 def _each_alone(reward: Reward, captioner: Captioner) -> Pays:
-    def pays(transitions: Transitions) -> Floats:
+    def pays(transitions: Transitions) -> DoubleArray:
         reward.begin(len(transitions))
         shape = 1, len(transitions)
         return _paid(reward, captioner, transitions, shape, transitions.truncated)
@@ -130,7 +129,7 @@ def _each_alone(reward: Reward, captioner: Captioner) -> Pays:
     return pays
 
 
-def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions, episode: IntArray) -> Floats:
+def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions, episode: IntArray) -> DoubleArray:
     reward.begin(1)
     last = np.append(np.diff(episode) > 0, True)  # collection's end cuts episodes, which no flag says
     return _paid(reward, captioner, steps, (len(steps), 1), last & ~steps.terminated)
@@ -138,7 +137,7 @@ def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions, episode:
 
 def _paid(
     reward: Reward, captioner: Captioner, transitions: Transitions, shape: tuple[int, int], truncated: BoolArray
-) -> Floats:
+) -> DoubleArray:
     """Return the reward of each transition; where it has nothing to say, the threshold of shaping."""
     captions, valid = captioner.ids(transitions).reshape(shape), np.ones(shape, dtype=np.bool_)
     ends = transitions.terminated.reshape(shape), truncated.reshape(shape)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from laurel.data.parquet import read_table
@@ -35,7 +34,6 @@ LEAST_AGENTS = 0.25
 """Share of an arm's agents that must be flagged."""
 SHOWN = 8
 """Captions of an arm that are shown."""
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import scipy.stats
 
+from laurel.arrays import DoubleArray
 from laurel.seeding import generator
-
-Floats = npt.NDArray[np.float64]
 
 LEVEL = 0.95
 _Z = float(scipy.stats.norm.ppf(0.5 + LEVEL / 2))
@@ -41,7 +39,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return (0.0 if share == 0 else max(0.0, low)), (1.0 if share == 1 else min(1.0, high))
 
 
-def mean_intervals(scores: Floats, low: float, high: float, *, draws: int, seed: int) -> tuple[Floats, Floats]:
+def mean_intervals(
+    scores: DoubleArray, low: float, high: float, *, draws: int, seed: int
+) -> tuple[DoubleArray, DoubleArray]:
     """Return the interval of the mean of each row of scores, whose distribution lies between `low` and `high`.
 
     Gaffke's bounds: as a Bayesian bootstrap, but with one more, unseen seed, at the worst end for the lower
@@ -67,7 +67,7 @@ def mean_intervals(scores: Floats, low: float, high: float, *, draws: int, seed:
     return bounds[0], bounds[1]
 
 
-def median_interval(values: Floats) -> tuple[float, float] | None:
+def median_interval(values: DoubleArray) -> tuple[float, float] | None:
     """Return the interval of the median between two of the values (S,), which may be infinite.
 
     It holds the median at LEAST_LEVEL or more whatever the distribution (Thompson 1936, Annals of Mathematical

@@ -9,11 +9,11 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from laurel.arrays import DoubleArray
 from laurel.data.quality import REFERENCES
 from laurel.evaluation.arms import arms_of, main_of, ordered
 from laurel.evaluation.divergence import divergence_curve
@@ -257,7 +257,7 @@ def forest(
         return figure
 
 
-def _apart(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _apart(ordered: DoubleArray) -> DoubleArray:
     """Return how far each dot is moved up or down, so that seeds with one score are all seen."""
     span = float(ordered[-1] - ordered[0])
     crowded = np.diff(ordered, prepend=-np.inf) <= 0.04 * max(span, 1e-9)

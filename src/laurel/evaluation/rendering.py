@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
+from laurel.arrays import ByteArray
 from laurel.envs import make_reference
 from laurel.errors import EnvError
 
 if TYPE_CHECKING:
     from laurel.params import EnvParams
 
-Picture = npt.NDArray[np.uint8]
+Picture = ByteArray
 """(H, W, 3)."""
 Mode = Literal["rgb_array", "ansi"]
 

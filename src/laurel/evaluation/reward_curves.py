@@ -12,8 +12,8 @@ import scipy.stats
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from laurel.arrays import DoubleArray
 from laurel.errors import DataError
-from laurel.evaluation.intervals import Floats
 from laurel.evaluation.style import drawing
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#C0609A", "#B07C00", "#4BA3D3", "#000000", "#7A7A7A")
@@ -24,12 +24,12 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#C0609A", "#B07C00", "#4BA3D3", "#00
 class Estimate:
     """Means over runs and how sure they are."""
 
-    mean: Floats
-    interval: tuple[Floats, Floats] | None
+    mean: DoubleArray
+    interval: tuple[DoubleArray, DoubleArray] | None
     """95% interval; None with a single run."""
 
 
-def moving_average(values: npt.ArrayLike, window: int) -> Floats:
+def moving_average(values: npt.ArrayLike, window: int) -> DoubleArray:
     """Average the last axis over the last `window` values, or as many as there are at the beginning."""
     array = np.asarray(values, dtype=np.float64)
     if window < 1:

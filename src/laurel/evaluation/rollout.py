@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from laurel.agents.actor import Actor, View
-from laurel.envs.base import Array, EnvAdapter, Transitions
+from laurel.arrays import Array
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
 from laurel.evaluation.summary import FURTHER
 from laurel.params import EnvParams

@@ -16,17 +16,18 @@ import scipy.stats
 from rliable import metrics
 
 from laurel.agents.episodes import WINDOW
+from laurel.arrays import DoubleArray
 from laurel.errors import DataError
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
-from laurel.evaluation.intervals import Floats, mean_intervals, median_interval, wilson
+from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
 from laurel.evaluation.summary import FURTHER
 from laurel.params.arms import ArmInfo
 
 CURVE_DRAWS = 1000
 """Most draws for the interval at a point of a curve, where the second digit does not matter."""
 
-_NONE: Floats = np.zeros(0)
+_NONE: DoubleArray = np.zeros(0)
 _RESULTS = ("arm", "seed", "episode", "return", "success", "shaped_reward")
 _CURVES = ("arm", "seed", "env_steps", "window", "return_mean", "success_rate")
 
@@ -72,7 +73,7 @@ def summarise(
     )
     bounds = return_range(curves, by_seed["return"].to_numpy(dtype=np.float64))
     summary: dict[str, dict[str, Any]] = {}
-    scores: dict[str, dict[str, Floats]] = {"return": {}, "area": {}}
+    scores: dict[str, dict[str, DoubleArray]] = {"return": {}, "area": {}}
     played = {str(name) for name in by_seed["arm"]}
     shown = ordered(info for info in arms if info.name in played)
     for info in shown:
@@ -119,7 +120,7 @@ def areas(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "seed", "area"]).astype({"seed": "int64", "area": "float64"})
 
 
-def return_range(curves: pd.DataFrame, returns: Floats = _NONE) -> tuple[float, float]:
+def return_range(curves: pd.DataFrame, returns: DoubleArray = _NONE) -> tuple[float, float]:
     """Return the lowest and the highest mean return that any seed of any arm had, while training or in the end.
 
     It stands for the range of possible returns, which environments seldom declare: a seed that learns nothing is rarely
@@ -130,7 +131,7 @@ def return_range(curves: pd.DataFrame, returns: Floats = _NONE) -> tuple[float, 
     return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
 
 
-def estimate(scores: Floats, low: float, high: float, *, draws: int, seed: int) -> dict[str, Any]:
+def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: int) -> dict[str, Any]:
     """Return the mean of the seeds' scores (S,), its 95% interval, and their interquartile mean.
 
     With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean. It hides a failing seed in
@@ -165,7 +166,7 @@ def further_measures(results: pd.DataFrame, *, draws: int, seed: int) -> dict[st
     return found
 
 
-def solved(scores: Floats, threshold: float) -> dict[str, Any] | None:
+def solved(scores: DoubleArray, threshold: float) -> dict[str, Any] | None:
     """Return how many seeds score at least the threshold, and Wilson's interval of their share; None for NaN."""
     if not np.isfinite(scores).all():
         return None
@@ -197,7 +198,9 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
     }
 
 
-def curve_band(runs: pd.DataFrame, column: str, low: float, high: float, *, draws: int, seed: int) -> dict[str, Floats]:
+def curve_band(
+    runs: pd.DataFrame, column: str, low: float, high: float, *, draws: int, seed: int
+) -> dict[str, DoubleArray]:
     """Return an arm's learning curve: the mean over seeds and its 95% interval at each point.
 
     `column` is `success_rate` or `return_mean`, which lies between `low` and `high`; `draws` and `seed` are of the

@@ -14,9 +14,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from laurel.arrays import DoubleArray, IntArray
 from laurel.feedback.rates import grouped_rate
 from laurel.params.arms import Arm
 from laurel.rewards.logistic import logistic
@@ -68,7 +68,7 @@ def win_rates(
     return found
 
 
-def _elo(returns: npt.NDArray[np.float64], prompt: npt.NDArray[np.int64], seed: int) -> list[dict[str, Any]]:
+def _elo(returns: DoubleArray, prompt: IntArray, seed: int) -> list[dict[str, Any]]:
     """Return the strength of each of K arms by their returns (N, K); intervals by the bootstrap over prompts (N,)."""
     n, k = returns.shape
     pairs = list(combinations(range(k), 2))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from laurel.envs.base import IntArray
+from laurel.arrays import IntArray
 from laurel.feedback.pairs import UnaskedPairs
 from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels, Posterior
 

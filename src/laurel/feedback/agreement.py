@@ -11,16 +11,16 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from laurel.arrays import DoubleArray
+
 Pattern = tuple[str | None, ...]
 """The labels of a pair: a category for each annotator, None where it gave none."""
 Kappa = dict[str, Any]
 """value, ci95 (both None where undefined) and of: the pairs that at least two judges had a say in."""
 
 
-def cohen(table: Floats) -> Floats:
+def cohen(table: DoubleArray) -> DoubleArray:
     """Return Cohen's (1960) kappa of tables (..., C, C) of the two judges' verdicts; NaN where undefined.
 
     kappa = (p_o - p_e) / (1 - p_e), p_e the chance that two judges with these habits agree.
@@ -32,7 +32,7 @@ def cohen(table: Floats) -> Floats:
         return _beyond(observed, expected)
 
 
-def fleiss(votes: Floats, weights: Floats) -> Floats:
+def fleiss(votes: DoubleArray, weights: DoubleArray) -> DoubleArray:
     """Return Fleiss' (1971) kappa; NaN where undefined.
 
     The number of judges may differ from pair to pair, as in Gwet (2014, Handbook of Inter-Rater Reliability, ch. 2):
@@ -51,7 +51,7 @@ def fleiss(votes: Floats, weights: Floats) -> Floats:
         return _beyond(observed, (habits**2).sum(axis=-1))
 
 
-def _beyond(observed: Floats, expected: Floats) -> Floats:
+def _beyond(observed: DoubleArray, expected: DoubleArray) -> DoubleArray:
     return np.where(expected < 1 - 1e-12, (observed - expected) / (1 - expected), np.nan)
 
 
@@ -93,7 +93,7 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
     return {"kind": "cohen" if judges == 2 else "fleiss", "kappa": kappa, "pairwise": pairwise}
 
 
-def _kappa(values: Floats, of: int) -> Kappa:
+def _kappa(values: DoubleArray, of: int) -> Kappa:
     """Return the value, which comes first, with the interval of its resamples."""
     value, resampled = values[0], values[1:][~np.isnan(values[1:])]
     if np.isnan(value):

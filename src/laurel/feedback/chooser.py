@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray
 from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator import Answer
 from laurel.feedback.annotator_kind import kind_of
@@ -37,10 +37,10 @@ class Chooser:
         """States about which the model gave no answer that names an option."""
         self._kind = kind
         self._asker: Asker[str, Choice] | None = None
-        self._known: dict[str, npt.NDArray[np.float64]] = {}
+        self._known: dict[str, DoubleArray] = {}
         question.messages(question.sample)  # refuses now what does not go together
 
-    def probabilities(self, states: Sequence[str]) -> npt.NDArray[np.float64]:
+    def probabilities(self, states: Sequence[str]) -> DoubleArray:
         """Return the probability of each option in each state (N, K); uniform where no answer can be read.
 
         Raises:
@@ -53,11 +53,11 @@ class Chooser:
                 self._known[state] = self._read(answers)
         return np.array([self._known[state] for state in states])
 
-    def _read(self, answers: Sequence[Answer[Choice]]) -> npt.NDArray[np.float64]:
+    def _read(self, answers: Sequence[Answer[Choice]]) -> DoubleArray:
         values = [answer.value for answer in answers if answer.value is not None]
         if values:
             mean = np.mean(values, axis=0)
-            whole: npt.NDArray[np.float64] = mean / mean.sum()
+            whole: DoubleArray = mean / mean.sum()
             return whole
         verdicts = {answer.verdict for answer in answers}
         if UNASKED in verdicts:

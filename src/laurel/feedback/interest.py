@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray
+from laurel.arrays import BoolArray
 from laurel.envs.tasks import TasksAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.annotator import Account

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import BoolArray, IntArray
 from laurel.feedback.annotator import Judgement
 from laurel.feedback.probe import wilson_score
 from laurel.params.grid import called
@@ -115,7 +115,7 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     }
 
 
-def _right(judgements: Sequence[Judgement], first_is_better: Sequence[bool]) -> npt.NDArray[np.bool_]:
+def _right(judgements: Sequence[Judgement], first_is_better: Sequence[bool]) -> BoolArray:
     return np.array(
         [j.p_first is not None and j.p_first != 0.5 and (j.p_first > 0.5) == better
          for j, better in zip(judgements, first_is_better, strict=True)],
@@ -123,7 +123,7 @@ def _right(judgements: Sequence[Judgement], first_is_better: Sequence[bool]) -> 
     )  # fmt: skip
 
 
-def _behind(best: npt.NDArray[np.bool_], own: npt.NDArray[np.bool_], drawn: npt.NDArray[np.int64]) -> Row:
+def _behind(best: BoolArray, own: BoolArray, drawn: IntArray) -> Row:
     """Return how far a judge is behind the best, with the percentile interval of the paired bootstrap."""
     difference = best.astype(np.float64) - own
     low, high = np.percentile(difference[drawn].mean(axis=1), [2.5, 97.5])

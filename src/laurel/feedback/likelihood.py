@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Real = npt.NDArray[np.float64]
+from laurel.arrays import DoubleArray
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -31,27 +30,27 @@ class Likelihood:
     lapse: float
     """Probability of the wrong answer where the difference is large, in [0, 1/2)."""
 
-    def p_first(self, difference: Real) -> Real:
+    def p_first(self, difference: DoubleArray) -> DoubleArray:
         """Return p(first) of differences of any shape; tanh is the sigmoid without an overflow."""
         inner = (1 + np.tanh(difference / 2)) / 2
         return (self.lapse + (1 - 2 * self.lapse) * inner).clip(_CLOSE, 1 - _CLOSE)
 
-    def log(self, difference: Real, p_first: Real) -> float:
+    def log(self, difference: DoubleArray, p_first: DoubleArray) -> float:
         """Return the log-probability of labels, soft ones in proportion."""
         p = self.p_first(difference)
         return float((p_first * np.log(p) + (1 - p_first) * np.log1p(-p)).sum())
 
-    def slope(self, difference: Real, p_first: Real) -> Real:
+    def slope(self, difference: DoubleArray, p_first: DoubleArray) -> DoubleArray:
         """Return the derivative of each label's log-probability by its difference."""
         p = self.p_first(difference)
         return (p_first - p) / (p * (1 - p)) * self._density(difference)
 
-    def precision(self, difference: Real) -> Real:
+    def precision(self, difference: DoubleArray) -> DoubleArray:
         """Return Fisher's information of an answer about its difference, never negative."""
         p = self.p_first(difference)
         return self._density(difference) ** 2 / (p * (1 - p))
 
-    def foreseen(self, mean: Real, variance: Real) -> tuple[Real, Real, Real]:
+    def foreseen(self, mean: DoubleArray, variance: DoubleArray) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
         """Return how an answer would shift what is known of a difference (C,), which has a normal distribution.
 
         Returns:
@@ -64,7 +63,7 @@ class Likelihood:
         chance, moved = p @ _WEIGHTS, (p * (points - mean[:, None])) @ _WEIGHTS
         return chance, moved / chance, moved / (1 - chance)
 
-    def information(self, mean: Real, variance: Real) -> Real:
+    def information(self, mean: DoubleArray, variance: DoubleArray) -> DoubleArray:
         """Return the expected information in nats of an answer about a normally distributed difference (C,).
 
         The entropy of the answer less that which would remain if the difference were known: BALD (Houlsby et al. 2011,
@@ -73,18 +72,18 @@ class Likelihood:
         p = self.p_first(_spread(mean, variance))
         return _entropy(p @ _WEIGHTS) - _entropy(p) @ _WEIGHTS
 
-    def _density(self, difference: Real) -> Real:
+    def _density(self, difference: DoubleArray) -> DoubleArray:
         inner = (1 + np.tanh(difference / 2)) / 2
         return (1 - 2 * self.lapse) * inner * (1 - inner)
 
 
-def _spread(mean: Real, variance: Real) -> Real:
+def _spread(mean: DoubleArray, variance: DoubleArray) -> DoubleArray:
     """Return the quadrature's points (C, 16) of normal distributions (C,)."""
-    points: Real = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+    points: DoubleArray = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
     return points
 
 
-def _entropy(p: Real) -> Real:
+def _entropy(p: DoubleArray) -> DoubleArray:
     p = p.clip(_CLOSE, 1 - _CLOSE)
-    entropy: Real = -(p * np.log(p) + (1 - p) * np.log1p(-p))
+    entropy: DoubleArray = -(p * np.log(p) + (1 - p) * np.log1p(-p))
     return entropy

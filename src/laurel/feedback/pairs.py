@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from laurel.envs.base import IntArray
+from laurel.arrays import IntArray
 
 
 def sample_pairs(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Generator) -> tuple[IntArray, IntArray]:

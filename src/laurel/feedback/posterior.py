@@ -16,8 +16,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import coo_array, diags_array
 from scipy.sparse.linalg import cg
 
-from laurel.envs.base import IntArray
-from laurel.feedback.likelihood import Likelihood, Real
+from laurel.arrays import DoubleArray, IntArray
+from laurel.feedback.likelihood import Likelihood
 
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Standard deviations of a caption's utility that the evidence chooses from, in units of the likelihood's logit."""
@@ -38,7 +38,7 @@ class Labels:
 
     first: IntArray
     second: IntArray
-    p_first: Real
+    p_first: DoubleArray
     """(P,) probability that the first is better; 1/2 for ties, never NaN."""
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Labels:
         """Return no labels."""
         return Labels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 
-    def with_more(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> Labels:
+    def with_more(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | DoubleArray) -> Labels:
         """Return these labels and new ones; pairs without a label (None or NaN) are left out."""
         p = np.asarray(p_first, dtype=np.float64)
         labelled = ~np.isnan(p)
@@ -67,8 +67,8 @@ class Labels:
 class _Mode:
     """The likeliest parameters at one choice of scale and lapse."""
 
-    parameters: Real
-    curvature: Real
+    parameters: DoubleArray
+    curvature: DoubleArray
     """Curvature of the log-posterior there: a matrix, or its diagonal."""
     evidence: float
 
@@ -89,11 +89,11 @@ def _climb(evaluate: Callable[[int, int], _Mode], start: tuple[int, int]) -> tup
 
 
 def _mode(
-    start: Real,
-    objective: Callable[[Real], float],
-    step: Callable[[Real], Real],
+    start: DoubleArray,
+    objective: Callable[[DoubleArray], float],
+    step: Callable[[DoubleArray], DoubleArray],
     labels: int,
-) -> tuple[Real, float]:
+) -> tuple[DoubleArray, float]:
     """Go uphill by damped Newton steps; return the mode and the objective there."""
     here, value = start, objective(start)
     enough = CONVERGED * max(1.0, labels / 1000)
@@ -126,16 +126,16 @@ class EmbeddingPosterior:
         kept = np.flatnonzero(values > 1e-3 * values.max(initial=0.0))[::-1][:COMPONENTS]
         features = centred @ vectors[:, kept]
         width = np.sqrt((features**2).sum(axis=1).mean()) if len(kept) else 1.0
-        self.features: Real = features / width
+        self.features: DoubleArray = features / width
         """(N, F); with a standard normal prior of the weights a caption's utility has a variance of about 1."""
         self._choice = 2, 1
         self._weights = np.zeros(len(kept))
-        self.covariance: Real = np.eye(len(kept)) * SCALES[self._choice[0]] ** 2
+        self.covariance: DoubleArray = np.eye(len(kept)) * SCALES[self._choice[0]] ** 2
         """(F, F) of the weights."""
         self.likelihood = Likelihood(LAPSES[self._choice[1]])
 
     @property
-    def utilities(self) -> Real:
+    def utilities(self) -> DoubleArray:
         """The mean (N,)."""
         return self.features @ self._weights
 
@@ -149,7 +149,7 @@ class EmbeddingPosterior:
         self.covariance = cho_solve(cho_factor(mode.curvature), np.eye(len(mode.parameters)))
         self.likelihood = Likelihood(LAPSES[self._choice[1]])
 
-    def members(self, labels: Labels, count: int, rng: np.random.Generator) -> Real:
+    def members(self, labels: Labels, count: int, rng: np.random.Generator) -> DoubleArray:
         """Return utilities (K, N) by each of K members, fitted to a bootstrap resample of the labels."""
         utilities = []
         for _ in range(count):
@@ -158,19 +158,19 @@ class EmbeddingPosterior:
             utilities.append(self.features @ self._at(between, drawn.p_first, *self._choice).parameters)
         return np.stack(utilities)
 
-    def _at(self, between: Real, p_first: Real, scale: int, lapse: int) -> _Mode:
+    def _at(self, between: DoubleArray, p_first: DoubleArray, scale: int, lapse: int) -> _Mode:
         likelihood, prior = Likelihood(LAPSES[lapse]), SCALES[scale] ** -2
 
-        def objective(w: Real) -> float:
+        def objective(w: DoubleArray) -> float:
             return likelihood.log(between @ w, p_first) - prior / 2 * float(w @ w)
 
-        def curvature(w: Real) -> Real:
-            matrix: Real = (between * likelihood.precision(between @ w)[:, None]).T @ between
+        def curvature(w: DoubleArray) -> DoubleArray:
+            matrix: DoubleArray = (between * likelihood.precision(between @ w)[:, None]).T @ between
             return matrix + prior * np.eye(len(w))
 
-        def step(w: Real) -> Real:
+        def step(w: DoubleArray) -> DoubleArray:
             gradient = between.T @ likelihood.slope(between @ w, p_first) - prior * w
-            change: Real = cho_solve(cho_factor(curvature(w)), gradient)
+            change: DoubleArray = cho_solve(cho_factor(curvature(w)), gradient)
             return change
 
         weights, value = _mode(self._weights, objective, step, len(p_first))
@@ -178,13 +178,13 @@ class EmbeddingPosterior:
         log_determinant = float(np.linalg.slogdet(matrix)[1])
         return _Mode(weights, matrix, value - (log_determinant - len(weights) * np.log(prior)) / 2)
 
-    def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
+    def differences(self, first: IntArray, second: IntArray) -> tuple[DoubleArray, DoubleArray]:
         """Return mean and variance (C,) of differences of utilities."""
         between = self.features[first] - self.features[second]
         variance = ((between @ self.covariance) * between).sum(axis=1)
         return between @ self._weights, variance.clip(1e-12)
 
-    def draw(self, rng: np.random.Generator) -> Real:
+    def draw(self, rng: np.random.Generator) -> DoubleArray:
         """Return utilities (N,) drawn from the posterior."""
         values, vectors = np.linalg.eigh(self.covariance)
         noise = np.sqrt(values.clip(0)) * rng.normal(size=len(values))
@@ -197,12 +197,12 @@ class CaptionPosterior:
     def __init__(self, size: int) -> None:
         self._choice = 2, 1
         self._mean = np.zeros(size)
-        self.variance: Real = np.full(size, SCALES[self._choice[0]] ** 2)
+        self.variance: DoubleArray = np.full(size, SCALES[self._choice[0]] ** 2)
         """(N,)."""
         self.likelihood = Likelihood(LAPSES[self._choice[1]])
 
     @property
-    def utilities(self) -> Real:
+    def utilities(self) -> DoubleArray:
         return self._mean
 
     def fit(self, labels: Labels) -> None:
@@ -216,14 +216,14 @@ class CaptionPosterior:
         first, second, p_first = labels.first, labels.second, labels.p_first
         likelihood, prior, size = Likelihood(LAPSES[lapse]), SCALES[scale] ** -2, len(self._mean)
 
-        def objective(u: Real) -> float:
+        def objective(u: DoubleArray) -> float:
             return likelihood.log(u[first] - u[second], p_first) - prior / 2 * float(u @ u)
 
-        def diagonal(precision: Real) -> Real:
+        def diagonal(precision: DoubleArray) -> DoubleArray:
             at_either = np.bincount(first, precision, size) + np.bincount(second, precision, size)
             return at_either.astype(np.float64) + prior
 
-        def step(u: Real) -> Real:
+        def step(u: DoubleArray) -> DoubleArray:
             slope = likelihood.slope(u[first] - u[second], p_first)
             gradient = np.bincount(first, slope, size) - np.bincount(second, slope, size) - prior * u
             precision = likelihood.precision(u[first] - u[second])
@@ -234,28 +234,30 @@ class CaptionPosterior:
         log_determinant = float(np.log(curvature).sum())
         return _Mode(utilities, curvature, value - (log_determinant - size * np.log(prior)) / 2)
 
-    def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
+    def differences(self, first: IntArray, second: IntArray) -> tuple[DoubleArray, DoubleArray]:
         return self._mean[first] - self._mean[second], self.variance[first] + self.variance[second]
 
-    def draw(self, rng: np.random.Generator) -> Real:
-        drawn: Real = self._mean + np.sqrt(self.variance) * rng.normal(size=len(self._mean))
+    def draw(self, rng: np.random.Generator) -> DoubleArray:
+        drawn: DoubleArray = self._mean + np.sqrt(self.variance) * rng.normal(size=len(self._mean))
         return drawn
 
 
 Posterior = EmbeddingPosterior | CaptionPosterior
 
 
-def _solve(first: IntArray, second: IntArray, precision: Real, diagonal: Real, right: Real) -> Real:
+def _solve(
+    first: IntArray, second: IntArray, precision: DoubleArray, diagonal: DoubleArray, right: DoubleArray
+) -> DoubleArray:
     """Solve for the graph's Laplacian plus the prior: as a whole where it is small, else by conjugate gradients."""
     size = len(diagonal)
     if size <= DENSE:
         matrix = np.diag(diagonal)
         np.subtract.at(matrix, (first, second), precision)
         np.subtract.at(matrix, (second, first), precision)
-        dense: Real = cho_solve(cho_factor(matrix), right)
+        dense: DoubleArray = cho_solve(cho_factor(matrix), right)
         return dense
     upper = coo_array((precision, (first, second)), shape=(size, size)).tocsr()
     system = diags_array(diagonal).tocsr() - upper - upper.T
     solution, _ = cg(system, right, rtol=1e-3, maxiter=100, M=diags_array(1 / diagonal))
-    found: Real = solution
+    found: DoubleArray = solution
     return found

@@ -11,11 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import BoolArray, DoubleArray
 from laurel.data.preferences import Pairs, Preferences
 from laurel.data.verdicts import ABSTAIN, FAILED, FIRST, SECOND, TIE, UNREAD, Verdicts
-from laurel.envs.base import BoolArray
 from laurel.feedback.rates import grouped_rate, rate
 from laurel.feedback.triads import intransitivity
 
@@ -24,8 +23,7 @@ BINS = 10
 
 NO_MEMBERS: Mapping[str, Preferences] = MappingProxyType({})
 
-Floats = npt.NDArray[np.float64]
-References = Mapping[str, npt.NDArray[np.float64]]
+References = Mapping[str, DoubleArray]
 """Reference -> (P,) 1 where the first is better, 0 where the second is, 1/2 where neither, NaN where unknown."""
 
 
@@ -106,7 +104,7 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
     }
 
 
-def compare(labels: Floats, known: Floats) -> dict[str, Any] | None:
+def compare(labels: DoubleArray, known: DoubleArray) -> dict[str, Any] | None:
     """Compare labels (P,) with what is known (P,); None where nothing is.
 
     Returns:
@@ -137,7 +135,7 @@ def compare(labels: Floats, known: Floats) -> dict[str, Any] | None:
     return _applying(found)
 
 
-def _bins(sure: Floats, right: BoolArray) -> list[dict[str, Any]]:
+def _bins(sure: DoubleArray, right: BoolArray) -> list[dict[str, Any]]:
     """Return how often labels are right, in bins of labels that are about equally sure."""
     place = np.minimum(((sure - 0.5) * 2 * BINS).astype(np.int64), BINS - 1)
     found = []

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from laurel.arrays import BoolArray
+
 Rate = dict[str, Any]
 Z = 1.959963984540054
 """Quantile of the normal distribution for an interval of 95%."""
@@ -21,7 +23,7 @@ def rate(hits: int, of: int) -> Rate | None:
     return _rate(hits / of, of, of) if of else None
 
 
-def grouped_rate(hit: npt.NDArray[np.bool_], group: npt.NDArray[np.integer[Any]]) -> Rate | None:
+def grouped_rate(hit: BoolArray, group: npt.NDArray[np.integer[Any]]) -> Rate | None:
     """Return the share of cases (N,) of which those with the same group (N,), a number from 0 on, depend on each other.
 
     The variance is that of a ratio of sums over groups, x_g hits of n_g cases (proportions in cluster sampling,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray
 from laurel.data.gold import P_FIRST, GoldFile, Selection, Task
 from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
@@ -14,12 +14,10 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import OracleUtility
 from laurel.params.annotation import AnnotateParams
 
-Floats = npt.NDArray[np.float64]
-
 
 def references(
     pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, gold: GoldFile | None, captions: Collection[str] = ()
-) -> dict[str, Floats]:
+) -> dict[str, DoubleArray]:
     """Return each reference's labels of the pairs, as `laurel.feedback.quality` takes them.
 
     Args:
@@ -38,7 +36,9 @@ def references(
     return {name: known for name, known in found.items() if not np.isnan(known).all()}
 
 
-def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captions: Collection[str] = ()) -> Floats:
+def oracle_sides(
+    pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captions: Collection[str] = ()
+) -> DoubleArray:
     """Return which segment of each pair (P,) made more progress by the adapter's oracle, summed over its steps.
 
     1 is the first, 0 the second, 1/2 neither, NaN where the adapter has no oracle.
@@ -52,7 +52,7 @@ def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captio
     return (np.sign(utility[pairs.first] - utility[pairs.second]) + 1) / 2
 
 
-def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selection) -> Floats:
+def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selection) -> DoubleArray:
     """Return a person's label of each pair (P,), NaN without one or where the pair was chosen otherwise."""
     labels = [label for label in gold.labels.values() if label.chosen == chosen and label.answer is not None]
     wanted = {text for label in labels for text in (label.first, label.second)}
@@ -69,7 +69,7 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selec
     order = keys.argsort()
     asked = pairs.first * size + pairs.second
     at = np.minimum(np.searchsorted(keys[order], asked), len(keys) - 1)
-    found: Floats = np.where(keys[order][at] == asked, values[order][at], np.nan)
+    found: DoubleArray = np.where(keys[order][at] == asked, values[order][at], np.nan)
     return found
 
 

@@ -13,10 +13,10 @@ from typing import Literal
 
 import numpy as np
 
+from laurel.arrays import IntArray
 from laurel.console import printable
 from laurel.data.gold import GoldFile, Selection, Side
 from laurel.data.preferences import Pairs, Preferences
-from laurel.envs.base import IntArray
 
 WIDTH = 96
 HELP = "1, 2: that one is better   =: neither   s: skip   u: undo   q: quit"

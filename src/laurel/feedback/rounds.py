@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from laurel.envs.base import IntArray
-from laurel.feedback.likelihood import Real
+from laurel.arrays import DoubleArray, IntArray
 from laurel.feedback.pairs import UnaskedPairs, sample_pairs
 from laurel.seeding import generator
 
@@ -44,7 +43,7 @@ class OneRound:
         if self.at_most:
             yield self._round
 
-    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | DoubleArray) -> None:
         """Do nothing: there is no other round."""
 
 
@@ -98,7 +97,7 @@ class Rounds:
                 np.concatenate([second, np.where(turned, held_out[0], held_out[1])]),
             )
 
-    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | DoubleArray) -> None:
         """Take in the labels of the round, in its order; None and NaN stand for no label."""
         self._judged += len(first)
         p = np.asarray(p_first, dtype=np.float64)

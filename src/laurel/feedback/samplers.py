@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from laurel.envs.base import IntArray
+from laurel.arrays import DoubleArray, IntArray
 from laurel.feedback.acquisition import Strategy
-from laurel.feedback.likelihood import Real
 from laurel.feedback.pairs import UnaskedPairs, sample_pairs
 from laurel.feedback.posterior import Labels
 
@@ -44,7 +43,7 @@ class DrawnSampler:
             first, second = np.concatenate([first, new[0]]), np.concatenate([second, new[1]])
         return first, second
 
-    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | DoubleArray) -> None:
         """Do nothing: no pair depends on a label."""
 
 
@@ -74,7 +73,7 @@ class AdaptiveSampler:
         turned = self._rng.random(len(first)) < 0.5
         return np.where(turned, second, first), np.where(turned, first, second)
 
-    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | DoubleArray) -> None:
         """Take in labels; None and NaN stand for no label."""
         self._labels = self._labels.with_more(first, second, p_first)
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import kendalltau
 
-from laurel.feedback.likelihood import Real
+from laurel.arrays import DoubleArray
 from laurel.feedback.posterior import EmbeddingPosterior, Labels
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class StoppingRule:
     def __init__(self, embeddings: npt.NDArray[np.floating], params: StopParams) -> None:
         self.params = params
         self._posterior = EmbeddingPosterior(embeddings)
-        self._utilities: list[Real] = []
+        self._utilities: list[DoubleArray] = []
         """Estimates after the last rounds, the latest last, one more than patience."""
         self._quiet = 0
         """Rounds in a row after which the order stayed as it was."""
@@ -70,7 +70,7 @@ class StoppingRule:
         return self._quiet >= self.params.patience
 
 
-def _accuracy(utilities: Real, held_out: Labels) -> float:
+def _accuracy(utilities: DoubleArray, held_out: Labels) -> float:
     """Return how often the better caption has the higher utility; ties of the annotator aside, 1/2 for one's own."""
     decided = held_out.p_first != 0.5
     if not decided.any():

@@ -10,9 +10,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from laurel.envs.base import IntArray
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.feedback.rates import Rate, rate_of_variance
 
 if TYPE_CHECKING:
@@ -25,11 +24,9 @@ DRAWN = 400_000
 BLOCK = 2_000_000
 """Paths that are followed at a time, which bounds memory."""
 
-Floats = npt.NDArray[np.float64]
-
 
 def intransitivity(
-    first: IntArray, second: IntArray, p_first: Floats, seed: int, max_paths: int = MAX_PATHS
+    first: IntArray, second: IntArray, p_first: DoubleArray, seed: int, max_paths: int = MAX_PATHS
 ) -> Rate | None:
     """Return the share of judged triads that are intransitive.
 
@@ -70,7 +67,7 @@ def intransitivity(
     return {**rate_of_variance(circles / total, variance, total, disjoint), "sampled": sampled}
 
 
-def _sides(first: IntArray, second: IntArray, p_first: Floats) -> tuple[IntArray, IntArray]:
+def _sides(first: IntArray, second: IntArray, p_first: DoubleArray) -> tuple[IntArray, IntArray]:
     """Return the better and the worse segment of each pair that has a side, once."""
     known = ~np.isnan(p_first)
     low, high = np.minimum(first, second)[known], np.maximum(first, second)[known]
@@ -139,7 +136,7 @@ def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.G
     return np.bincount(triples[:, circle].ravel(), minlength=size), triads
 
 
-def _member(ordered: IntArray, wanted: IntArray) -> npt.NDArray[np.bool_]:
+def _member(ordered: IntArray, wanted: IntArray) -> BoolArray:
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    found: npt.NDArray[np.bool_] = ordered[at] == wanted
+    found: BoolArray = ordered[at] == wanted
     return found

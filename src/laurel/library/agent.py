@@ -10,9 +10,10 @@ import numpy as np
 from laurel.agents.actor import Actor, View
 from laurel.agents.actors.checkpoint import check_fit
 from laurel.agents.checkpoint import CONFIG, load_policy
+from laurel.arrays import Array, BoolArray
 from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
-from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, EnvError
 from laurel.library.sources import fetched
 from laurel.params import EnvParams, parse_sections

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import gymnasium as gym
 import numpy as np
 
+from laurel.arrays import BoolArray, FloatArray
 from laurel.envs import adapter_of, make_reference, reference_id
-from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.envs.spaces import leaves_of
 from laurel.errors import EnvError

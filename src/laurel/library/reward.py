@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import NOTHING
 from laurel.errors import DataError
 from laurel.library.sources import fetched

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from laurel.envs.base import Array, EnvAdapter, Transitions
+from laurel.arrays import Array
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.info import named_info
 from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
+from laurel.arrays import Array, BoolArray
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.info import named_info
 from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping

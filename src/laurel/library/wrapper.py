@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, EnvAdapter, Transitions
+from laurel.arrays import Array
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.info import named_info_of_one
 from laurel.library.payer import INFO, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from laurel.arrays import FloatArray
 from laurel.data.digests import digest_directory
-from laurel.envs.base import FloatArray
 from laurel.errors import DataError
 from laurel.llm.encoder import load_encoder
 from laurel.workspace import cache_directory

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from laurel.envs.base import FloatArray
+from laurel.arrays import FloatArray
 from laurel.errors import AnnotationError, first_line
 
 if TYPE_CHECKING:

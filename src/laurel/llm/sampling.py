@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from laurel.envs.base import FloatArray
+from laurel.arrays import FloatArray
 from laurel.llm.local_model import LocalModel
 
 if TYPE_CHECKING:

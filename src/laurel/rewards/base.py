@@ -9,7 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray, Transitions
+from laurel.arrays import BoolArray, FloatArray, IntArray
+from laurel.envs.base import Transitions
 
 UNPAID = np.float32(-np.inf)
 """Raw reward of a step that a reward does not score; shaping pays nothing for it."""

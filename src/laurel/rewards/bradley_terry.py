@@ -20,12 +20,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from laurel.envs.base import Array, BoolArray, IntArray
+from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.params.rewards import Activation, PreferenceParams
 from laurel.rewards.normalizer import Floats
 
@@ -47,7 +46,7 @@ class Comparisons:
     first: IntArray
     """(P,) segments."""
     second: IntArray
-    p_first: npt.NDArray[np.float64]
+    p_first: DoubleArray
     """(P,) probability that the first is better; 1/2 for ties."""
 
     def __len__(self) -> int:
@@ -268,7 +267,7 @@ def _items_repeat(comparisons: Comparisons) -> bool:
     return bool(counts.sum() >= 2 * np.count_nonzero(counts))
 
 
-def _held_out_loss(predicted: Floats, target: npt.NDArray[np.float64], held_out: BoolArray) -> float:
+def _held_out_loss(predicted: Floats, target: DoubleArray, held_out: BoolArray) -> float:
     p = predicted.clip(1e-6, 1 - 1e-6)
     losses = -(target * np.log(p) + (1 - target) * np.log(1 - p))
     return float(losses[held_out].mean()) if held_out.any() else math.inf

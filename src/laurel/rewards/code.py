@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray, FloatArray
 from laurel.data.json_file import read_json
-from laurel.envs.base import EnvAdapter, FloatArray, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.numbers import Number, Numbers
 from laurel.errors import DataError
 from laurel.rewards.base import UNPAID, Steps
@@ -104,7 +104,7 @@ def rows_of(transitions: Transitions, numbers: Numbers) -> Rows:
     return numbers.of(transitions.observation), transitions.action.tolist(), numbers.of(transitions.next_observation)
 
 
-def table_of(transitions: Transitions, numbers: Numbers) -> npt.NDArray[np.float64]:
+def table_of(transitions: Transitions, numbers: Numbers) -> DoubleArray:
     """Return what a function sees of N transitions as rows (N, K), equal where the function is to return the same."""
     values = numbers.adapter.feature_values
     before, after = values(transitions.observation), values(transitions.next_observation)

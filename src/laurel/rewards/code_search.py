@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.console import tell
 from laurel.data.json_file import write_json
 from laurel.data.trajectories import read_episodes
@@ -27,7 +27,7 @@ from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Writt
 from laurel.rewards.code import CONFIG, MOST_FAILED, SOURCE, CodeReward, Rows, rows_of, table_of
 from laurel.rewards.method import Tried
 from laurel.rewards.normalizer import Normalizer
-from laurel.rewards.sandbox import Evaluated, Floats, Sandbox, SandboxError
+from laurel.rewards.sandbox import Evaluated, Sandbox, SandboxError
 
 if TYPE_CHECKING:
     from laurel.feedback.chat_annotator import ChatAnnotator
@@ -45,13 +45,13 @@ class Sample:
 
     rows: Rows
     """The distinct ones."""
-    place: npt.NDArray[np.int64]
+    place: IntArray
     """(S,) of each step among the distinct ones."""
-    episode: npt.NDArray[np.int64]
+    episode: IntArray
     """(S,) from 0."""
-    returns: Floats
+    returns: DoubleArray
     """(E,) the environment's own."""
-    success: npt.NDArray[np.bool_] | None
+    success: BoolArray | None
     """(E,) None where success has no meaning."""
 
     @classmethod
@@ -64,16 +64,16 @@ class Sample:
         success = numbers.adapter.succeeded(returns.astype(np.float32), steps.terminated[last])
         return cls(rows_of(steps[first], numbers), place.reshape(-1), episode, returns, success)
 
-    def totals(self, values: Floats) -> Floats:
+    def totals(self, values: DoubleArray) -> DoubleArray:
         """Sum the rewards of the distinct transitions (D,) over each episode (E,)."""
         return np.bincount(self.episode, np.nan_to_num(values)[self.place]).astype(np.float64)
 
-    def agreement(self, values: Floats) -> float:
+    def agreement(self, values: DoubleArray) -> float:
         """Return Spearman's rank correlation of episodes' sums with their returns; NaN where either is constant."""
         return _rank_correlation(self.totals(values), self.returns)
 
 
-def _rank_correlation(a: Floats, b: Floats) -> float:
+def _rank_correlation(a: DoubleArray, b: DoubleArray) -> float:
     from scipy.stats import rankdata
 
     first, second = rankdata(a), rankdata(b)
@@ -129,7 +129,7 @@ class Candidate:
     score: float | None = None
     tried: Tried | None = None
     agreement: float = float("nan")
-    values: Floats = field(default_factory=lambda: np.empty(0))
+    values: DoubleArray = field(default_factory=lambda: np.empty(0))
     """(D,) its rewards of the distinct collected transitions."""
     traces: Sequence[str] = ()
     """Descriptions of its components, a line each."""
@@ -246,7 +246,7 @@ def _most(found: Evaluated) -> str:
     return f"{why} (for {times:,} of {len(found.rewards):,} transitions)"
 
 
-def _trace(name: str, values: Floats, sample: Sample) -> str:
+def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
     """Describe a component: mean, range, and whether it goes along with returns and success."""
     known = values[~np.isnan(values)]
     totals = sample.totals(values)

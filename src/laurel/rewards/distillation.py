@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, DoubleArray, FloatArray
 from laurel.rewards.base import UNPAID, Steps
 from laurel.seeding import derive_seed
 
-Doubles = npt.NDArray[np.float64]
 CLIP = 5.0
 """Normalised features beyond this are cut, as in the paper."""
 TINY = 1e-8
@@ -24,11 +22,11 @@ TINY = 1e-8
 class Moments:
     """Mean and variance of all rows so far (Chan et al. 1979, parallel form)."""
 
-    mean: Doubles = field(default_factory=lambda: np.zeros(1))
-    variance: Doubles = field(default_factory=lambda: np.ones(1))
+    mean: DoubleArray = field(default_factory=lambda: np.zeros(1))
+    variance: DoubleArray = field(default_factory=lambda: np.ones(1))
     count: int = 0
 
-    def update(self, rows: Doubles) -> None:
+    def update(self, rows: DoubleArray) -> None:
         """Add rows (N, F)."""
         n, mean, variance = len(rows), rows.mean(axis=0), rows.var(axis=0)
         total, apart = self.count + n, mean - self.mean

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
-from laurel.envs.base import EnvAdapter, FloatArray, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError
 from laurel.llm.encoder import SentenceEncoder, load_encoder
 from laurel.rewards.base import UNPAID, Reward, Steps

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
+
+from laurel.arrays import Array, DoubleArray
 
 
 def logistic(
-    rows: npt.NDArray[Any],
-    targets: npt.NDArray[Any],
-    weights: npt.NDArray[Any],
-    ridges: npt.NDArray[np.float64],
-    penalized: npt.NDArray[np.float64] | None = None,
-) -> npt.NDArray[np.float64]:
+    rows: Array,
+    targets: Array,
+    weights: Array,
+    ridges: DoubleArray,
+    penalized: DoubleArray | None = None,
+) -> DoubleArray:
     """Minimise, for each of K columns, the mean cross-entropy of sigmoid(rows @ w) plus ridge |w|^2, by L-BFGS.
 
     Args:
@@ -43,7 +42,7 @@ def logistic(
     floor = 1e-9 * max(float(np.trace(moments)), 1e-9)
     root = np.linalg.cholesky(moments + np.diag(2 * penalties.min(axis=1) + floor))
 
-    def loss(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+    def loss(flat: DoubleArray) -> tuple[float, DoubleArray]:
         w = solve_triangular(root, flat.reshape(shape), lower=True, trans="T")
         logits = (there @ torch.from_numpy(w.astype(rows.dtype))).numpy()
         apart = np.exp(-np.abs(logits))

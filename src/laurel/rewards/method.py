@@ -16,9 +16,10 @@ from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from laurel.arrays import FloatArray, IntArray
 from laurel.data.preferences import labels_of, set_of
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Account
 from laurel.feedback.question_queue import Topic
 from laurel.params import CaptionParams, EnvParams, Params

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from laurel.arrays import FloatArray, IntArray
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import MANIFEST, checked_manifest
 from laurel.data.parquet import read_table, write_table
 from laurel.data.replacing import recover_killed
-from laurel.envs.base import FloatArray, IntArray
 from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
 from laurel.rewards.normalizer import Floats, Normalizer

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from laurel.envs.base import FloatArray
+from laurel.arrays import DoubleArray, FloatArray
 
-Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Floats = FloatArray | DoubleArray
 LEVELS = np.linspace(0, 1, 101)
 """Levels at which a normaliser keeps quantiles."""
 GRID = 2.0**20

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from laurel.arrays import FloatArray, IntArray
 from laurel.data.json_file import write_json
-from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import NOTHING
 from laurel.errors import DataError, RefusedLabelsError
 from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from laurel.arrays import DoubleArray, FloatArray
 from laurel.data.json_file import read_json, write_json
 from laurel.data.parquet import read_table, write_table
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.llm.encoder import load_encoder
 from laurel.rewards.base import UNPAID, Reward, Steps
@@ -63,7 +63,7 @@ class YesNoTable:
 
     known: Mapping[str, float]
     """Caption -> probability that it helps, of those with a label."""
-    weights: npt.NDArray[np.float64] | None = None
+    weights: DoubleArray | None = None
     """(E + 1,) of the classifier; None: captions without a label are paid nothing."""
     encoder: str = ""
 
@@ -85,7 +85,7 @@ class YesNoTable:
         return classified(load_encoder(self.encoder).encode(texts), self.weights)
 
 
-def classified(embeddings: FloatArray, weights: npt.NDArray[np.float64]) -> FloatArray:
+def classified(embeddings: FloatArray, weights: DoubleArray) -> FloatArray:
     """Return 1 where a classifier says yes (N,) of embeddings (N, E)."""
     return (embeddings.astype(np.float64) @ weights[:-1] + weights[-1] > 0).astype(np.float32)
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from laurel.arrays import IntArray
 from laurel.console import tell
-from laurel.envs.base import IntArray
 from laurel.feedback.question_queue import CLOSED, READY, Item, QuestionQueue, Verdict
 from laurel.params.rewards import OnlineParams
 from laurel.seeding import derive_seed, generator

@@ -7,9 +7,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from laurel.envs.base import FloatArray, IntArray
+from laurel.arrays import DoubleArray, FloatArray, IntArray
 from laurel.llm.encoder import SentenceEncoder, load_encoder
 from laurel.params.rewards import OnlineParams, PreferenceParams
 from laurel.rewards.base import UNPAID
@@ -21,7 +20,7 @@ from laurel.rewards.online_artefact import Made, YesNoTable, classified
 from laurel.seeding import derive_seed
 
 RIDGE = 1e-3
-Answers = npt.NDArray[np.float64]
+Answers = DoubleArray
 """(L,) probabilities that labels give."""
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.arrays import BoolArray, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID, Reward, Steps

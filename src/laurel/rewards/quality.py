@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.data.captions import Segments
-from laurel.envs.base import BoolArray, IntArray
 from laurel.rewards.bradley_terry import Comparisons, CrossValidation
 from laurel.rewards.normalizer import Floats, rounded
 
@@ -26,7 +25,7 @@ MOST_WORDS = 2000
 
 
 def quality(
-    held_out: CrossValidation, comparisons: Comparisons, segments: Segments, environment: npt.NDArray[np.float64]
+    held_out: CrossValidation, comparisons: Comparisons, segments: Segments, environment: DoubleArray
 ) -> dict[str, Any]:
     """Summarise a cross-validation.
 
@@ -79,7 +78,7 @@ def _mean(values: Floats | BoolArray) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _segment_means(values: npt.NDArray[np.float64], segments: Segments) -> npt.NDArray[np.float64]:
+def _segment_means(values: DoubleArray, segments: Segments) -> DoubleArray:
     """Average caption values (V,) over each segment's captions (S,); NaN where one is unknown."""
     present = segments.members >= 0
     gathered = np.where(present, values[segments.members.clip(min=0)], 0)
@@ -87,8 +86,8 @@ def _segment_means(values: npt.NDArray[np.float64], segments: Segments) -> npt.N
 
 
 def _bag_of_words(
-    held_out: CrossValidation, texts: Sequence[str], first: IntArray, second: IntArray, label: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+    held_out: CrossValidation, texts: Sequence[str], first: IntArray, second: IntArray, label: DoubleArray
+) -> DoubleArray:
     """Predict each held-out pair by a ridge regression on word counts, fitted without the fold's captions."""
     from scipy.sparse import csr_array
     from scipy.sparse.linalg import lsqr
@@ -113,7 +112,7 @@ def _bag_of_words(
     return guess
 
 
-def _calibration(predicted: Floats, target: npt.NDArray[np.float64]) -> list[dict[str, float]]:
+def _calibration(predicted: Floats, target: DoubleArray) -> list[dict[str, float]]:
     """Return for each tenth of predicted probability its mean, the mean label and how many pairs there are."""
     place = np.minimum((predicted * BINS).astype(int), BINS - 1)
     return [

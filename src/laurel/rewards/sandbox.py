@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray
 from laurel.errors import LaurelError
 from laurel.extras import need
 
@@ -53,7 +53,6 @@ def _row(before, action, after):
 
 [_row(*_one) for _one in _rows]
 """
-Floats = npt.NDArray[np.float64]
 
 
 class SandboxError(LaurelError):
@@ -64,9 +63,9 @@ class SandboxError(LaurelError):
 class Evaluated:
     """What a function returned for N rows."""
 
-    rewards: Floats
+    rewards: DoubleArray
     """(N,) NaN where it failed."""
-    components: Mapping[str, Floats]
+    components: Mapping[str, DoubleArray]
     """Name -> (N,) NaN where it named none."""
     failures: Mapping[str, int]
     """Why it failed -> rows."""
@@ -194,7 +193,7 @@ def _printable(text: str) -> str:
 
 def _read(found: Sequence[Any]) -> Evaluated:
     rewards = np.full(len(found), np.nan)
-    components: dict[str, Floats] = {}
+    components: dict[str, DoubleArray] = {}
     failures: Counter[str] = Counter()
     for row, answer in enumerate(found):
         if type(answer) is not tuple or len(answer) != 2 or type(answer[0]) is not bool:

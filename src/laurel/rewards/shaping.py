@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray
+from laurel.arrays import BoolArray, FloatArray, IntArray
 
 
 class Ends(NamedTuple):

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray, FloatArray
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import MANIFEST, checked_manifest
 from laurel.data.preference_rows import PreferenceRows
-from laurel.envs.base import FloatArray
 from laurel.errors import DataError
 from laurel.llm.encoder import load_encoder
 from laurel.rewards.logistic import logistic
@@ -42,7 +41,7 @@ PRIOR_SD = 10.0
 """Standard deviation of the prior over the head's weights; sentence vectors have length 1."""
 EXACT = 20_000
 """Pairs up to which a head is fitted in double precision, so that it is the same on every CPU."""
-Vectors = npt.NDArray[np.float32]
+Vectors = FloatArray
 
 
 @dataclass
@@ -53,7 +52,7 @@ class TextReward:
     """The sentence encoder, or what was tuned."""
     train: Train
     normalizer: Normalizer
-    weights: npt.NDArray[np.float64] | None = None
+    weights: DoubleArray | None = None
     """(E,) of the head; None where the whole model was tuned."""
     place: Path | None = None
     """Where a tuned model is."""

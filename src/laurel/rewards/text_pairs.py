@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.data.preference_rows import PreferenceRows
-from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
 from laurel.feedback.rates import Rate, rate_of_variance
 from laurel.rewards.normalizer import rounded
@@ -37,7 +36,7 @@ class TextPairs:
     first: IntArray
     """(P,) text numbers."""
     second: IntArray
-    p_first: npt.NDArray[np.float64]
+    p_first: DoubleArray
     """(P,) 1/2 for ties."""
     group: IntArray
     """(T,) texts of one group, such as the answers to one prompt, are held out together."""
@@ -76,7 +75,7 @@ class TextPairs:
         return (generator(seed, "text folds").permutation(groups) % FOLDS)[self.group]
 
 
-def quality(pairs: TextPairs, held_out: BoolArray, logits: npt.NDArray[Any]) -> dict[str, Any]:
+def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, Any]:
     """Say how often predictions agree with labels that were held out, beside what needs no learning.
 
     Args:
@@ -114,7 +113,7 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: npt.NDArray[Any]) -> 
     }
 
 
-def paired_rate(right: npt.NDArray[np.float64], first: IntArray, second: IntArray) -> Rate | None:
+def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate | None:
     """Return the share of right pairs (1; wrong 0, undecided 1/2), of which those with a text in common are dependent.
 
     The variance is the dyadic one (Aronow, Samii and Assenova 2015, Political Analysis 23(4)): with e the errors,

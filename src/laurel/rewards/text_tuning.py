@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from laurel.envs.base import BoolArray, FloatArray
+from laurel.arrays import BoolArray, FloatArray
 from laurel.errors import AnnotationError, DataError, MissingPackageError, first_line
 
 if TYPE_CHECKING:
@@ -117,9 +116,7 @@ def require_trl() -> None:
         raise MissingPackageError("Tuning a whole model (train: all) needs TRL: pip install 'laurel-rl[trl]'.")
 
 
-def tune(
-    name: str, pairs: TextPairs, how: Tuning, seed: int, place: Path
-) -> tuple[Tuned, npt.NDArray[np.float32], BoolArray]:
+def tune(name: str, pairs: TextPairs, how: Tuning, seed: int, place: Path) -> tuple[Tuned, FloatArray, BoolArray]:
     """Tune a model and write it into a directory.
 
     Returns:

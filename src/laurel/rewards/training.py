@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray, FloatArray, IntArray
 from laurel.data.captions import Segments, read_captions, read_segments, read_vocabulary
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
 from laurel.device import torch_device
-from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError
 from laurel.params.rewards import PreferenceParams
 from laurel.progress import progress
@@ -175,7 +175,7 @@ def _on_observations(comparisons: Comparisons, items: _Items, rng: np.random.Gen
     return Comparisons(members, items.caption, first, second, comparisons.p_first[pairs])
 
 
-def _caption_means(raw: Floats, caption: IntArray, size: int) -> npt.NDArray[np.float64]:
+def _caption_means(raw: Floats, caption: IntArray, size: int) -> DoubleArray:
     """Average rewards of items (K, M) into rewards of captions (K, V); captions without items get the mean."""
     count = np.bincount(caption, minlength=size)
     sums = np.stack([np.bincount(caption, weights=member, minlength=size) for member in raw])
@@ -183,7 +183,7 @@ def _caption_means(raw: Floats, caption: IntArray, size: int) -> npt.NDArray[np.
     return np.where(count > 0, means, raw.mean(axis=1, keepdims=True)).astype(np.float64)
 
 
-def _mean_environment_reward(trajectories: Path, captions: Path, size: int) -> npt.NDArray[np.float64]:
+def _mean_environment_reward(trajectories: Path, captions: Path, size: int) -> DoubleArray:
     """Return the environment's mean reward at each caption (V,), NaN where collection never met it."""
     total, count = np.zeros(size), np.zeros(size)
     for (transitions, _), ids in zip(read_trajectories(trajectories), read_captions(captions), strict=True):

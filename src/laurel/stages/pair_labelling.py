@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray, FloatArray, IntArray
 from laurel.console import tell
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.directory import Output
 from laurel.data.labels import LabelWriter
 from laurel.device import torch_device
-from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Annotator, failures_of, judge, pairs_of
 from laurel.feedback.annotators import make_annotator
@@ -138,7 +138,7 @@ def _label_round(
     texts: Sequence[str],
     labels: LabelWriter,
     advance: Advance,
-) -> npt.NDArray[np.float64] | None:
+) -> DoubleArray | None:
     """Write the judgement of each pair; return probabilities, NaN for no label, or None if some were not asked."""
 
     def count(number: int, *, stored: bool) -> None:

@@ -24,11 +24,11 @@ from safetensors.torch import save as as_bytes
 
 from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
 from laurel.agents.learner import Learner
+from laurel.arrays import Array
 from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import recover, replace_directory
-from laurel.envs.base import Array
 from laurel.errors import DataError, first_line
 from laurel.rewards.stored import own_reward
 from laurel.training.credit import CREDIT

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from laurel.envs.base import BoolArray
+from laurel.arrays import BoolArray
 from laurel.rewards.paying import Pay
 
 CREDIT = "credit.parquet"

@@ -17,11 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from laurel.agents.learner import Rollout
-from laurel.envs.base import BoolArray, FloatArray
+from laurel.arrays import BoolArray, DoubleArray, FloatArray, IntArray
 from laurel.envs.tasks import TasksAdapter
 from laurel.envs.vector import VectorEnv
 from laurel.params.training import CurriculumParams
@@ -40,7 +39,6 @@ SCHEMA = pa.schema(
         ("chance", pa.float64()),  # of the next episodes
     ]
 )
-Doubles = npt.NDArray[np.float64]
 
 
 class Curriculum:
@@ -88,7 +86,7 @@ class Curriculum:
         """A row for each update and task."""
         return pa.Table.from_pylist(self._rows, schema=SCHEMA)
 
-    def _note(self, tasks: npt.NDArray[np.int64], success: BoolArray) -> None:
+    def _note(self, tasks: IntArray, success: BoolArray) -> None:
         rate = self._params.rate
         for task, solved in zip(tasks.tolist(), success.tolist(), strict=True):
             self._fast[task] += rate * (solved - self._fast[task])
@@ -96,7 +94,7 @@ class Curriculum:
             self._episodes[task] += 1
 
 
-def chances(progress: Doubles, weight: Doubles) -> FloatArray:
+def chances(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
     """Return how likely a new episode is of each task (K,), from learning progress and weights.
 
     >>> chances(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2).tolist()
@@ -109,7 +107,7 @@ def chances(progress: Doubles, weight: Doubles) -> FloatArray:
     return whole
 
 
-def bored(success: Doubles, boring: BoolArray | None, mastered: float) -> BoolArray:
+def bored(success: DoubleArray, boring: BoolArray | None, mastered: float) -> BoolArray:
     """Return which tasks are boring (K,) beside those that are done well.
 
     >>> same = np.array([[False, True], [True, False]])
@@ -127,6 +125,6 @@ def bored(success: Doubles, boring: BoolArray | None, mastered: float) -> BoolAr
     return found
 
 
-def _spread(p: Doubles) -> Doubles:
+def _spread(p: DoubleArray) -> DoubleArray:
     """Return f(p) of the module's head."""
     return (1 - THETA) * p / (p + THETA * (1 - 2 * p))

@@ -21,9 +21,10 @@ from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.hints import Hints, make_advisor
 from laurel.agents.learner import LearnerGroup
 from laurel.agents.ppo import PPO
+from laurel.arrays import Array, BoolArray
 from laurel.data.replacing import recover
 from laurel.device import torch_device
-from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import DataError, TrainingError
 from laurel.feedback.interest import boring

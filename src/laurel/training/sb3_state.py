@@ -21,7 +21,7 @@ from torch import Tensor
 
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.sb3.policy import SB3Policy
-from laurel.envs.base import Array
+from laurel.arrays import Array
 from laurel.errors import DataError, first_line
 from laurel.training.checkpoint import ACTIONS, OPTIMIZER
 

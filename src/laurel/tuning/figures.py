@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from laurel.arrays import DoubleArray
 from laurel.evaluation.style import INK, MUTED, NEGATIVE, POSITIVE, drawing
 from laurel.params.search import Searched, Space
 from laurel.seeding import generator
 from laurel.tuning.importance import Importance
 from laurel.tuning.trials import Trial, as_text, best
-
-Floats = npt.NDArray[np.float64]
 
 ACROSS = 3
 BANDWIDTH = 0.12
@@ -152,13 +150,13 @@ def _decades(searched: Searched) -> float:
     return math.log10(searched.high / searched.low)
 
 
-def _places(searched: Searched, values: Sequence[object]) -> Floats:
+def _places(searched: Searched, values: Sequence[object]) -> DoubleArray:
     if searched.choices is None:
         return np.array(values, dtype=np.float64)
     return np.array([searched.choices.index(value) for value in values], dtype=np.float64)
 
 
-def nearness(x: Floats, *, log: bool) -> tuple[Floats, Floats]:
+def nearness(x: DoubleArray, *, log: bool) -> tuple[DoubleArray, DoubleArray]:
     """Return places across the range of points, (100,), and how near each point is to each of them, (100, N).
 
     A mean with these weights is a smooth curve through the points (Nadaraya and Watson, with a Gaussian).
@@ -174,7 +172,7 @@ def nearness(x: Floats, *, log: bool) -> tuple[Floats, Floats]:
     return np.exp(grid) if log else grid, weights
 
 
-def weighted_means(weights: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
+def weighted_means(weights: DoubleArray, values: DoubleArray) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
     """Return means of values, and the ends of their 95% bootstrap intervals, each (M,).
 
     Args:

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from laurel.agents.agent import Floats
+from laurel.arrays import DoubleArray
 
 CARDS = {card: 4 / 13 if card == 10 else 1 / 13 for card in range(1, 11)}
 STICK, HIT = 0, 1
@@ -46,7 +46,7 @@ def stick(total: int, card: int) -> float:
     return float(ends[:total].sum() - ends[total + 1 :].sum())
 
 
-def values(policy: Floats | None = None) -> tuple[Floats, Floats]:
+def values(policy: DoubleArray | None = None) -> tuple[DoubleArray, DoubleArray]:
     """Return Q (32, 11, 2, 2) of a policy, (32, 11, 2, 2) as well, and V; of the best policy where none is given."""
     Q, V = np.zeros((*SHAPE, 2)), np.zeros(SHAPE)
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from laurel.agents.agent import Agent, Experience, Ints
+from laurel.agents.agent import Agent, Experience
+from laurel.arrays import IntArray
 from laurel.classics.running import run_agent
 from laurel.envs.builtin.model import Model
 from laurel.envs.builtin.simulator import Simulator
@@ -167,7 +168,7 @@ class Recorder(Agent):
         self.agent.reset(seed, n_envs)
         self.runs: list[list[Step]] = [[] for _ in range(n_envs)]
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return self.agent.get_action(observation, info)
 
     def observe(self, experience: Experience) -> None:

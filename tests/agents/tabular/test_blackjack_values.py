@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from infinite_deck import HIT, SHAPE, STICK
 
-from laurel.agents.agent import Floats
 from laurel.agents.tabular import MonteCarlo, OffPolicyMonteCarlo
+from laurel.arrays import DoubleArray
 from laurel.classics.running import run_episodes
 
 ENVS = 50
@@ -19,7 +19,7 @@ BOOK = {  # the sums from which on figure 5.2 sticks, against an ace, 2, 3 … 1
 }
 
 
-def figure_5_1() -> Floats:
+def figure_5_1() -> DoubleArray:
     """Return the policy that sticks on 20 and 21 only."""
     policy = np.zeros((*SHAPE, 2))
     policy[..., HIT] = 1.0
@@ -27,7 +27,7 @@ def figure_5_1() -> Floats:
     return policy
 
 
-def boundaries(q: Floats) -> dict[int, list[int]]:
+def boundaries(q: DoubleArray) -> dict[int, list[int]]:
     """Return the lowest sum from which on to stick, by usable ace and the dealer's card."""
     sticks = q[..., STICK] > q[..., HIT]
     found: dict[int, list[int]] = {}
@@ -57,7 +57,7 @@ def test_a_policy_is_evaluated_off_policy_as_in_example_5_4() -> None:
     hit = np.s_[12:20, 1:11, 0, HIT]
     weights = agent.weights.reshape(*SHAPE, 2)[hit]
 
-    def bias(policy: Floats) -> float:
+    def bias(policy: DoubleArray) -> float:
         exact, _ = infinite_deck.values(policy)
         return abs(float(np.average((agent.q.reshape(*SHAPE, 2) - exact)[hit], weights=weights)))
 

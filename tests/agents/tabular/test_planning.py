@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from slow_reference import random_model
 
 import laurel.envs.builtin
-from laurel.agents.agent import Floats
 from laurel.agents.tabular import planning
+from laurel.arrays import DoubleArray
 from laurel.envs.builtin.model import Model, from_table, model_of
 from laurel.errors import TrainingError
 
@@ -19,11 +19,11 @@ SEEDS = st.integers(0, 10_000)
 GAMMAS = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 
 
-def random_policy(seed: int, model: Model) -> Floats:
+def random_policy(seed: int, model: Model) -> DoubleArray:
     return np.random.default_rng(seed).dirichlet(np.ones(model.n_actions), model.n_states)
 
 
-def slow_action_value(model: Model, values: Floats, gamma: float, state: int, action: int) -> float:
+def slow_action_value(model: Model, values: DoubleArray, gamma: float, state: int, action: int) -> float:
     total = 0.0
     for after in range(model.n_states):
         paid = model.rewards[state, action, after] + gamma * values[after]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import laurel.envs.builtin
-from laurel.agents.agent import Floats
 from laurel.agents.tabular import (
     ExpectedSarsa,
     MonteCarlo,
@@ -19,6 +18,7 @@ from laurel.agents.tabular import (
     TreeBackup,
     planning,
 )
+from laurel.arrays import DoubleArray
 from laurel.classics.running import Episodes, run_episodes
 from laurel.envs.builtin.model import Model, model_of
 from laurel.envs.builtin.simulator import Simulator
@@ -28,7 +28,7 @@ def spaces(model: Model) -> tuple[gym.spaces.Discrete, gym.spaces.Discrete]:
     return gym.spaces.Discrete(model.n_states), gym.spaces.Discrete(model.n_actions)
 
 
-def value_of_greedy(agent: TabularAgent, model: Model, gamma: float) -> Floats:
+def value_of_greedy(agent: TabularAgent, model: Model, gamma: float) -> DoubleArray:
     """Return what each table's greedy policy is worth at the start."""
     return np.array(
         [model.start @ planning.solve_policy(model, np.eye(model.n_actions)[table], gamma) for table in agent.greedy]

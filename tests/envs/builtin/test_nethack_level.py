@@ -32,11 +32,12 @@ def test_a_level_is_played_until_its_staircase(tmp_path: Path) -> None:
     games.close()
 
 
-def test_the_river_of_minihack_has_boulders_and_no_pet() -> None:
-    adapter = adapter_for(EnvParams(id="laurel/NetHack-v0", kwargs={"task": "staircase", "level_file": "river"}))
+@pytest.mark.parametrize("level", ["river", "river_narrow"])
+def test_the_rivers_of_minihack_have_boulders_and_no_pet(level: str) -> None:
+    adapter = adapter_for(EnvParams(id="laurel/NetHack-v0", kwargs={"task": "staircase", "level_file": level}))
     assert "staircase" in adapter.goal
     env = gym.make_vec(
-        "laurel/NetHack-v0", num_envs=4, vectorization_mode="vector_entry_point", level_file="river", crop=21
+        "laurel/NetHack-v0", num_envs=4, vectorization_mode="vector_entry_point", level_file=level, crop=21
     )
     rows = env.reset(seed=0)[0]
     drawn = {str(one) for one in symbols()[rows[:, : 21**2]].reshape(-1)}

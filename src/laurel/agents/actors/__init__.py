@@ -14,7 +14,8 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.guard import in_a_line
 from laurel.errors import ActorError, LaurelError, ParamsError
 from laurel.params.annotation import AnnotateParams

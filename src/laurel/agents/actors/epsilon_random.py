@@ -9,7 +9,8 @@ import numpy as np
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.actors.checkpoint import load_agent
 from laurel.agents.actors.random import UniformPolicy
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.arrays import Array, BoolArray, FloatArray
+from laurel.envs.base import EnvAdapter
 
 
 class EpsilonRandom(Actor):

@@ -17,7 +17,8 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.actor import Advisor, View
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.arrays import FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError, ParamsError
 from laurel.params.annotation import AnnotateParams
 

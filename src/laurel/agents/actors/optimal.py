@@ -10,7 +10,8 @@ import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.tabular.planning import policy_iteration
-from laurel.envs.base import EnvAdapter, IntArray
+from laurel.arrays import IntArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.builtin.model import Model, from_table
 from laurel.envs.sequences import Sequences
 from laurel.errors import EnvError

@@ -19,8 +19,9 @@ import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.grid_navigator import Navigator
+from laurel.arrays import Array, BoolArray
 from laurel.envs import minigrid_codes as grid
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.minigrid import MiniGridAdapter
 from laurel.errors import EnvError, ParamsError
 from laurel.params.annotation import AnnotateParams

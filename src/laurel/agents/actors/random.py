@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from laurel.agents.agent import Agent, Floats
+from laurel.agents.agent import Agent
+from laurel.arrays import DoubleArray
 
 
 class BanditAgent(Agent):
@@ -21,13 +22,13 @@ class OpenBanditAgent(BanditAgent):
     """Names of the arrays that `reset` makes and `observe` changes, a row for each environment."""
 
     @abstractmethod
-    def probabilities(self) -> Floats:
+    def probabilities(self) -> DoubleArray:
         """Return how likely `get_action` is to pull each arm (N, K)."""
 
     @abstractmethod
-    def expected(self) -> Floats:
+    def expected(self) -> DoubleArray:
         """Return the estimated reward of each arm (N, K)."""
 
-    def merits(self) -> Floats:
+    def merits(self) -> DoubleArray:
         """Return scores (N, K), the highest for the arm that is believed best; here the expected rewards."""
         return self.expected()

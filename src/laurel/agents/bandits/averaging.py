@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.agent import Experience
 from laurel.agents.bandits.agent import OpenBanditAgent
+from laurel.arrays import DoubleArray, IntArray
 
 
 @dataclass(eq=False)
@@ -36,20 +37,20 @@ class RewardAveraging(OpenBanditAgent):
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
-        self.estimates: Floats = np.full((n_envs, self.n_arms), float(self.optimism))
-        self.counts: Floats = np.zeros((n_envs, self.n_arms))
+        self.estimates: DoubleArray = np.full((n_envs, self.n_arms), float(self.optimism))
+        self.counts: DoubleArray = np.zeros((n_envs, self.n_arms))
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         greedy = choice.argmax(self.estimates, self.rng)
         if not self.epsilon:
             return greedy
         explore = self.rng.random(self.n_envs) < self.epsilon
         return np.where(explore, self.rng.integers(0, self.n_arms, self.n_envs), greedy)
 
-    def probabilities(self) -> Floats:
+    def probabilities(self) -> DoubleArray:
         return choice.epsilon_greedy(self.estimates, self.epsilon)
 
-    def expected(self) -> Floats:
+    def expected(self) -> DoubleArray:
         return self.estimates
 
     def observe(self, experience: Experience) -> None:
@@ -77,14 +78,14 @@ class UCB(RewardAveraging):
         super().__init__(n_arms, epsilon=0.0, step_size=step_size)
         self.c = c
 
-    def bounds(self) -> Floats:
+    def bounds(self) -> DoubleArray:
         """Return the upper confidence bounds (N, K)."""
         t = self.counts.sum(axis=1, keepdims=True) + 1
         doubt = np.sqrt(np.log(t) / np.maximum(self.counts, 1))
         return np.where(self.counts > 0, self.estimates + self.c * doubt, np.inf)
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return choice.argmax(self.bounds(), self.rng)
 
-    def probabilities(self) -> Floats:
+    def probabilities(self) -> DoubleArray:
         return choice.epsilon_greedy(self.bounds(), 0.0)

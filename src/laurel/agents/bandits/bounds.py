@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from laurel.agents.agent import Agent, Experience, Ints
+from laurel.agents.agent import Agent, Experience
 from laurel.agents.bandits.agent import BanditAgent
+from laurel.arrays import IntArray
 from laurel.errors import EnvError
 
 
@@ -17,7 +18,7 @@ class Random(BanditAgent):
 
     n_arms: int
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return self.rng.integers(0, self.n_arms, self.n_envs)
 
     def observe(self, experience: Experience) -> None:
@@ -27,11 +28,11 @@ class Random(BanditAgent):
 class Cheater(Agent):
     """Pulls the arm that `info["best_arm"]` names, from the first pull on: the upper bound."""
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         """Return the best arms; raises EnvError where the environment's info does not name them."""
         if info is None or "best_arm" not in info:
             raise EnvError('The cheater needs info["best_arm"], which this environment does not give.')
-        best: Ints = info["best_arm"]
+        best: IntArray = info["best_arm"]
         return best
 
     def observe(self, experience: Experience) -> None:

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.agent import Experience
 from laurel.agents.bandits.agent import OpenBanditAgent
+from laurel.arrays import DoubleArray, IntArray
 
 
 @dataclass(eq=False)
@@ -38,23 +39,23 @@ class Gradient(OpenBanditAgent):
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
-        self.preferences: Floats = np.zeros((n_envs, self.n_arms))
-        self.average: Floats = np.zeros(n_envs)
-        self.pulls: Floats = np.zeros(n_envs)
+        self.preferences: DoubleArray = np.zeros((n_envs, self.n_arms))
+        self.average: DoubleArray = np.zeros(n_envs)
+        self.pulls: DoubleArray = np.zeros(n_envs)
 
-    def probabilities(self) -> Floats:
+    def probabilities(self) -> DoubleArray:
         """Return π (N, K)."""
         weights = np.exp(self.preferences - self.preferences.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 
-    def expected(self) -> Floats:
+    def expected(self) -> DoubleArray:
         """Return r̄ for every arm (N, K): a gradient bandit does not estimate the arms one by one."""
         return np.repeat(self.average[:, None], self.n_arms, axis=1)
 
-    def merits(self) -> Floats:
+    def merits(self) -> DoubleArray:
         return self.preferences
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return choice.sample(self.probabilities(), self.rng)
 
     def observe(self, experience: Experience) -> None:

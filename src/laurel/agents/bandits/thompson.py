@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.agent import Experience
 from laurel.agents.bandits.agent import BanditAgent, OpenBanditAgent
+from laurel.arrays import DoubleArray, IntArray
 
 REACH = np.arange(-8.0, 9.0, 2.0)
 """Where a normal density is cut into pieces, in standard deviations; what lies outside is less than 1e-14."""
@@ -44,17 +45,17 @@ class GaussianThompson(OpenBanditAgent):
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
-        self.means: Floats = np.full((n_envs, self.n_arms), float(self.prior_mean))
-        self.precisions: Floats = np.full((n_envs, self.n_arms), self.prior_deviation**-2)
+        self.means: DoubleArray = np.full((n_envs, self.n_arms), float(self.prior_mean))
+        self.precisions: DoubleArray = np.full((n_envs, self.n_arms), self.prior_deviation**-2)
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         draws = self.means + self.rng.standard_normal(self.means.shape) / np.sqrt(self.precisions)
         return choice.argmax(draws, self.rng)
 
-    def probabilities(self) -> Floats:
+    def probabilities(self) -> DoubleArray:
         return np.stack([chances_of_best(*row) for row in zip(self.means, self.precisions**-0.5, strict=True)])
 
-    def expected(self) -> Floats:
+    def expected(self) -> DoubleArray:
         return self.means
 
     def observe(self, experience: Experience) -> None:
@@ -82,10 +83,10 @@ class BernoulliThompson(BanditAgent):
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
         alpha, beta = self.prior
-        self.successes: Floats = np.full((n_envs, self.n_arms), float(alpha))
-        self.failures: Floats = np.full((n_envs, self.n_arms), float(beta))
+        self.successes: DoubleArray = np.full((n_envs, self.n_arms), float(alpha))
+        self.failures: DoubleArray = np.full((n_envs, self.n_arms), float(beta))
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return choice.argmax(self.rng.beta(self.successes, self.failures), self.rng)
 
     def observe(self, experience: Experience) -> None:
@@ -95,7 +96,7 @@ class BernoulliThompson(BanditAgent):
         self.failures[at] += 1 - experience.reward[rows]
 
 
-def chances_of_best(means: Floats, deviations: Floats) -> Floats:
+def chances_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
     """Return how likely each of some independent normal numbers (K,) is the highest of them (K,).
 
         P(a) = ∫ φ_a(x) Π_{b≠a} Φ_b(x) dx
@@ -111,5 +112,5 @@ def chances_of_best(means: Floats, deviations: Floats) -> Floats:
     below = log_ndtr(z)  # logarithms, because a factor is taken out of a product that may be too small for a float
     others = below.sum(axis=1, keepdims=True) - below
     density = np.exp(others - z**2 / 2) / (deviations * np.sqrt(2 * np.pi))
-    chances: Floats = (half * WEIGHTS).reshape(-1) @ density
+    chances: DoubleArray = (half * WEIGHTS).reshape(-1) @ density
     return chances / chances.sum()

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from laurel.agents.language_model.critic import Critic, Floats
+from laurel.agents.language_model.critic import Critic
 from laurel.agents.tabular.planning import solve_policy
+from laurel.arrays import DoubleArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.builtin.model import Model
 from laurel.envs.sequences import Sequences
@@ -26,8 +27,8 @@ KEPT = "calibration."
 class Calibration(NamedTuple):
     """Values of K states by a critic and by dynamic programming."""
 
-    critic: Floats
-    values: Floats
+    critic: DoubleArray
+    values: DoubleArray
 
     @property
     def error(self) -> float:
@@ -56,7 +57,7 @@ def calibration(critic: Critic, adapter: EnvAdapter, model: Model, lists: Sequen
     return Calibration(critic.values(texts).astype(np.float64), values_of_random(model, lists, gamma)[states])
 
 
-def values_of_random(model: Model, lists: Sequences, gamma: float) -> Floats:
+def values_of_random(model: Model, lists: Sequences, gamma: float) -> DoubleArray:
     """Return the values (S,) of drawing each action as `Sequences.draw` does."""
     moves = model.transitions.mean(axis=1)  # of a random one
     paid = (model.transitions * model.rewards).mean(axis=1)  # (S, S') reward times probability

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from laurel.envs.base import FloatArray
+from laurel.arrays import DoubleArray, FloatArray
 from laurel.llm.embedding_cache import encode_cached
 
-Floats = npt.NDArray[np.float64]
 RIDGE = 1e-3
 """Pull on the weights of the encoder's head, where vectors have length 1 on average once their mean is taken off."""
 
@@ -27,11 +25,11 @@ class Critic(Protocol):
         """Return the values (N,); 0 before the first fit."""
         ...
 
-    def state(self) -> dict[str, Floats]:
+    def state(self) -> dict[str, DoubleArray]:
         """Return the fitted weights, as arrays."""
         ...
 
-    def restore(self, state: Mapping[str, Floats]) -> None:
+    def restore(self, state: Mapping[str, DoubleArray]) -> None:
         """Go on from a `state`."""
         ...
 
@@ -51,12 +49,12 @@ class TableCritic:
     def values(self, states: Sequence[str]) -> FloatArray:
         return np.array([self._means.get(state, self._mean) for state in states], dtype=np.float32)
 
-    def state(self) -> dict[str, Floats]:
+    def state(self) -> dict[str, DoubleArray]:
         text = "\0".join(self._means).encode()
         means = np.array([self._mean, *self._means.values()])
         return {"means": means, "texts": np.frombuffer(text, dtype=np.uint8).astype(np.float64)}
 
-    def restore(self, state: Mapping[str, Floats]) -> None:
+    def restore(self, state: Mapping[str, DoubleArray]) -> None:
         text = state["texts"].astype(np.uint8).tobytes().decode()
         self._mean, *means = state["means"].tolist()
         self._means = dict(zip(text.split("\0") if text else (), means, strict=True))
@@ -76,8 +74,8 @@ class EncoderCritic:
 
     def __init__(self, encoder: str) -> None:
         self._encoder = encoder
-        self._vectors: dict[str, Floats] = {}
-        self._fitted: dict[str, Floats] = {}
+        self._vectors: dict[str, DoubleArray] = {}
+        self._fitted: dict[str, DoubleArray] = {}
 
     def fit(self, states: Sequence[str], returns: FloatArray) -> None:
         texts, means, counts = _means(states, returns)
@@ -98,21 +96,21 @@ class EncoderCritic:
         values = dict(zip(distinct, found.tolist(), strict=True))
         return np.array([values[state] for state in states], dtype=np.float32)
 
-    def _encoded(self, texts: Sequence[str]) -> Floats:
+    def _encoded(self, texts: Sequence[str]) -> DoubleArray:
         """Return vectors (N, E)."""
         new = [text for text in texts if text not in self._vectors]
         if new:
             self._vectors.update(zip(new, encode_cached(self._encoder, new).astype(np.float64), strict=True))
         return np.stack([self._vectors[text] for text in texts])
 
-    def state(self) -> dict[str, Floats]:
+    def state(self) -> dict[str, DoubleArray]:
         return self._fitted
 
-    def restore(self, state: Mapping[str, Floats]) -> None:
+    def restore(self, state: Mapping[str, DoubleArray]) -> None:
         self._fitted = dict(state)
 
 
-def _means(states: Sequence[str], returns: FloatArray) -> tuple[list[str], Floats, Floats]:
+def _means(states: Sequence[str], returns: FloatArray) -> tuple[list[str], DoubleArray, DoubleArray]:
     """Return distinct texts, in the order in which they came, with their mean returns and how often each was met."""
     place = {text: number for number, text in enumerate(dict.fromkeys(states))}
     which = np.array([place[state] for state in states])

@@ -25,7 +25,8 @@ from laurel.agents.language_model.chain import MovesChain, Reader
 from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.agents.policy import mlp
 from laurel.agents.ppo import PPO, OnPolicyRollout
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
 from laurel.errors import AnnotationError
 from laurel.llm.causal import put_weights, tokens_of

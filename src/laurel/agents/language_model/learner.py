@@ -20,12 +20,13 @@ from laurel.agents.actor import View
 from laurel.agents.language_model import pairs
 from laurel.agents.language_model.calibration import KEPT, Calibration, calibration
 from laurel.agents.language_model.chain import Proposal, Reader, Turn
-from laurel.agents.language_model.critic import Critic, EncoderCritic, Floats, TableCritic
+from laurel.agents.language_model.critic import Critic, EncoderCritic, TableCritic
 from laurel.agents.language_model.pairs import BestAnswers, Memory, RecentMemory, RoundMemory, Scored
 from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
 from laurel.agents.learner import Learner, Rollout
 from laurel.agents.ppo import gae
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, DoubleArray, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.builtin.model import from_table
 from laurel.envs.vector import VectorEnv
 from laurel.errors import EnvError, TrainingError
@@ -260,7 +261,7 @@ class LanguageModelLearner(Learner):
             self.calibration = Calibration(**found)
 
 
-def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Floats]:
+def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, DoubleArray]:
     return {name.removeprefix(prefix): value.numpy() for name, value in state.items() if name.startswith(prefix)}
 
 

@@ -18,7 +18,8 @@ from laurel.agents.algorithm import width_of
 from laurel.agents.language_model.answers import Converter
 from laurel.agents.language_model.chain import Chain, Proposal, Reader, chain_settings, make_chain
 from laurel.agents.learner import PolicyNetwork
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.sequences import Sequences
 from laurel.errors import DataError, EnvError
 from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of, with_lora

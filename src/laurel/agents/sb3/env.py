@@ -16,7 +16,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.learner import Rollout
 from laurel.agents.sb3.policy import feature_space
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.arrays import Array, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
 from laurel.seeding import derive_seed

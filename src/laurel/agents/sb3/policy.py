@@ -16,7 +16,7 @@ import torch
 
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.sb3.catalog import ACTIVATIONS, algorithm_class, policy_options
-from laurel.envs.base import Array, FloatArray
+from laurel.arrays import Array, FloatArray
 
 PLAIN = (bool, int, float, str)
 

@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Agent, Floats, Ints
+from laurel.agents.agent import Agent
 from laurel.agents.tabular.states import StateIndex
+from laurel.arrays import DoubleArray, IntArray
 from laurel.errors import EnvError
 
 
@@ -55,32 +56,32 @@ class TabularAgent(Agent):
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
         tables = 1 if self.shared else n_envs
-        self.q: Floats = np.full((tables, self.n_states, self.n_actions), float(self.initial))
-        self.updates: Ints = np.zeros(self.q.shape, dtype=np.int64)
-        self._table: Ints = np.zeros(n_envs, dtype=np.int64) if self.shared else np.arange(n_envs)
+        self.q: DoubleArray = np.full((tables, self.n_states, self.n_actions), float(self.initial))
+        self.updates: IntArray = np.zeros(self.q.shape, dtype=np.int64)
+        self._table: IntArray = np.zeros(n_envs, dtype=np.int64) if self.shared else np.arange(n_envs)
 
     @property
-    def greedy(self) -> Ints:
+    def greedy(self) -> IntArray:
         """(tables, S) the best action in each state, the first where several are equal."""
         return self.q.argmax(axis=2)
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return choice.sample(self.policy(self._values(np.arange(self.n_envs), self.index(observation))), self.rng)
 
-    def policy(self, values: Floats) -> Floats:
+    def policy(self, values: DoubleArray) -> DoubleArray:
         """Return π (N, A), how likely the agent takes each action, for action values (N, A)."""
         return choice.epsilon_greedy(values, self.epsilon)
 
-    def _values(self, envs: Ints, states: Ints) -> Floats:
+    def _values(self, envs: IntArray, states: IntArray) -> DoubleArray:
         """Return the action values (n, A) of states (n,) in the tables of some environments (n,)."""
         return self.q[self._table[envs], states]
 
-    def _expected(self, envs: Ints, states: Ints) -> Floats:
+    def _expected(self, envs: IntArray, states: IntArray) -> DoubleArray:
         """Return Σ_a π(a|s) Q(s, a) (n,)."""
         values = self._values(envs, states)
         return (self.policy(values) * values).sum(axis=1)
 
-    def _learn(self, envs: Ints, states: Ints, actions: Ints, targets: Floats) -> None:
+    def _learn(self, envs: IntArray, states: IntArray, actions: IntArray, targets: DoubleArray) -> None:
         """Move an entry of each environment's table to a target; each of these (n,)."""
         if self.shared:  # one after another: environments may bring targets for the same entry
             for i in range(len(envs)):
@@ -88,7 +89,7 @@ class TabularAgent(Agent):
         else:
             self._move(self._table[envs], states, actions, targets)
 
-    def _move(self, tables: Ints, states: Ints, actions: Ints, targets: Floats) -> None:
+    def _move(self, tables: IntArray, states: IntArray, actions: IntArray, targets: DoubleArray) -> None:
         at = tables, states, actions
         self.updates[at] += 1
         step = 1 / self.updates[at] if self.step_size is None else self.step_size

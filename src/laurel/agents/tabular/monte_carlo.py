@@ -13,8 +13,9 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.agent import Experience
 from laurel.agents.tabular.agent import TabularAgent
+from laurel.arrays import DoubleArray, IntArray
 
 
 class MonteCarlo(TabularAgent):
@@ -34,7 +35,7 @@ class MonteCarlo(TabularAgent):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        policy: Floats | None = None,
+        policy: DoubleArray | None = None,
         exploring_starts: bool = False,
         **options: Any,
     ) -> None:
@@ -47,7 +48,7 @@ class MonteCarlo(TabularAgent):
         self._starts = np.ones(n_envs, dtype=np.bool_)
         self._episodes: list[list[tuple[int, int, float]]] = [[] for _ in range(n_envs)]
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         states = self.index(observation)
         values = self._values(np.arange(self.n_envs), states)
         policy = self.policy(values) if self.fixed is None else self.fixed[states]
@@ -103,8 +104,8 @@ class OffPolicyMonteCarlo(TabularAgent):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        policy: Floats | None = None,
-        behaviour: Floats | None = None,
+        policy: DoubleArray | None = None,
+        behaviour: DoubleArray | None = None,
         **options: Any,
     ) -> None:
         super().__init__(observation_space, action_space, step_size=None, **options)
@@ -113,10 +114,10 @@ class OffPolicyMonteCarlo(TabularAgent):
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
-        self.weights: Floats = np.zeros(self.q.shape)
+        self.weights: DoubleArray = np.zeros(self.q.shape)
         self._episodes: list[list[tuple[int, int, float, float]]] = [[] for _ in range(n_envs)]
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> IntArray:
         return choice.sample(self._acting(np.arange(self.n_envs), self.index(observation)), self.rng)
 
     def observe(self, experience: Experience) -> None:
@@ -131,7 +132,7 @@ class OffPolicyMonteCarlo(TabularAgent):
             self._learn_episode(int(i), self._episodes[i], worth)
             self._episodes[i] = []
 
-    def _acting(self, envs: Ints, states: Ints) -> Floats:
+    def _acting(self, envs: IntArray, states: IntArray) -> DoubleArray:
         """Return b (n, A)."""
         return self.policy(self._values(envs, states)) if self.behaviour is None else self.behaviour[states]
 

@@ -12,8 +12,9 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Bools, Experience, Floats, Ints
+from laurel.agents.agent import Experience
 from laurel.agents.tabular.agent import TabularAgent
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 
 
 class _Windowed(TabularAgent):
@@ -32,17 +33,17 @@ class _Windowed(TabularAgent):
         self._rewards = np.zeros((n_envs, self.n))
         self._length = np.zeros(n_envs, dtype=np.int64)
 
-    def _push(self, envs: Ints, states: Ints, actions: Ints, rewards: Floats) -> None:
+    def _push(self, envs: IntArray, states: IntArray, actions: IntArray, rewards: DoubleArray) -> None:
         at = envs, self._length[envs]
         self._states[at], self._actions[at], self._rewards[at] = states, actions, rewards
         self._length[envs] += 1
 
-    def _drop_oldest(self, envs: Ints) -> None:
+    def _drop_oldest(self, envs: IntArray) -> None:
         for window in (self._states, self._actions, self._rewards):
             window[envs, :-1] = window[envs, 1:]
         self._length[envs] -= 1
 
-    def _learn_oldest(self, envs: Ints, targets: Floats) -> None:
+    def _learn_oldest(self, envs: IntArray, targets: DoubleArray) -> None:
         self._learn(envs, self._states[envs, 0], self._actions[envs, 0], targets)
         self._drop_oldest(envs)
 
@@ -76,7 +77,7 @@ class NStepSarsa(_Windowed):
             self._learn_oldest(ended, self._sum(ended, worth[ended]))
             ended = ended[self._length[ended] > 0]
 
-    def _sum(self, envs: Ints, worth: Floats) -> Floats:
+    def _sum(self, envs: IntArray, worth: DoubleArray) -> DoubleArray:
         """Return the discounted sum of each window, with the value of the state after it (n,)."""
         total = worth
         for k in reversed(range(self.n)):
@@ -119,7 +120,7 @@ class TreeBackup(_Windowed):
             self._learn_oldest(ready, self._back_up(ready, after[ready], experience.terminated[ready]))
             ready = ready[(self._length[ready] > 0) & ended[ready]]
 
-    def _back_up(self, envs: Ints, after: Ints, terminated: Bools) -> Floats:
+    def _back_up(self, envs: IntArray, after: IntArray, terminated: BoolArray) -> DoubleArray:
         """Return G (n,) of each window's oldest step.
 
         Args:
@@ -139,5 +140,5 @@ class TreeBackup(_Windowed):
             worth = np.where(inside, (policy * values).sum(axis=1), worth)
         return total
 
-    def _target(self, values: Floats) -> Floats:
+    def _target(self, values: DoubleArray) -> DoubleArray:
         return choice.epsilon_greedy(values, self.target_epsilon)

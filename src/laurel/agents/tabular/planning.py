@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from laurel.agents.agent import Bools, Floats
+from laurel.arrays import BoolArray, DoubleArray
 from laurel.envs.builtin.model import Model
 from laurel.errors import TrainingError
 
@@ -17,7 +17,7 @@ CLOSE = 1e-9
 """An action counts as better only by more than this: less is rounding."""
 
 
-def action_values(model: Model, values: Floats, gamma: float) -> Floats:
+def action_values(model: Model, values: DoubleArray, gamma: float) -> DoubleArray:
     """Return the worth of every action (S, A), given that of the next state (S,) (equation 4.6).
 
     Q(s, a) = Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
@@ -26,7 +26,7 @@ def action_values(model: Model, values: Floats, gamma: float) -> Floats:
     return paid + gamma * model.transitions @ values
 
 
-def evaluate_policy(model: Model, policy: Floats, gamma: float, *, tolerance: float = 1e-10) -> Floats:
+def evaluate_policy(model: Model, policy: DoubleArray, gamma: float, *, tolerance: float = 1e-10) -> DoubleArray:
     """Return the values (S,) of a policy by iterating (equation 4.5), until a sweep changes none by `tolerance`.
 
         V(s) ← Σ_a π(a|s) Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
@@ -44,7 +44,7 @@ def evaluate_policy(model: Model, policy: Floats, gamma: float, *, tolerance: fl
     raise TrainingError(_endless("evaluate_policy", gamma))
 
 
-def solve_policy(model: Model, policy: Floats, gamma: float) -> Floats:
+def solve_policy(model: Model, policy: DoubleArray, gamma: float) -> DoubleArray:
     """Return the values (S,) of a policy exactly, by solving Bellman's equation (4.4) as a linear system.
 
         (I - γ P_π) V = r_π  over the states that do not end the episode
@@ -62,7 +62,9 @@ def solve_policy(model: Model, policy: Floats, gamma: float) -> Floats:
     return values
 
 
-def improve_policy(model: Model, values: Floats, gamma: float, *, policy: Floats | None = None) -> Floats:
+def improve_policy(
+    model: Model, values: DoubleArray, gamma: float, *, policy: DoubleArray | None = None
+) -> DoubleArray:
     """Return a policy (S, A) that is greedy on values (S,) (equation 4.9).
 
     Args:
@@ -77,7 +79,7 @@ def improve_policy(model: Model, values: Floats, gamma: float, *, policy: Floats
     return np.where(kept, policy, greedy)
 
 
-def policy_iteration(model: Model, gamma: float) -> tuple[Floats, Floats]:
+def policy_iteration(model: Model, gamma: float) -> tuple[DoubleArray, DoubleArray]:
     """Return an optimal policy (S, A) and its values (S,) by evaluating and improving in turn (section 4.3).
 
     It starts from the uniform policy, under which every state that can come to an end does.
@@ -95,7 +97,7 @@ def policy_iteration(model: Model, gamma: float) -> tuple[Floats, Floats]:
     raise TrainingError(_endless("policy_iteration", gamma))
 
 
-def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> tuple[Floats, Floats]:
+def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> tuple[DoubleArray, DoubleArray]:
     """Return an optimal policy (S, A) and the optimal values (S,) by iterating (equation 4.10).
 
         V(s) ← max_a Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
@@ -115,13 +117,13 @@ def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> 
     raise TrainingError(_endless("value_iteration", gamma))
 
 
-def _under(model: Model, policy: Floats) -> tuple[Floats, Floats]:
+def _under(model: Model, policy: DoubleArray) -> tuple[DoubleArray, DoubleArray]:
     """Return the expected reward of a step (S,) and the transition matrix (S, S') under a policy."""
     paid = np.einsum("sa,sat,sat->s", policy, model.transitions, model.rewards)
     return paid, np.einsum("sa,sat->st", policy, model.transitions)
 
 
-def _ends(model: Model, moves: Floats) -> Bools:
+def _ends(model: Model, moves: DoubleArray) -> BoolArray:
     """Say from which states (S,) an episode can come to its end."""
     ends = model.terminal
     while True:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.actions import discrete_actions
-from laurel.agents.agent import Ints
+from laurel.arrays import IntArray
 from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 
@@ -48,7 +48,7 @@ class StateIndex:
         self._start = tuple(int(part.start) for part in parts)
         self.n_states = math.prod(self.shape)
 
-    def __call__(self, observation: Any) -> Ints:
+    def __call__(self, observation: Any) -> IntArray:
         """Return the numbers (N,) of a batch of observations, as a vector environment gives them."""
         if self._single:
             return np.asarray(observation, dtype=np.int64) - self._start[0]

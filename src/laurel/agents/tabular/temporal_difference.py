@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.agent import Experience
 from laurel.agents.tabular.agent import TabularAgent
+from laurel.arrays import DoubleArray, IntArray
 
 
 class ExpectedSarsa(TabularAgent):
@@ -26,7 +27,7 @@ class ExpectedSarsa(TabularAgent):
         targets = experience.reward[envs] + self.gamma * worth
         self._learn(envs, states, experience.action[envs], targets)
 
-    def _worth(self, envs: Ints, states: Ints) -> Floats:
+    def _worth(self, envs: IntArray, states: IntArray) -> DoubleArray:
         """Return the values (n,) of states (n,)."""
         return self._expected(envs, states)
 
@@ -37,7 +38,7 @@ class QLearning(ExpectedSarsa):
     Q(S, A) ← Q(S, A) + α (R + γ max_a Q(S', a) - Q(S, A))
     """
 
-    def _worth(self, envs: Ints, states: Ints) -> Floats:
+    def _worth(self, envs: IntArray, states: IntArray) -> DoubleArray:
         return self._values(envs, states).max(axis=1)
 
 

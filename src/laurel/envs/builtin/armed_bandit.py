@@ -12,8 +12,8 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.errors import EnvError
 
 Rewards = Literal["gaussian", "bernoulli"]
@@ -51,25 +51,25 @@ class Arms:
         if self.rewards not in ("gaussian", "bernoulli"):
             raise EnvError(f'ArmedBandit: rewards is "{self.rewards}"; allowed are "gaussian" and "bernoulli".')
 
-    def draw(self, rng: np.random.Generator, n: int) -> Floats:
+    def draw(self, rng: np.random.Generator, n: int) -> DoubleArray:
         """Draw the means (N, K) of new bandits."""
         if self.arms_seed is not None:
             return np.repeat(self._drawn(np.random.default_rng(self.arms_seed), 1), n, axis=0)
         return self._drawn(rng, n)
 
-    def _drawn(self, rng: np.random.Generator, n: int) -> Floats:
+    def _drawn(self, rng: np.random.Generator, n: int) -> DoubleArray:
         shape = (n, self.n_arms)
         if self.rewards == "bernoulli":
             return rng.random(shape)
         return self.offset + self.spread * rng.standard_normal(shape)
 
-    def pull(self, rng: np.random.Generator, mean: Floats) -> Floats:
+    def pull(self, rng: np.random.Generator, mean: DoubleArray) -> DoubleArray:
         """Draw the rewards (N,) of arms with these means (N,)."""
         if self.rewards == "bernoulli":
             return (rng.random(len(mean)) < mean).astype(np.float64)
         return mean + self.noise * rng.standard_normal(len(mean))
 
-    def move(self, rng: np.random.Generator, means: Floats) -> Floats:
+    def move(self, rng: np.random.Generator, means: DoubleArray) -> DoubleArray:
         """Return the means (N, K) after they drifted by a step; probabilities stay within [0, 1]."""
         if not self.drift:
             return means
@@ -94,7 +94,7 @@ class ArmedBandit(gym.Env[np.int64, np.int64]):
         self.arms = Arms(**arms)
         self.observation_space = gym.spaces.Discrete(1)
         self.action_space = gym.spaces.Discrete(self.arms.n_arms)
-        self.means: Floats = np.zeros((1, self.arms.n_arms))
+        self.means: DoubleArray = np.zeros((1, self.arms.n_arms))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -117,14 +117,14 @@ class ArmedBanditVector(BatchEnv):
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **arms: Any) -> None:
         self.arms = Arms(**arms)
         super().__init__(num_envs, max_episode_steps, gym.spaces.Discrete(1), self.arms.n_arms)
-        self.means: Floats = np.zeros((num_envs, self.arms.n_arms))
-        self._regret: dict[str, Floats] = {}
+        self.means: DoubleArray = np.zeros((num_envs, self.arms.n_arms))
+        self._regret: dict[str, DoubleArray] = {}
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, which: BoolArray) -> None:
         self.means = self.arms.draw(self.np_random, self.num_envs)
         self._regret = {}
 
-    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+    def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         never = np.zeros(self.num_envs, dtype=np.bool_)
         if begins.all():
             self.begin(begins)
@@ -136,7 +136,7 @@ class ArmedBanditVector(BatchEnv):
         self.means = self.arms.move(self.np_random, self.means)
         return reward, never
 
-    def observe(self) -> Ints:
+    def observe(self) -> IntArray:
         return np.zeros(self.num_envs, dtype=np.int64)
 
     def info(self) -> dict[str, Any]:

@@ -7,15 +7,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from laurel.envs.builtin.model import Bools, Floats, Ints
+from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.errors import EnvError
 
 
-class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
+class BatchEnv(gym.vector.VectorEnv[Any, IntArray, Any]):
     """N episodes at once; the step after an episode's end is a reset (`AutoresetMode.NEXT_STEP`).
 
     Args:
@@ -39,7 +38,7 @@ class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[Any], dict[str, Any]]:
+    ) -> tuple[Array, dict[str, Any]]:
         """Begin N episodes.
 
         Raises:
@@ -52,7 +51,7 @@ class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
         self.begin(np.ones(self.num_envs, dtype=np.bool_))
         return self.observe(), self.info()
 
-    def step(self, actions: Ints) -> tuple[npt.NDArray[Any], Floats, Bools, Bools, dict[str, Any]]:
+    def step(self, actions: IntArray) -> tuple[Array, DoubleArray, BoolArray, BoolArray, dict[str, Any]]:
         begins = self._ended
         reward, ended = self.advance(actions, begins)
         self._steps += 1
@@ -64,18 +63,18 @@ class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
         return self.observe(), reward, ended, truncated, self.info()
 
     @abstractmethod
-    def begin(self, which: Bools) -> None:
+    def begin(self, which: BoolArray) -> None:
         """Begin new episodes in some environments (N,)."""
 
     @abstractmethod
-    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+    def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         """Take actions (N,), or begin an episode where one `begins` (N,); return rewards and what ended by the rules.
 
         Its return value is ignored where an episode begins.
         """
 
     @abstractmethod
-    def observe(self) -> npt.NDArray[Any]:
+    def observe(self) -> Array:
         """Return the current observations."""
 
     def info(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array
+from laurel.arrays import Array
 
 MOVES = (-1, 0, 1)
 """Columns that an action moves the paddle by: left, not at all, right."""

@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector.utils import batch_space
 
+from laurel.arrays import Array, BoolArray, ByteArray, DoubleArray, FloatArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.model import Bools, Floats
 from laurel.errors import EnvError, no_such
 
 if TYPE_CHECKING:
     from laurel.llm.encoder import SentenceEncoder
 
-Bytes = npt.NDArray[np.uint8]
 Part = Literal["train", "fresh", "all"]
 
 _FILMS = (
@@ -50,7 +48,7 @@ FRESH_EVERY = 4
 """One prompt of so many is kept from training, by a checksum of its text."""
 
 
-def packed_text(text: str, size: int) -> Bytes:
+def packed_text(text: str, size: int) -> ByteArray:
     """Return a text as a row (size,); what is too long is cut, not amid a character.
 
     >>> packed_text("Já", 4).tolist(), text_of(packed_text("Já", 2))
@@ -60,7 +58,7 @@ def packed_text(text: str, size: int) -> Bytes:
     return np.frombuffer(kept.ljust(size, b"\0"), dtype=np.uint8)
 
 
-def text_of(row: npt.NDArray[Any]) -> str:
+def text_of(row: Array) -> str:
     """Return the text of a row of any numeric type; characters that cannot be printed are left out."""
     text = row.astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="ignore")
     return "".join(one for one in text if one.isprintable() or one == "\n")
@@ -71,7 +69,7 @@ def whole_text(prompt: str, completion: str) -> str:
     return " ".join((prompt + completion).split())
 
 
-class Completions(gym.Env[Bytes, npt.NDArray[np.float32]]):
+class Completions(gym.Env[ByteArray, FloatArray]):
     """One prompt an episode.
 
     Args:
@@ -111,16 +109,18 @@ class Completions(gym.Env[Bytes, npt.NDArray[np.float32]]):
         self._prompt = ""
         self._known: dict[str, float] = {}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Bytes, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ByteArray, dict[str, Any]]:
         super().reset(seed=seed)
         self._prompt = self.prompts[int(self.np_random.integers(len(self.prompts)))]
         return packed_text(self._prompt, self._size), {}
 
-    def step(self, action: npt.NDArray[np.float32]) -> tuple[Bytes, float, bool, bool, dict[str, Any]]:
+    def step(self, action: FloatArray) -> tuple[ByteArray, float, bool, bool, dict[str, Any]]:
         reward = self.utilities([whole_text(self._prompt, text_of(action))])[0]
         return np.zeros(self._size, dtype=np.uint8), float(reward), True, False, {}
 
-    def utilities(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+    def utilities(self, texts: Sequence[str]) -> DoubleArray:
         """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
@@ -147,11 +147,11 @@ class CompletionsVector(BatchEnv):
         self.action_space = batch_space(self._one.action_space, num_envs)
         self._shown: list[str] = []
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, which: BoolArray) -> None:
         drawn = self.np_random.integers(len(self._one.prompts), size=-(-self.num_envs // self.group))
         self._shown = [self._one.prompts[i] for i in np.repeat(drawn, self.group)[: self.num_envs]]
 
-    def advance(self, actions: Any, begins: Bools) -> tuple[Floats, Bools]:
+    def advance(self, actions: Any, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         if begins.any():
             self.begin(begins)
             return np.zeros(self.num_envs), ~begins
@@ -159,7 +159,7 @@ class CompletionsVector(BatchEnv):
         self._shown = [""] * self.num_envs
         return self._one.utilities(texts), ~begins
 
-    def observe(self) -> Bytes:
+    def observe(self) -> ByteArray:
         (size,) = self._one.observation_space.shape or (0,)
         return np.stack([packed_text(prompt, size) for prompt in self._shown])
 

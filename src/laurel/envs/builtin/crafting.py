@@ -11,13 +11,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import Array, BoolArray, ByteArray, DoubleArray, IntArray
 from laurel.envs.builtin import crafting_rules as rules
 from laurel.envs.builtin.batch import BatchEnv
 from laurel.envs.builtin.crafting_maps import make_maps
 from laurel.envs.builtin.crafting_rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MOST
-from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.errors import EnvError
 
 VIEW = (7, 9)
@@ -26,7 +25,6 @@ FACINGS = ("left", "right", "up", "down")
 SQUARE = 16
 """Width in pixels that a square is shown with."""
 
-Bytes = npt.NDArray[np.uint8]
 
 MATERIAL = {name: code for code, name in enumerate(MATERIALS)}
 ITEM = {name: place for place, name in enumerate(ITEMS)}
@@ -83,7 +81,7 @@ class Worlds:
         self._seen = np.indices(VIEW).reshape(2, -1) - np.array(VIEW)[:, None] // 2
         self._beside = np.indices((3, 3)).reshape(2, -1) - 1
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, which: BoolArray) -> None:
         """Begin an episode on a new map in some of the worlds (N,)."""
         if not which.any():
             return
@@ -101,7 +99,7 @@ class Worlds:
         for counter in (self._hunger, self._thirst, self._fatigue, self._recovery):
             counter[which] = 0
 
-    def observe(self) -> Bytes:
+    def observe(self) -> ByteArray:
         """Return the observations (N, 81): the materials in view row by row, items, facing and whether asleep."""
         place = self.place[:, :, None] + self._seen
         view = self.maps[self._rows[:, None], place[:, 0], place[:, 1]]
@@ -112,7 +110,7 @@ class Worlds:
         rest = np.column_stack([self.items, self.facing, self.sleeping])
         return np.concatenate([view, rest], axis=1, dtype=np.uint8, casting="unsafe")
 
-    def step(self, actions: Ints) -> tuple[Floats, Bools]:
+    def step(self, actions: IntArray) -> tuple[DoubleArray, BoolArray]:
         """Take an action (N,) in each world; return rewards (N,) and whether the player died (N,).
 
         1 is paid in a step that unlocks achievements, and a tenth of what health is gained or lost, as in Crafter.
@@ -137,7 +135,7 @@ class Worlds:
         reward = change / 10 + (self.unlocked & ~known).any(axis=1)
         return reward, self.items[:, _HEALTH] <= 0
 
-    def picture(self) -> Bytes:
+    def picture(self) -> ByteArray:
         """Return a picture (height, width, 3) of what is seen in the first world."""
         view = self.observe()[0, : VIEW[0] * VIEW[1]].reshape(VIEW)
         picture = _COLOURS[view].repeat(SQUARE, axis=0).repeat(SQUARE, axis=1)
@@ -145,16 +143,16 @@ class Worlds:
         picture[top + 3 : top + SQUARE - 3, left + 3 : left + SQUARE - 3] = _PLAYER
         return picture
 
-    def _at(self, array: npt.NDArray[Any], place: Ints) -> npt.NDArray[Any]:
+    def _at(self, array: Array, place: IntArray) -> Array:
         return array[self._rows, place[:, 0], place[:, 1]]
 
-    def _set(self, array: npt.NDArray[Any], which: Bools, place: Ints, value: Any) -> None:
+    def _set(self, array: Array, which: BoolArray, place: IntArray, value: Any) -> None:
         array[self._rows[which], place[which, 0], place[which, 1]] = value
 
-    def _unlock(self, achievement: str, which: Bools) -> None:
+    def _unlock(self, achievement: str, which: BoolArray) -> None:
         self.unlocked[:, ACHIEVEMENT[achievement]] |= which
 
-    def _move(self, actions: Ints) -> None:
+    def _move(self, actions: IntArray) -> None:
         direction = actions - ACTION[rules.MOVES[0]]
         moves = (direction >= 0) & (direction < len(FACINGS))
         self.facing = np.where(moves, direction, self.facing)
@@ -162,7 +160,7 @@ class Worlds:
         free = moves & _WALKABLE[self._at(self.maps, to)]
         self.place[free] = to[free]
 
-    def _do(self, does: Bools, ahead: Ints, before: Ints) -> None:
+    def _do(self, does: BoolArray, ahead: IntArray, before: IntArray) -> None:
         """Collect, hit or eat what is ahead."""
         tool = _REQUIRES[before]
         able = does & (_COLLECTS[before] >= 0) & ((tool < 0) | (self.items[self._rows, tool] > 0))
@@ -189,7 +187,7 @@ class Worlds:
         self.items[ripe, _FOOD] += rules.PLANT_FOOD
         self._unlock("eat_plant", ripe)
 
-    def _put(self, actions: Ints, ahead: Ints, before: Ints) -> None:
+    def _put(self, actions: IntArray, ahead: IntArray, before: IntArray) -> None:
         for name, recipe in rules.PLACE.items():
             able = (actions == ACTION[f"place_{name}"]) & np.isin(before, [MATERIAL[one] for one in recipe.where])
             able &= self._has(recipe)
@@ -199,7 +197,7 @@ class Worlds:
                 self._set(self.ripe_at, able, ahead, self.time[able] + rules.RIPENS)
                 self._unlock(f"place_{name}", able)
 
-    def _make(self, actions: Ints) -> None:
+    def _make(self, actions: IntArray) -> None:
         if (actions < ACTION[f"make_{rules.TOOLS[0]}"]).all():
             return
         place = self.place[:, :, None] + self._beside
@@ -212,10 +210,10 @@ class Worlds:
             self.items[able, ITEM[name]] += 1
             self._unlock(f"make_{name}", able)
 
-    def _has(self, recipe: rules.Recipe) -> Bools:
+    def _has(self, recipe: rules.Recipe) -> BoolArray:
         return np.all([self.items[:, ITEM[name]] >= number for name, number in recipe.uses.items()], axis=0)
 
-    def _use(self, recipe: rules.Recipe, which: Bools) -> None:
+    def _use(self, recipe: rules.Recipe, which: BoolArray) -> None:
         for name, number in recipe.uses.items():
             self.items[which, ITEM[name]] -= number
 
@@ -240,7 +238,7 @@ class Worlds:
         self.items[:, _HEALTH] += better.astype(np.int64) - worse
 
 
-def _observation_space() -> gym.Space[Bytes]:
+def _observation_space() -> gym.Space[ByteArray]:
     high = np.full(VIEW[0] * VIEW[1] + len(ITEMS) + 2, len(MATERIALS) - 1, dtype=np.uint8)
     high[-len(ITEMS) - 2 :] = [*[MOST] * len(ITEMS), len(FACINGS) - 1, 1]
     return gym.spaces.Box(np.zeros_like(high), high, dtype=np.uint8)
@@ -252,7 +250,7 @@ def _checked(size: int) -> int:
     return size
 
 
-class Crafting(gym.Env[Bytes, np.int64]):
+class Crafting(gym.Env[ByteArray, np.int64]):
     """One crafting world.
 
     Args:
@@ -276,17 +274,19 @@ class Crafting(gym.Env[Bytes, np.int64]):
         self.action_space = gym.spaces.Discrete(len(ACTIONS))
         self.worlds = Worlds(1, _checked(size), self.np_random)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Bytes, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ByteArray, dict[str, Any]]:
         super().reset(seed=seed)
         self.worlds.rng = self.np_random
         self.worlds.begin(np.ones(1, dtype=np.bool_))
         return self.worlds.observe()[0], {}
 
-    def step(self, action: np.int64) -> tuple[Bytes, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[ByteArray, float, bool, bool, dict[str, Any]]:
         rewards, dead = self.worlds.step(np.array([action]))
         return self.worlds.observe()[0], float(rewards[0]), bool(dead[0]), False, {}
 
-    def render(self) -> Bytes | None:
+    def render(self) -> ByteArray | None:
         return None if self.render_mode is None else self.worlds.picture()
 
 
@@ -303,14 +303,14 @@ class CraftingVector(BatchEnv):
         super().__init__(num_envs, max_episode_steps, _observation_space(), len(ACTIONS))
         self.worlds = Worlds(num_envs, _checked(size), self.np_random)
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, which: BoolArray) -> None:
         self.worlds.rng = self.np_random
         self.worlds.begin(which)
 
-    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+    def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         rewards, dead = self.worlds.step(actions)
         self.worlds.begin(begins)
         return rewards, dead
 
-    def observe(self) -> Bytes:
+    def observe(self) -> ByteArray:
         return self.worlds.observe()

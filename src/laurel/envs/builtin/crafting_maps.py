@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import BoolArray, ByteArray, DoubleArray
 from laurel.envs.builtin.crafting_rules import MATERIALS
 
 COARSE = 5
@@ -17,7 +17,7 @@ COWS = 0.012
 MEADOW = 2.5
 """Squares around the start that are kept free."""
 
-Maps = npt.NDArray[np.uint8]
+Maps = ByteArray
 
 
 def make_maps(number: int, size: int, rng: np.random.Generator) -> Maps:
@@ -51,7 +51,7 @@ def make_maps(number: int, size: int, rng: np.random.Generator) -> Maps:
     return maps.reshape(number, size, size)
 
 
-def _noise(number: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+def _noise(number: int, size: int, rng: np.random.Generator) -> DoubleArray:
     """Return smooth heights (number, size * size): normal at the nodes of a coarse grid, linear between them."""
     places = np.linspace(0, COARSE - 1, size)
     weights = np.maximum(0.0, 1.0 - np.abs(places[:, None] - np.arange(COARSE)))
@@ -59,7 +59,7 @@ def _noise(number: int, size: int, rng: np.random.Generator) -> npt.NDArray[np.f
     return np.asarray((weights @ nodes @ weights.T).reshape(number, -1))
 
 
-def _highest(height: npt.NDArray[np.float64], among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.bool_]:
+def _highest(height: DoubleArray, among: BoolArray, count: int) -> BoolArray:
     """Return which `count` squares of each map (number, size * size) are the highest among some."""
     shown = np.where(among, height, -np.inf)
     order = np.argpartition(-shown, min(count, shown.shape[1] - 1), axis=1)[:, :count]

@@ -11,10 +11,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector.utils import batch_space
 
-from laurel.envs.builtin.model import Bools, Floats, Ints, from_table
+from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
+from laurel.envs.builtin.model import from_table
 from laurel.envs.builtin.simulator import Simulator
 from laurel.envs.sequences import Sequences
 from laurel.errors import EnvError
@@ -127,7 +127,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
                 break
         return np.int64(self._state), reward, terminated, False, {}
 
-    def moves_to_goal(self) -> npt.NDArray[np.int64]:
+    def moves_to_goal(self) -> IntArray:
         """Return the fewest moves (S,) from each state to a goal with feet that do not slip; -1 where no way leads."""
         straight = np.array([[outcomes[0][1] for outcomes in moves.values()] for moves in self.outcomes.values()])
         goals = np.repeat(np.array(list("".join(self.squares))) == GOAL, self.headings)
@@ -182,7 +182,7 @@ class GridWorldVector(Simulator):
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[Any], dict[str, Any]]:
+    ) -> tuple[Array, dict[str, Any]]:
         """Begin N episodes, in the states `options["state"]` (N,) or () where they are given; errors as elsewhere."""
         observation, info = super().reset(seed=seed)
         if options and "state" in options:
@@ -190,7 +190,7 @@ class GridWorldVector(Simulator):
             observation = self.observe()
         return observation, info
 
-    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+    def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         if self.world.lists.longest == 1:
             return super().advance(actions, begins)
         paid, ended = np.zeros(self.num_envs), begins.copy()
@@ -208,7 +208,7 @@ class GridWorldVector(Simulator):
         return paid, ended
 
 
-def _startable(world: GridWorld, state: Any) -> npt.NDArray[np.int64]:
+def _startable(world: GridWorld, state: Any) -> IntArray:
     """Return states, checked.
 
     Raises:

@@ -13,24 +13,21 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from laurel.arrays import BoolArray, DoubleArray
 from laurel.errors import EnvError
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """What a finite Markov decision process does. A state that ends the episode leads to itself and pays nothing."""
 
-    transitions: Floats
+    transitions: DoubleArray
     """(S, A, S') probability of the next state."""
-    rewards: Floats
+    rewards: DoubleArray
     """(S, A, S') mean reward of the transition; 0 where it cannot happen."""
-    start: Floats
+    start: DoubleArray
     """(S,) probability that an episode starts there."""
-    terminal: Bools
+    terminal: BoolArray
     """(S,) whether the episode ends there."""
 
     @property
@@ -41,10 +38,10 @@ class Model:
     def n_actions(self) -> int:
         return self.transitions.shape[1]
 
-    def reachable(self) -> Bools:
+    def reachable(self) -> BoolArray:
         """Return which states (S,) an episode can reach."""
-        leads: Bools = self.transitions.max(axis=1) > 0
-        found: Bools = self.start > 0
+        leads: BoolArray = self.transitions.max(axis=1) > 0
+        found: BoolArray = self.start > 0
         while True:
             wider = found | leads[found].any(axis=0)
             if (wider == found).all():

@@ -14,8 +14,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import IntArray
 from laurel.errors import EnvError, no_such
 
 
@@ -109,7 +109,7 @@ def dialogues(acts: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], boo
                 yield from dialogues(tried)
 
 
-class Negotiation(gym.Env[npt.NDArray[np.int64], np.int64]):
+class Negotiation(gym.Env[IntArray, np.int64]):
     """One negotiation an episode: 1 is paid at its end if it shows the style, 0 otherwise.
 
     Observations hold your acts so far, NOT_YET for turns to come, and whether the last one was accepted. Actions are
@@ -139,13 +139,13 @@ class Negotiation(gym.Env[npt.NDArray[np.int64], np.int64]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+    ) -> tuple[IntArray, dict[str, Any]]:
         super().reset(seed=seed)
         self._acts = []
         self._limit = int(self.np_random.choice(LIMITS))
         return self._observed(False), {}
 
-    def step(self, action: np.int64) -> tuple[npt.NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[IntArray, float, bool, bool, dict[str, Any]]:
         act = int(action) + 1
         accepted = accepts(self._limit, len(self._acts), act)
         self._acts.append(act)
@@ -153,5 +153,5 @@ class Negotiation(gym.Env[npt.NDArray[np.int64], np.int64]):
         paid = ended and shows(self.style, self._acts, accepted)
         return self._observed(accepted), float(paid), ended, False, {}
 
-    def _observed(self, accepted: bool) -> npt.NDArray[np.int64]:
+    def _observed(self, accepted: bool) -> IntArray:
         return np.array(row(self._acts, accepted), dtype=np.int64)

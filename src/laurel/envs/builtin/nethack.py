@@ -17,14 +17,14 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.envs.builtin.nethack_glyphs import dark, down, nle, oracle, symbols
 from laurel.envs.builtin.nethack_level import OPTIONS, compiled
 from laurel.errors import EnvError, no_such
 
 Row = npt.NDArray[np.int32]
-Seen = Mapping[str, npt.NDArray[Any]]
+Seen = Mapping[str, Array]
 Task = Literal["score", "gold", "scout", "staircase", "level", "oracle", "oracle_sober"]
 
 SCORED: tuple[Task, ...] = ("score", "gold", "scout")
@@ -255,7 +255,7 @@ class Games:
         rows[:, -MESSAGE:] = self._seen["message"]
         return rows
 
-    def stairs(self) -> npt.NDArray[np.int64]:
+    def stairs(self) -> IntArray:
         """Return how far the nearest way down is that each map shows (N,), -1 where it shows none.
 
         Counted in steps in eight directions as if there were no walls.
@@ -352,11 +352,11 @@ class NetHackVector(BatchEnv):
         self.games, self.status_in_words = Games(num_envs, **options), status_in_words
         super().__init__(num_envs, max_episode_steps, _space(self.games.size), len(actions()))
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, which: BoolArray) -> None:
         for i in np.flatnonzero(which):
             self.games.games[i].begin(self.np_random)
 
-    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+    def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         turns = zip(self.games.games, actions.tolist(), begins.tolist(), strict=True)
         rewards, ended = zip(
             *[(0.0, False) if over else game.step(action) for game, action, over in turns], strict=True

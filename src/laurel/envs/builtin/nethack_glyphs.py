@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from laurel.arrays import IntArray
 from laurel.errors import MissingEnvError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def down() -> tuple[int, int]:
 
 
 @cache
-def kinds_of_glyphs() -> npt.NDArray[np.int64]:
+def kinds_of_glyphs() -> IntArray:
     """Return the kind of each glyph (5977,) that networks see, a place in DRAWN."""
     return _places(_SEEN)
 
@@ -74,7 +75,7 @@ def symbols() -> npt.NDArray[np.str_]:
     return np.array(list(DRAWN))[_places(_CLASSES)]
 
 
-def _places(classes: str) -> npt.NDArray[np.int64]:
+def _places(classes: str) -> IntArray:
     """Return the place in DRAWN of each glyph (5977,), where objects are drawn as their classes say."""
     game = nle()
     kinds = np.full(game.MAX_GLYPH + 1, DRAWN.index("&"), dtype=np.int64)

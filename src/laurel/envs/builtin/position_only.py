@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.vector.utils import batch_space
 
-from laurel.envs.base import Array
+from laurel.arrays import Array
 
 POSITIONS = [0, 2]
 """Of the cart and of the pole; 1 and 3 are their velocities."""

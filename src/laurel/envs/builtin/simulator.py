@@ -5,8 +5,9 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.model import Bools, Floats, Ints, Model
+from laurel.envs.builtin.model import Model
 
 
 class Simulator(BatchEnv):
@@ -30,11 +31,11 @@ class Simulator(BatchEnv):
         self._cumulative = np.take_along_axis(model.transitions, self._after, axis=2).cumsum(axis=2)
         self._state = np.zeros(num_envs, dtype=np.int64)
 
-    def begin(self, which: Bools) -> None:
+    def begin(self, which: BoolArray) -> None:
         draw = self.np_random.random((int(which.sum()), 1)) * self._start[-1]
         self._state[which] = (self._start <= draw).sum(axis=1)
 
-    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+    def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
         before = self._state
         draw = self.np_random.random((self.num_envs, 1))
         cumulative = self._cumulative[before, actions]
@@ -44,5 +45,5 @@ class Simulator(BatchEnv):
         self.begin(begins)
         return reward, ended
 
-    def observe(self) -> Ints:
+    def observe(self) -> IntArray:
         return self._state.copy()

@@ -15,7 +15,8 @@ import numpy as np
 from laurel.errors import EnvError
 
 if TYPE_CHECKING:
-    from laurel.envs.base import Array, EnvAdapter, FloatArray
+    from laurel.arrays import Array, FloatArray
+    from laurel.envs.base import EnvAdapter
 
 MOST = 255
 """Tasks; a task's number has to fit into a byte."""

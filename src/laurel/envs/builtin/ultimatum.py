@@ -12,8 +12,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import IntArray
 from laurel.errors import EnvError, no_such
 
 POTS = (1, 10, 30, 50, 100, 200, 500, 1000)
@@ -47,7 +47,7 @@ def wants(objective: str, share: float, pot: float) -> bool:
             return abs(share - pot / 2) < 1e-9
 
 
-class Ultimatum(gym.Env[npt.NDArray[np.int64], np.int64]):
+class Ultimatum(gym.Env[IntArray, np.int64]):
     """One offer an episode: 1 is paid for what the user wants, 0 for anything else.
 
     Args:
@@ -74,12 +74,12 @@ class Ultimatum(gym.Env[npt.NDArray[np.int64], np.int64]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.int64], dict[str, Any]]:
+    ) -> tuple[IntArray, dict[str, Any]]:
         super().reset(seed=seed)
         self._offer = self.np_random.integers([len(POTS), TENTHS + 1])
         return self._offer.copy(), {}
 
-    def step(self, action: np.int64) -> tuple[npt.NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[IntArray, float, bool, bool, dict[str, Any]]:
         pot = POTS[self._offer[0]]
         right = wants(self.objective, pot * self._offer[1] / TENTHS, pot) == (int(action) == ACCEPT)
         return self._offer.copy(), float(right), True, False, {}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from laurel.envs.base import Array
+from laurel.arrays import Array
 from laurel.envs.tensor.philox import words
 
 BEGINS, STEPS = range(2)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from laurel.envs.base import FloatArray
+from laurel.arrays import FloatArray
 from laurel.envs.cartpole import FALLEN
 from laurel.envs.tensor.base import TensorEnv
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.envs.base import Array
+from laurel.arrays import Array
 from laurel.envs.tensor.grid import EMPTY, FACINGS, GOAL, KEY, LOCKED, MARGIN, WALL, TensorGrid
 from laurel.envs.tensor.philox import below
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.envs.base import IntArray
+from laurel.arrays import IntArray
 from laurel.envs.minigrid import SCALE
 from laurel.envs.minigrid_codes import ACTIONS, COLORS, DROP, FORWARD, IMAGE, LEFT, OBJECTS, PICKUP, RIGHT, TOGGLE, VIEW
 from laurel.envs.tensor.base import TensorEnv

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.arrays import Array, BoolArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.tensor import TENSORS
 from laurel.envs.tensor.base import TensorEnv, host
 from laurel.envs.vector import Step, VectorEnv

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
+from laurel.arrays import DoubleArray
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
@@ -56,7 +56,7 @@ class EmbeddingAnnotator:
         encoder = load_encoder(params.model, torch_device(params.device, "annotate.embedding.device"))
         return cls(encoder, params, *goals)
 
-    def utility(self, texts: list[str]) -> npt.NDArray[np.float64]:
+    def utility(self, texts: list[str]) -> DoubleArray:
         """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""
         vectors = self.encoder.encode(texts).astype(np.float64)
         return vectors @ self._aims[0] - vectors @ self._aims[1]

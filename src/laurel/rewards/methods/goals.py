@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from laurel.arrays import FloatArray
 from laurel.data.captions import read_vocabulary
 from laurel.data.json_file import read_json, write_json
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator

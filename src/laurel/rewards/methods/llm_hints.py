@@ -20,8 +20,9 @@ from pydantic import Field, JsonValue
 from laurel.agents.actor import Advisor, View, beginnings
 from laurel.agents.actors import judge_asked
 from laurel.agents.hints import make_advisor
+from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json, write_json
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import UNPAID, Reward, Steps

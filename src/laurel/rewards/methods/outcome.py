@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from laurel.arrays import FloatArray
 from laurel.data.captions import read_captions, read_vocabulary
 from laurel.data.json_file import write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.data.trajectories import read_trajectories
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
 from laurel.errors import DataError
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator

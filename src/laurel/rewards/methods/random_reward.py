@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.arrays import FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import ScoredCaptions

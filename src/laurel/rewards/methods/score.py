@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from laurel.arrays import DoubleArray, FloatArray, IntArray
 from laurel.data.captions import Segments, read_segments, read_vocabulary
 from laurel.data.json_file import write_json
-from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator
@@ -56,7 +56,7 @@ SHRINKAGE = 1.0
 SWEEPS = 200
 COMPARED = 500
 """The most frequent captions, whose pairs are compared with the environment's progress."""
-Scores = npt.NDArray[np.float64]
+Scores = DoubleArray
 
 
 def drawn_groups(n: int, size: int, n_groups: int | None, seed: int) -> IntArray:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.arrays import FloatArray
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.goals import embedding_goals
 from laurel.params.judges import EmbeddingParams
