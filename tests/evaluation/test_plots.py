@@ -1,17 +1,20 @@
 import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib import font_manager
 from PIL import Image
 
 from known_arms import KNOWN
 from laurel.evaluation import plots
 from laurel.evaluation.statistics import summarise
-from laurel.evaluation.style import styles
+from laurel.evaluation.style import FONT, settings, styles
 
 ARMS = tuple(KNOWN.values())
 LOOKS = styles([KNOWN["extrinsic"], KNOWN["preference"]])
@@ -27,6 +30,17 @@ def drawn(results, curves, **extra):
 def figures(tables):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
     return drawn(results, curves, calibration=BINS)
+
+
+def test_a_font_of_the_machine_changes_nothing(tmp_path, monkeypatch):
+    """Its glyphs may have other numbers, which SVG holds, as that of "fi"."""
+    its, manager = tmp_path / "DejaVuSans.ttf", font_manager.fontManager
+    shutil.copy(Path(mpl.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", its)
+    monkeypatch.setattr(manager, "ttflist", [])
+    manager.addfont(its)
+    assert manager.findfont(FONT) == str(its)
+    with settings():
+        assert Path(mpl.get_data_path()) in Path(manager.findfont(FONT)).parents
 
 
 def test_every_figure_is_drawn_and_written(figures, tmp_path):

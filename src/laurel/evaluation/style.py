@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from laurel.evaluation.arms import Group, groups_of, main_of
@@ -98,8 +100,10 @@ DARK: Mapping[str, str] = {
 }  # fmt: skip
 """Colour of a figure -> the same on a dark page."""
 
+FONT = "DejaVu Sans"
+"""It comes with matplotlib, so that figures are alike on all machines."""
 _RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are alike on all machines
+    "font.family": FONT,
     "font.size": 9.5,
     "text.parse_math": False,  # captions are data: a dollar sign is a dollar sign
     "text.color": INK,
@@ -147,6 +151,18 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
 @contextmanager
 def settings() -> Iterator[None]:
     """Draw with Laurel's settings on top of matplotlib's own defaults, whatever the user's matplotlibrc says."""
+    _own_fonts_first()
     parameters: dict[Any, Any] = {**mpl.rcParamsDefault, **_RC, "backend": "agg"}
     with mpl.rc_context(parameters):
         yield
+
+
+def _own_fonts_first() -> None:
+    """Have matplotlib's own FONT go before the machine's of that name, whose glyphs have other numbers in SVG."""
+    own, manager = Path(mpl.get_data_path()), font_manager.fontManager
+    first = next((font.fname for font in manager.ttflist if font.name == FONT), "")
+    if own not in Path(first).parents:
+        others, manager.ttflist = manager.ttflist, []
+        for file in sorted((own / "fonts" / "ttf").glob("DejaVuSans*.ttf")):
+            manager.addfont(file)
+        manager.ttflist += others
