@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +27,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from collect_caption import Spent, command
+from held import ELSE
 from record import about, command_line, load_average, write
 from sampled import Parts, Stack, parts_of, sampled
 
@@ -33,6 +36,8 @@ from laurel.envs import EnvAdapter, Transition
 ARMS, SEEDS, EPISODES = ("extrinsic", "preference", "random_reward", "shuffled_labels", "oracle"), 100, 20
 MLFLOW_SECONDS, REPORT_SECONDS, REPORT_MEGABYTES = 60, 10, 2
 FEW, MANY, GROWTH = 10_000, 1_000_000, 1.2
+HELD, LEAST = 100_000, 4.0
+"""Captions with which it is looked at what is held, and bytes a caption from which on a module is named."""
 MLFLOW_PARTS: Parts = {
     "SQLAlchemy and SQLite": ("/sqlalchemy/", set()),
     "MLflow": ("/mlflow/", set()),
@@ -255,6 +260,8 @@ def captions() -> None:
     }
     if not found["met"]:
         found["why"] = _why(growth)
+        found["profile_unit"] = f"bytes more for each caption more, at the fullest ({FEW:,} and {HELD:,}), asked for by"
+        found["profile"] = _held([stage for stage, times in growth.items() if times > GROWTH])
     write("scale_captions", found, about("pyarrow", "laurel-rl", remarks=(load,)))
 
 
@@ -279,6 +286,38 @@ def _why(growth: dict[str, float]) -> str:
 
 def _run(n: int) -> dict[str, Spent]:
     """Run all stages where that many steps have a caption each; return what they took."""
+    with _project(n) as folder:
+        return {stage: command(stage, folder) for stage in STAGES}
+
+
+def _held(stages: Sequence[str]) -> Profile:
+    """Return how many bytes more a stage holds at its fullest for each caption more, by the module that asked."""
+    few, many = (_held_with(n, stages) for n in (FEW, HELD))
+    profile: Profile = {}
+    for stage in stages:
+        more = {part: (held - few[stage].get(part, 0)) / (HELD - FEW) for part, held in many[stage].items()}
+        parts = {part: size for part, size in more.items() if size >= LEAST and part != ELSE}
+        rest = sum(more.values()) - sum(parts.values())
+        profile[stage] = {part: [round(size, 1)] for part, size in {**parts, ELSE: rest}.items()}
+    return profile
+
+
+def _held_with(n: int, stages: Sequence[str]) -> dict[str, dict[str, int]]:
+    held = {}
+    with _project(n) as folder:
+        for stage in STAGES[: 1 + max(map(STAGES.index, stages))]:
+            if stage in stages:
+                script, into = Path(__file__).with_name("held.py"), folder / "held.json"
+                subprocess.run([sys.executable, script, into, stage], cwd=folder, check=True, capture_output=True)  # noqa: S603
+                held[stage] = json.loads(into.read_text())
+            else:
+                command(stage, folder)
+    return held
+
+
+@contextmanager
+def _project(n: int) -> Iterator[Path]:
+    """Yield a folder with the params of a walk of so many steps."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         params_of(
@@ -288,7 +327,7 @@ def _run(n: int) -> dict[str, Spent]:
             rewards={"preference": {"input": "observation"}},  # not a million sentences through an encoder
         )
         os.environ["PYTHONPATH"] = str(Path(__file__).parent)
-        return {stage: command(stage, folder) for stage in STAGES}
+        yield folder
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,9 @@ from laurel.agents.episodes import Episodes
 from tiny_project import REPOSITORY
 
 BENCHMARKS = REPOSITORY / "benchmarks"
-SCRIPTS = sorted(file.stem for file in BENCHMARKS.glob("*.py") if file.stem not in ("record", "sampled", "table"))
+SCRIPTS = sorted(
+    file.stem for file in BENCHMARKS.glob("*.py") if file.stem not in ("held", "record", "sampled", "table")
+)
 RECORDS = sorted((BENCHMARKS / "results").glob("*.json"))
 KEYS = {
     *("benchmark", "value", "unit", "target", "met", "peer", "peer_value"),
@@ -131,6 +134,14 @@ def test_threads_one_after_the_other_are_two_though_the_system_gives_the_second_
     busy = sampling.parts_of(found, {"busy": ("test_benchmarks.py", {"_busy"})})["busy"]
     assert busy > 0.065 * len(numbers), "two that are counted as one have 0.05 each"
     assert sum(found.values()) < time.process_time() - began + 0.05, "what the first had spent counts once"
+
+
+def test_what_a_command_holds_is_told_by_the_module_that_asked_for_it(tmp_path: Path) -> None:
+    into = tmp_path / "held.json"
+    subprocess.run([sys.executable, BENCHMARKS / "held.py", into, "--version"], check=True, capture_output=True)
+    found = json.loads(into.read_text())
+    assert found["cli.app"] > 1e3
+    assert 1e5 < sum(found.values()) < 1e9
 
 
 @pytest.mark.parametrize("script", ["limits", "run_time", "seed_batch"])

@@ -1,0 +1,103 @@
+"""What a command of Laurel holds in memory at its fullest, by the module that asked for it.
+
+    python benchmarks/held.py held.json caption        # as `laurel caption`; writes {module: bytes}
+
+Python's own tracing says what is held, NumPy's arrays included; what Arrow holds outside of Python is a part by itself,
+and other processes that the command starts are left out. The command is run twice: first to see how much is held at
+most, then until it is as much again, give or take a twentieth, when all is counted. So it must be one that can be
+repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+EVERY, NEARLY = 0.02, 0.95
+"""Seconds between two looks at how much is held; and share of the most at which all is counted."""
+FRAMES = 12
+"""Callers that are looked through for a module of Laurel."""
+MOST = "LAUREL_HELD_MOST"
+"""Variable of the environment: what the first run held at most, in bytes."""
+LAUREL = f"{Path(find_spec('laurel').origin).parent}{os.sep}"  # type: ignore[union-attr, arg-type]
+ARROW, ELSE = "Arrow", "all else"
+
+
+class _Watch(threading.Thread):
+    """Looks how much is held; where it is told how much to wait for, counts what it is then."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__(name="held", daemon=True)
+        self.most, self.found = 0, Counter[str]()
+        self._until, self._over = until, threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(EVERY):
+            arrow = _arrow()
+            held = tracemalloc.get_traced_memory()[0] + arrow
+            self.most = max(self.most, held)
+            if held >= self._until:
+                self.found = _counted() + Counter({ARROW: arrow})
+                return
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def _arrow() -> int:
+    pyarrow = sys.modules.get("pyarrow")
+    return int(pyarrow.total_allocated_bytes()) if hasattr(pyarrow, "total_allocated_bytes") else 0
+
+
+def _counted() -> Counter[str]:
+    found = Counter[str]()
+    for trace in tracemalloc.take_snapshot().traces:
+        files = (frame.filename for frame in reversed(trace.traceback))  # the innermost first
+        found[next((_module(file) for file in files if file.startswith(LAUREL)), ELSE)] += trace.size
+    return found
+
+
+def _module(file: str) -> str:
+    return file.removeprefix(LAUREL).removesuffix(".py").replace(os.sep, ".")
+
+
+def main() -> int:
+    """Run the command, and write what it held."""
+    into, *command = sys.argv[1:]
+    most = os.environ.get(MOST)
+    if most is None:
+        return _twice(into, command)
+    counts = float(most) > 0
+    tracemalloc.start(FRAMES if counts else 1)
+    watch = _Watch(float(most) if counts else float("inf"))
+    watch.start()
+    from laurel.cli.app import main as laurel
+
+    try:
+        code = laurel(command)
+    except SystemExit as end:  # of options such as --version
+        code = int(end.code or 0)
+    watch.stop()
+    Path(into).write_text(json.dumps(watch.found or watch.most))
+    return code
+
+
+def _twice(into: str, command: list[str]) -> int:
+    again = [sys.executable, __file__, into, *command]
+    code = subprocess.run(again, env={**os.environ, MOST: "0"}, check=False).returncode  # noqa: S603
+    if code:
+        return code
+    most = NEARLY * json.loads(Path(into).read_text())
+    return subprocess.run(again, env={**os.environ, MOST: str(most)}, check=False).returncode  # noqa: S603
+
+
+if __name__ == "__main__":
+    sys.exit(main())
