@@ -27,7 +27,7 @@ FRAMES = 12
 MOST = "LAUREL_HELD_MOST"
 """Variable of the environment: what the first run held at most, in bytes."""
 LAUREL = f"{Path(find_spec('laurel').origin).parent}{os.sep}"  # type: ignore[union-attr, arg-type]
-ARROW, ELSE = "Arrow", "all else"
+ARROW, ELSE = "Arrow", "imports and all else"
 
 
 class _Watch(threading.Thread):
@@ -60,8 +60,10 @@ def _arrow() -> int:
 def _counted() -> Counter[str]:
     found = Counter[str]()
     for trace in tracemalloc.take_snapshot().traces:
-        files = (frame.filename for frame in reversed(trace.traceback))  # the innermost first
-        found[next((_module(file) for file in files if file.startswith(LAUREL)), ELSE)] += trace.size
+        files = [frame.filename for frame in reversed(trace.traceback)]  # the innermost first
+        imported = any(file.startswith("<frozen importlib") for file in files)
+        ours = next((file for file in files if file.startswith(LAUREL)), None)
+        found[_module(ours) if ours and not imported else ELSE] += trace.size
     return found
 
 
