@@ -1,4 +1,7 @@
-"""How figures look: a colour and a stroke for each arm, and matplotlib's settings; no pyplot, no global state."""
+"""How figures look: a colour and a stroke for each arm, and matplotlib's settings; no pyplot.
+
+The one thing that lasts in the process is the order of matplotlib's fonts: its own go first.
+"""
 
 from __future__ import annotations
 
