@@ -16,7 +16,7 @@ def caption(
     trajectories: dsl.Input[dsl.Dataset],
     captions: dsl.Output[dsl.Dataset],
 ) -> None:
-    """Say every transition in words and count the distinct captions.
+    """Describe every transition in words, and count the distinct captions.
 
     Args:
         env: Section env of params.yaml.

@@ -3,7 +3,9 @@
     python docs/fingerprint.py ENV_ID...        # prints them as JSON
 
 The small run collects, captions, labels, fits the rewards and trains two arms, with few steps of everything. What it
-makes is the same on every x86-64 CPU with AVX2; elsewhere digests differ though nothing has changed.
+makes is the same on every x86-64 CPU with AVX2 that was tried; elsewhere digests differ though nothing has changed. Of
+epochs there are few, since rounding errors of different instructions grow from step to step: after 200 epochs on
+shuffled labels of Blackjack, 12 of 123,000 weights differed between two CPUs by one in the last place that is kept.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def small(env_id: str) -> dict[str, Any]:
     params["annotate"] = {**params["annotate"], "n_pairs": 200}
     params["agent"] = {**params["agent"], "steps": 6_000, "seeds": [0]}
     params["arms"] = ["preference", "shuffled_labels"]
+    params["rewards"]["preference"]["max_epochs"] = 40
     params["tracking"] = {"enabled": False}
     return params
 

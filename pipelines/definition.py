@@ -44,7 +44,7 @@ from laurel.pipelines.sweep import SweepPlan
 
 NAME = "laurel"
 GPU = "-gpu"
-"""What the tag of an image with CUDA ends with."""
+"""Suffix of the tag of an image with CUDA."""
 BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_duration": "300s"}
 """When a step that failed is tried again: after half a minute, after a minute, and so on."""
 
@@ -177,7 +177,7 @@ def make_pipeline(
             seed: All random numbers derive from it.
             env: Section env of params.yaml: which environment.
             collect: Section collect: environment steps, and who acts.
-            caption: Section caption: how transitions are said in words.
+            caption: Section caption: how transitions are described in words.
             annotate: Section annotate: who judges how many pairs.
             arms: Section arms: what is compared.
             rewards: Section rewards: the methods of making rewards, and their settings.

@@ -187,7 +187,7 @@ def gigabytes(quantity: str) -> float:
 
 
 def summary(spec: Spec) -> dict[str, Any]:
-    """Stand for a pipeline's specification where it would fill pages."""
+    """Return a short stand-in for a pipeline's specification, which would fill pages."""
     return {
         "pipelineInfo": spec["pipelineInfo"],
         "schemaVersion": spec.get("schemaVersion"),

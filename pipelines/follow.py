@@ -1,4 +1,4 @@
-"""Follows a run: prints every change of a step's state, and in the end what failed.
+"""Follows a run: prints every change of a step's state, and at the end what failed.
 
 Works for any backend: it is given a function that looks up the state.
 """

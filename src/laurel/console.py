@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 USAGE_ERROR = 2
 NOT_READ = 141
-"""As of a command that SIGPIPE ended."""
+"""Exit code as of a command that SIGPIPE ended."""
 
 
 def say(text: str) -> int:

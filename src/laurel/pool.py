@@ -27,7 +27,7 @@ from laurel.progress import Advance, Schedule
 
 POLL_SECONDS = 0.05
 STOP_SECONDS = 10.0
-"""That a process has to end when it is asked to."""
+"""Time that a process has to end after it was asked to."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Job:
     work: Callable[..., None]
     args: tuple[Any, ...]
     units: int = 1
-    """Of work, as it reports them."""
+    """How many units of work it has, as it reports them."""
     before: int = 0
-    """Those among them that an earlier run did, which it reports first."""
+    """How many of these an earlier run did; it reports them first."""
     kind: str = ""
     """Jobs of a kind take about as long for a unit."""
 

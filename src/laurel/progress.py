@@ -69,7 +69,7 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
 
 
 class Pace:
-    """How fast work goes on, by its latest half: the time before, in which processes start, says little of it."""
+    """How fast work goes on, measured on its latest half: the time before, in which processes start, says little."""
 
     ROUNDS, SHARE = 4, 10
     """The rate has settled after this multiple of the time that the first unit took, or with one part in so many done:

@@ -14,7 +14,7 @@ import re
 from laurel.errors import LaurelError
 
 PREFIX = "LAUREL_SECRET_"
-"""What the name of a variable begins with that holds a reference: the rest is the name that the secret gets."""
+"""Prefix of variables that hold a reference; the rest of the name is the variable that gets the secret."""
 REFERENCE = r"projects/[a-z0-9.:-]+/secrets/[A-Za-z0-9_-]{1,255}/versions/(latest|\d+|[A-Za-z][A-Za-z0-9_-]*)"
 ENDPOINT = "https://secretmanager.googleapis.com"
 ENDPOINT_VARIABLE = "LAUREL_SECRETS_ENDPOINT"

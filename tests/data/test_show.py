@@ -99,7 +99,7 @@ def test_the_quality_of_labels(tmp_path: Path) -> None:
         pq.write_table(pa.table({**row, "vote": [0]}), out.path / "sample.parquet")
     lines = [" ".join(line.split()) for line in described(tmp_path / "p").splitlines()]
     assert "answers that named the text shown first 25.0% 12.5% to 40.0% 1,200 unbiased 50%" in lines
-    assert "Brier score against the environment's progress 0.200 - 1,200 no idea 0.25" in lines
+    assert "Brier score against the environment's progress 0.200 - 1,200 uninformed 0.25" in lines
     assert [line[:9] for line in lines if line.startswith("model ")] == ["model 0 x", "model 1 x"]
     assert "3 ok 1 a b 2 it is" in lines
 

@@ -152,7 +152,7 @@ def test_p_values_are_adjusted_for_all_comparisons():
     alone, among = metrics_of(**close), metrics_of(**close, intrinsic_only=close["preference"], **others)
     p = [found["comparisons"]["preference"]["extrinsic"]["return"]["p_holm"] for found in (alone, among)]
     assert p[1] > 5 * p[0]
-    assert "adjusted for 20 comparisons (Holm)" in table(among)
+    assert "Holm's correction for 20 comparisons" in table(among)
 
 
 def test_unknown_returns_are_no_verdict():

@@ -124,12 +124,13 @@ def test_a_hacked_reward_has_a_section_and_others_none(words_only):
     found = [Hacked("a_b", "success", [period], 4, shares, [episode])]
     metrics = {**words_only.metrics, "hacking": {"a_b": {"agents": 4, "seeds": [3]}}}
     page = render(dataclasses.replace(words_only, hacked=found, metrics=metrics))
-    assert "Of a_b, 1 of 4 agents were paid more while they did worse." in page, "below the table"
+    told = "Possible reward hacking in a_b: 1 of 4 agents were paid more while they did worse."
+    assert told in page, "below the table"
     assert "a b: 1 of 4 agents" in page
     for cell in ("30k to 90k", "0.50 to 2.25", "0.90 to 0.20", "You bump into a &lt;wall&gt;.", "25%", "100%"):
         assert cell in page
     assert "<code>laurel play a_b 3 --seed 1</code>: paid 4.00, return 0.00, 500 steps, not solved" in page
-    assert "Where pay rises" not in render(words_only)
+    assert "Possible reward hacking" not in render(words_only)
 
 
 def test_rewards_have_their_distances(words_only):
@@ -306,9 +307,9 @@ def test_what_is_of_one_run_alone_has_a_page_of_its_own():
     for part in (
         "2026-01-02 · commit abc · A CPU, 2 cores",
         "collect 3.2 s train-agents 1 min 15 s in all 1 min 18 s",
-        "Asking in annotate calls 2,000 cost unknown",
-        "Asking in annotate: judge <1> calls 1,200 cost $0.25",
-        "Asking in train-reward calls 30",
+        "Model calls in annotate calls 2,000 cost unknown",
+        "Model calls in annotate: judge <1> calls 1,200 cost $0.25",
+        "Model calls in train-reward calls 30",
         "nothing was logged <b>.",
     ):
         assert part in text, part

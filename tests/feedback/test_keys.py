@@ -18,7 +18,7 @@ from laurel.envs import adapter_for
 from laurel.feedback.annotator import Pair
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import LONGEST, Prompt
-from laurel.feedback.questions.pair import PairQuestion, load_prompt, names
+from laurel.feedback.questions.pair import FORM, PairQuestion, load_prompt
 from laurel.llm.chat import Identity, Sampling
 from laurel.params import EnvParams
 
@@ -169,7 +169,7 @@ def test_pairs_are_told_apart(pairs: list[tuple[str, str]]) -> None:
     assert len(made) == 2 * len(pairs)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", FORM.packaged)
 def test_every_packaged_prompt_has_keys(name: str) -> None:
     real = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"), with_action=True)
     keys = QuestionKeys(Identity("m"), PairQuestion(load_prompt(name), real, scored=False), Sampling())

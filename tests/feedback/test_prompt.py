@@ -17,7 +17,7 @@ from laurel.errors import PromptError
 from laurel.feedback.annotator import Pair
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.feedback.prompt import FOLDER, LONGEST, Prompt, quote
-from laurel.feedback.questions.pair import PairQuestion, load_prompt, names
+from laurel.feedback.questions.pair import FORM, PairQuestion, load_prompt
 from laurel.llm.chat import Message
 from laurel.params import EnvParams
 
@@ -131,7 +131,7 @@ def test_a_long_caption_is_cut_and_the_prompt_says_so() -> None:
 
 # -- the packaged prompts -------------------------------------------------------------------------
 def test_all_are_there() -> None:
-    assert set(names()) == NAMES
+    assert set(FORM.packaged) == NAMES
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

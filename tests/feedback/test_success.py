@@ -132,7 +132,7 @@ def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
     assert "value" not in found
     assert found["above"] == []
     (warning,) = check(found).warnings
-    assert "In none of 16 questions" in warning
+    assert "preferred neither text in any of 16 questions" in warning
 
     class InOrder(Judge):
         def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:

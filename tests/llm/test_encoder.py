@@ -245,7 +245,7 @@ def test_tokens_become_a_vector_as_the_folder_says(tiny: Path, tmp_path: Path, m
 
 
 def test_an_unknown_way_to_make_vectors(tiny: Path, tmp_path: Path) -> None:
-    with pytest.raises(AnnotationError, match="it makes its vectors by max_tokens"):
+    with pytest.raises(AnnotationError, match="its pooling, max_tokens, is not supported"):
         load_encoder(str(pooled_by(tmp_path, tiny, "max_tokens")))
 
 

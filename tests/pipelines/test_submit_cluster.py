@@ -57,7 +57,7 @@ def test_checkpoints_go_to_a_folder_that_the_cluster_mounts(
     project.change({"pipeline": {"checkpoints": "/mnt/shared/checkpoints"}})
     code, _, err = laurel("submit", "--image", IMAGE)
     assert code == 0, err
-    assert "begins anew" not in err
+    assert "starts over" not in err
     (sent,) = kubeflow.of("create")
     executors = sent.body["pipeline_spec"]["deploymentSpec"]["executors"]
     training = executors["exec-train-agents"]["container"]["env"]

@@ -160,7 +160,7 @@ def test_a_model_in_this_process(project: Project, tmp_path: Path, monkeypatch: 
         "annotate.n_pairs": 20,
     }
     project.change({**changes, "annotate.language_model.prompt": "motif"})
-    with pytest.raises(AnnotationError, match="mode is score, which reads off one of few answers"):
+    with pytest.raises(AnnotationError, match="mode is score, which compares the probabilities of given answers"):
         annotate.run(
             **STAGE["annotate"].given(project.params),
             captions=project.output("caption"),

@@ -98,7 +98,7 @@ def test_agents_that_never_began_to_learn_are_named(project: Project) -> None:
 
 @pytest.mark.parametrize(
     ("backend", "said"),
-    [("auto", "with all on the GPU: MiniGrid-Empty-5x5-v0 ran there"), ("gymnasium", "-5x5-v0 ran on the CPU")],
+    [("auto", "entirely on the GPU: MiniGrid-Empty-5x5-v0 ran there"), ("gymnasium", "-5x5-v0 ran on the CPU")],
 )
 def test_it_is_said_what_ran_on_a_gpu(
     backend: str, said: str, project: Project, monkeypatch: pytest.MonkeyPatch

@@ -2,9 +2,9 @@
 
     θ ← θ + α mean[∇ log π(A|S) (G - V(S)) + c_H ∇ H(π(·|S))];   V(S) moves towards G
 
-One step on all rows of a rollout, by Adam where the paper has RMSProp. G are the n-step returns of the paper: the
-rewards up to the rollout's end and the value of what comes then. Below λ = 1 they are those of generalised advantage
-estimates. Truncation bootstraps, termination does not.
+Each rollout gives one gradient step on all its rows, by Adam where the paper has RMSProp. G are the paper's n-step
+returns: the rewards up to the rollout's end plus the value of the observation there. With λ below 1 they are the
+returns of generalised advantage estimation. Truncation bootstraps, termination does not.
 """
 
 from __future__ import annotations

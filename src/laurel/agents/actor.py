@@ -1,7 +1,8 @@
 """Actors: an actor sees a view of N environments and returns an action for each.
 
-A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`, and all that collection,
-evaluation, films and `laurel play` use. The kinds that params can name are in `laurel.agents.actors`.
+A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`, and collection,
+evaluation, films and `laurel play` know nothing else of it. The kinds that params can name are in
+`laurel.agents.actors`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from laurel.params import EnvParams
 
 
 class View:
-    """What N environments show; each form is computed when it is first asked for.
+    """The observations of N environments; each form of them is computed when it is first asked for.
 
     Args:
         packed: (N, D) packed observations.
@@ -85,13 +86,13 @@ class Acted(NamedTuple):
 
 
 class Actor(ABC):
-    """Acts in N environments, always the same ones in the same order; one without memory only defines `act`."""
+    """Acts in N environments, always the same ones in the same order. An actor without memory defines only `act`."""
 
     memory: Array | None = None
-    """(N, M) what a network with memory has of the view that it acted on last; None without one."""
+    """(N, M) the memory of a recurrent network after the view that it acted on last; None for other actors."""
 
     def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
-        """Reset memory where an episode begins (N,) with the next view; called before the first, too."""
+        """Reset the memory of environments (N,) whose next view begins an episode, also before the very first view."""
 
     @abstractmethod
     def act(self, view: View, rng: np.random.Generator) -> Acted:
@@ -153,7 +154,7 @@ class Advisor(Actor):
 
 
 class Rule(Actor):
-    """A function of what one environment shows.
+    """An actor that applies a function to the observation of each environment.
 
     >>> from laurel.envs import adapter_for
     >>> from laurel.params import EnvParams

@@ -30,13 +30,13 @@ class Experience:
     reward: DoubleArray
     """What the step is paid: by the environment, by a learned reward, or by both."""
     next_observation: Any
-    """What the agent saw next; of the same episode, also where that ended."""
+    """What the agent saw next, in the same episode even where the step ended it."""
     terminated: BoolArray
     """Where the episode ended by the task's rules: the next state has value 0."""
     truncated: BoolArray
     """Where the episode was cut short: the next state has a value."""
     valid: BoolArray
-    """False where the environment was reset instead of stepped, or rests."""
+    """False where the environment was reset instead of stepped, or is no longer in use."""
 
 
 class Agent(ABC):

@@ -1,8 +1,8 @@
 """The interface of algorithms that train arms: settings, the policy that training begins with, and the learner.
 
-One module an algorithm, with a class below `Algorithm` bound to ALGORITHM: a file of `laurel.agents.algorithms`, or an
-entry point of the group "laurel.algorithms" in another package. Params and environment are checked against the class
-before anything is collected, so ours import torch only within their functions.
+Each algorithm is a module that binds a subclass of `Algorithm` to ALGORITHM: a file of `laurel.agents.algorithms`, or
+an entry point of the group "laurel.algorithms" in another package. Params and environment are checked against the class
+before anything is collected, so Laurel's own import torch only within their functions.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Algorithm(ABC, Generic[Settings]):
     Params: ClassVar[type[AlgorithmParams]]
     """Its section, `agent.NAME`; has a default for every setting."""
     Network: ClassVar[type[PolicyNetwork] | None] = None
-    """The class of its policies where that is its own, and so unknown to `laurel.agents.checkpoint`; the `kind` of that
-    class is the algorithm's name. Agents on disk are loaded by it."""
+    """The class with which agents on disk are loaded, where `laurel.agents.checkpoint` does not know it; its `kind`
+    must be the algorithm's name."""
 
     learner_class: ClassVar[str]
     """Module and class of its learner, as "laurel.agents.a2c:A2C"; imported when it is made."""

@@ -33,7 +33,7 @@ METHODS: dict[str, Callable[..., OpenBanditAgent]] = {
 
 
 class BanditPolicy(PolicyNetwork):
-    """Pulls arms as the agent of one of METHODS does, whose state the buffers hold; features are ignored."""
+    """Pulls arms as the agent of one of METHODS does; buffers hold the agent's state, and features are ignored."""
 
     kind = "bandit"
     continuous = False
@@ -63,7 +63,7 @@ class BanditPolicy(PolicyNetwork):
             tensor.copy_(torch.from_numpy(getattr(agent, name)))
 
     def draw(self, n: int, rng: np.random.Generator, *, greedy: bool = False) -> Array:
-        """Draw arms (n,): as the agent does, or the one believed best, any of them where several are equal."""
+        """Draw arms (n,): as the agent does, or, if greedy, the one with the highest merit, ties broken at random."""
         agent = self.agent(n)
         agent.rng = rng
         return choice.argmax(agent.merits(), rng) if greedy else agent.get_action(None)
@@ -96,11 +96,11 @@ def make_bandit_policy(n_features: int, adapter: EnvAdapter, settings: BanditPar
 
 
 class Bandit(Collecting):
-    """One of the bandit agents, which learns from every environment, and always the same arms.
+    """One of the bandit agents, which learns the same arms from every environment.
 
     It does not look at observations: in an environment with several states it learns which action pays best whatever
     the state, and where a step pays only by what it leads to it learns nothing. Nothing is learned while a rollout is
-    collected; one that learns after every pull, as the books have it, has n_envs and n_steps of 1.
+    collected; set n_envs and n_steps to 1 to learn after every pull, as in the textbooks.
     `laurel/ArmedBandit-v0` draws other arms in every episode and environment: give it an `arms_seed` (env.kwargs), so
     that there is something to be learned.
     """

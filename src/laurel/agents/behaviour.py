@@ -85,8 +85,8 @@ def collect_steps(
 ) -> int:
     """Let policies act, starting with new episodes, until there are exactly `n_steps` transitions.
 
-    Resets do not count. Of the last step, environments beyond the count are dropped. While the environments take a
-    step, the one before it is recorded.
+    Resets do not count. The last step is cut to the environments that are still needed for the count. While the
+    environments take a step, the one before it is recorded.
 
     Args:
         write: called with whole episodes, as `laurel.data.recorder` makes them.
@@ -129,7 +129,7 @@ def collect_steps(
 
 
 def assign(shares: Sequence[float], n_envs: int) -> npt.NDArray[np.int8]:
-    """Return which policy drives each environment (N,): at least one each, else nearest to the shares.
+    """Return which policy drives each environment (N,): at least one each, otherwise as near to the shares as possible.
 
     >>> assign([3.0, 1.0], 8).tolist()
     [0, 0, 0, 0, 0, 0, 1, 1]

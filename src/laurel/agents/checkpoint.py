@@ -40,7 +40,7 @@ SLOW = {
     "language_model": "laurel.agents.language_model.policy:LanguageModelPolicy",
     "writer": "laurel.agents.writer:Writer",
 }
-"""Those whose module takes seconds to import."""
+"""Networks of ours whose module takes seconds to import."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:

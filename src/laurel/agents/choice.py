@@ -36,7 +36,7 @@ def epsilon_greedy(values: DoubleArray, epsilon: float) -> DoubleArray:
 def act_on_values(
     values: FloatArray | DoubleArray, epsilon: float, rng: np.random.Generator, *, greedy: bool = False
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Draw from the policy that explores with probability ε, any of the best where several are equal.
+    """Draw from the policy that explores with probability ε and is otherwise greedy, with ties broken at random.
 
     Args:
         values: (N, A) action values.

@@ -1,10 +1,10 @@
-"""PPO with all on the device: many agents at once act, step their environments and learn without the host.
+"""PPO entirely on the device: many agents at once act, step their environments and learn without the host.
 
 Computes the same as `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random numbers
 are counter-based (`laurel.envs.tensor.philox`), with one key per agent. What an agent learns does not depend on the
 others in its group, except through the order in which a device sums up matrix products.
 
-The host waits for the device twice an update, whatever the number of agents and steps: for the steps taken, from which
+The host waits for the device twice per update, whatever the number of agents and steps: for the steps taken, from which
 it computes rewards and episode returns, and for the losses. It also copies to the device twice, while that is idle:
 keys of random numbers, then rewards and Adam's rates.
 """
@@ -46,7 +46,7 @@ class Steps:
     value: Tensor
     """(T + 1, S, N)"""
     action: Tensor
-    """(T, S, N), as all that follows."""
+    """(T, S, N), like all fields below."""
     extrinsic: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -57,9 +57,9 @@ class DevicePPO(PPOGroup):
     """S learners in lockstep on a device, each with environments there.
 
     Args:
-        learners: of discrete actions, and of one setting.
+        learners: with discrete actions and the same settings.
         envs: the environments of each.
-        observed: agents whose rollouts hold the observations; of the others they stay on the device.
+        observed: whether each agent's rollout holds its observations; those of other agents stay on the device.
     """
 
     def __init__(self, learners: Sequence[StackedPPO], envs: Sequence[TensorVector], observed: Sequence[bool]) -> None:
@@ -84,7 +84,7 @@ class DevicePPO(PPOGroup):
     # -- acting -------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def collect(self, envs: Sequence[Any], observations: Sequence[Array], rollouts: Sequence[Any]) -> list[Array]:
-        """Fill the rollouts from where the environments are on the device; `observations` are left as they are."""
+        """Fill the rollouts, going on from the environments' state on the device; `observations` are not used."""
         self._keys = self.stack.put(np.stack([learner.rng.integers(WORD, size=2) for learner in self.learners]))
         self.act()
         self._tell(rollouts)
@@ -113,7 +113,7 @@ class DevicePPO(PPOGroup):
         self._think(n_steps)
 
     def _step(self, action_of: Callable[[int], Tensor]) -> None:
-        """Take T steps by the actions (S, N) that are asked for when their observations are there."""
+        """Take T steps; `action_of(t)` returns the actions (S, N), called once the observations at t are there."""
         steps, envs = self._steps, self.envs
         each = steps.action.shape[1:]
         drawn = envs.draw(self.params.n_steps)
@@ -159,7 +159,7 @@ class DevicePPO(PPOGroup):
         return [dict(zip(names, figure, strict=True)) for figure in figures.tolist()]
 
     def update(self) -> DeviceUpdate:
-        """Bring to the device what an update goes on from."""
+        """Allocate an update and bring to the device the optimiser's state that it starts from."""
         n_rows = self.params.n_steps * self.envs.n_envs
         return DeviceUpdate(self, -(-n_rows // minibatches(self.params, n_rows)))
 
@@ -205,7 +205,7 @@ class DevicePPO(PPOGroup):
     def _orders(self) -> Tensor:
         """Draw orders (n_epochs, S, T * N) of the rows of all steps, the valid ones first.
 
-        A row is a place in arrays (T, S, N) that are laid flat.
+        A row is an index into flattened arrays (T, S, N).
         """
         n_steps, n_agents, n_envs = self._steps.valid.shape
         shape = (self.params.n_epochs, n_steps * n_envs, 1)
@@ -253,7 +253,7 @@ def _explained(advantage: Tensor, returns: Tensor, valid: Tensor) -> Tensor:
 
 
 def _copied(parts: Sequence[Tensor]) -> list[Array]:
-    """Copy tensors to the host, all as the bytes of one."""
+    """Copy tensors to the host in one transfer, as the bytes of a single tensor."""
     together = host(torch.cat([part.contiguous().flatten().view(torch.uint8) for part in parts]))
     copies: list[Array] = []
     start = 0

@@ -2,16 +2,16 @@
 
     y = R_1 + γ R_2 + … + γ^(m-1) R_m + γ^m Q'(S_m, a*);   Q(S_0, A_0) moves towards y
 
-Q' is the target network, a copy of Q that is renewed now and then; a* is the best action by Q (double DQN: van Hasselt
+Q' is the target network, a copy of Q that is updated at intervals; a* is the best action by Q (double DQN: van Hasselt
 et al. 2016, arXiv 1509.06461), or by Q' where `double` is off. Sums of m rewards are not corrected for the policy
 having changed since (as in Rainbow, Hessel et al. 2018, arXiv 1710.02298). `prioritized` is Schaul et al. 2016 (arXiv
-1511.05952). `layer_norm` holds a network that learns from its own values (Gallici et al. 2024, arXiv 2407.04811), so
-that the target may be renewed often. Truncation bootstraps, termination does not.
+1511.05952). `layer_norm` stabilises a network that learns from its own values (Gallici et al. 2024, arXiv 2407.04811),
+so that the target may be updated often. Truncation bootstraps, termination does not.
 
 The loss is the squared error, where the paper clips it: clipped, many small errors outweigh a rare large one, and an
 agent that seldom fails does not learn from its failures.
 
-The replay memory is not saved: a resumed run takes its steps again, which fills it.
+The replay memory is not saved: a resumed run replays its actions, which fills it again.
 """
 
 from __future__ import annotations

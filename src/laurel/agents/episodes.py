@@ -2,9 +2,9 @@
 
 Which episodes a mean is taken over decides whether it is biased. In parallel environments, short episodes end first:
 where a success ends an episode and a failure lasts until the time limit, the first hundred episodes to end may all be
-successes of an agent that mostly fails, and that wave returns with every time limit. So episodes are put in the order
-in which they began, and one counts only when every episode that began before it has ended, too. Whether an episode
-began says nothing of how it will end, so by Wald's identity no outcome is preferred: the bias of a mean over n episodes
+successes of an agent that mostly fails, and this recurs with every time limit. So episodes are put in the order in
+which they began, and one counts only when every episode that began before it has ended, too. That an episode has
+begun says nothing of how it will end, so by Wald's identity no outcome is preferred: the bias of a mean over n episodes
 is at most 1/n of their range, that of the one episode at which the count stops. Episodes that began in the same step
 are in the order of their environments. The price is delay: an episode, and every episode that began after it, counts
 only once it has ended, for a failure at its time limit.
@@ -21,7 +21,7 @@ from laurel.envs.base import EnvAdapter
 WINDOW = 100
 """Episodes of a training run over which its return and success rate are averaged."""
 LEAST = 50
-"""Episodes that such a mean needs: with fewer the one at which the count stops would weigh too much."""
+"""Episodes that such a mean needs: with fewer, the one at which the count stops would weigh too much."""
 
 RETURN, LENGTH, SUCCESS = range(3)
 Outcomes = DoubleArray
@@ -37,9 +37,9 @@ class Episodes:
         self._lengths = np.zeros(n_envs, dtype=np.int64)
         self._now = 0
         self._places = np.arange(n_envs, dtype=np.int64)
-        """(N,) of the episodes that run, in the order in which all began: step * N + environment."""
+        """(N,) the running episodes' places in the order in which episodes began: step * N + environment."""
         self._ended_places = np.zeros(0, dtype=np.int64)
-        """(E,) of the episodes that have ended, but do not count yet."""
+        """(E,) the places of episodes that have ended, but do not count yet."""
         self._ended = np.zeros((0, 3))
         self._window = np.zeros((0, 3))
         self._new = 0
@@ -94,7 +94,7 @@ class Episodes:
         terminated: BoolArray,
         places: IntArray,
     ) -> None:
-        """Note episodes that have ended, and let those count that have no running one before them."""
+        """Note episodes that have ended, and count those that began before every running one."""
         self._new += len(returns)
         success = self._adapter.succeeded(returns, terminated)
         outcomes = np.full((len(returns), 3), np.nan)

@@ -1,7 +1,7 @@
 """A script that reaches a given object in MiniGrid: a map of what was seen, shortest paths on it, and exploration.
 
-It sees what any agent sees, the 7 by 7 cells before it, and keeps track of where it is by its own moves; the map is in
-squares from where the episode began. Nothing of it is learned.
+It sees what any agent sees, the 7 by 7 cells in front of it, and keeps track of where it is by its own moves; places on
+the map are counted in squares from where the episode began. Nothing of it is learned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = tuple[int, int]
 Thing = tuple[int, int]
 """Object and colour, as MiniGrid numbers them."""
 WAYS: tuple[Place, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
-"""Columns and rows that a step goes to the east, south, west and north."""
+"""Columns and rows by which a step east, south, west or north moves the agent."""
 FREE = (grid.EMPTY, grid.FLOOR, grid.GOAL)
 
 
@@ -43,7 +43,7 @@ class Navigator:
         for x in range(grid.VIEW):
             for y in range(grid.VIEW):
                 cell = (int(view[x, y, 0]), int(view[x, y, 1]), int(view[x, y, 2]))
-                if cell[0] and (x, y) != grid.CARRIED:  # the own cell shows what is carried
+                if cell[0] and (x, y) != grid.CARRIED:  # the agent's own cell shows what it carries
                     self.cells[self._at(ahead, end - y, right, x - here)] = cell
         held = (int(view[here, end, 0]), int(view[here, end, 1]))
         self.carried = held if held[0] != grid.EMPTY else None
@@ -52,7 +52,7 @@ class Navigator:
         self._free_ahead = self._passable(self._front)
 
     def took(self, action: int) -> None:
-        """Follow an action that was taken after the last observation."""
+        """Update the agent's place for an action that was taken after the last observation."""
         if action == grid.FORWARD and self._free_ahead:
             self.place = self._front
 
@@ -70,7 +70,7 @@ class Navigator:
 
         Args:
             thing: where to.
-            action: what to do before it; None: step onto it.
+            action: what to do in front of it; None: step onto it.
 
         Returns:
             None where it was not seen, or no way leads there.
@@ -89,7 +89,7 @@ class Navigator:
         return self._step(path)
 
     def explore(self) -> int | None:
-        """Return the next action on the way to where something is still unseen; None where everything was seen."""
+        """Return the next action towards a place with something unseen nearby; None where everything was seen."""
         unseen = self._path(lambda place: any(neighbour not in self.cells for neighbour in _around(place)))
         if unseen is not None and len(unseen) == 1:
             return self._turn_to(next(neighbour for neighbour in _around(self.place) if neighbour not in self.cells))

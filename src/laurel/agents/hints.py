@@ -1,4 +1,4 @@
-"""Hints: an actor's log-probabilities, added to what a learner's network says of its actions while that is trained.
+"""Hints: an actor's log-probabilities, added to the outputs of a learner's network while it is trained.
 
     π'(a|s) = softmax(o(s) + w log h(a|s)),   w from `weight` down to 0 over a `share` of the run
 
@@ -32,11 +32,11 @@ class Hints:
         self.weight = params.weight
 
     def schedule(self, done: float) -> None:
-        """Follow the run, of whose updates the share `done` was made."""
+        """Set the weight for a run of whose updates the share `done` has been made."""
         self.weight = self._params.weight * max(0.0, 1 - done / self._params.share)
 
     def __call__(self, adapter: EnvAdapter, observation: Array) -> FloatArray | float:
-        """Return what is added to the outputs (N, A) for packed observations (N, D); asks nothing where that is 0."""
+        """Return what is added to outputs (N, A) for packed observations (N, D); asks nothing if the weight is 0."""
         return self.weight * self._advisor.log_probs(View(adapter, observation)) if self.weight else 0.0
 
 
@@ -46,8 +46,8 @@ def make_advisor(
     """Make an actor that says how likely actions are; a language model is not loaded before it is asked.
 
     Args:
-        options: that it is made with.
-        key: of the section that names it, for messages.
+        options: that the actor is made with.
+        key: the section that names the actor, for messages.
 
     Raises:
         ParamsError: there is no such actor, or it does not say how likely actions are.
@@ -57,7 +57,7 @@ def make_advisor(
     found = actor.actor if isinstance(actor, Checked) else actor
     if not isinstance(found, Advisor):
         raise ParamsError(
-            f"{key}.actor is {kind}, which gives no probabilities of actions: name llm_policy, or an actor below "
-            "laurel.agents.actor.Advisor."
+            f"{key}.actor is {kind}, which gives no probabilities of actions: name llm_policy, or an actor that is a "
+            "subclass of laurel.agents.actor.Advisor."
         )
     return found

@@ -92,7 +92,7 @@ class Rollout:
     extrinsic: FloatArray
     """(T, N) the environment's reward."""
     reward: FloatArray
-    """(T, N) what is learned from; `collect` fills in the environment's, the caller may mix in more."""
+    """(T, N) the reward that is learned from; `collect` fills in the environment's, the caller may mix in more."""
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
@@ -182,20 +182,20 @@ class Learner(ABC):
 
     @property
     def forgets(self) -> bool:
-        """Whether it learns from each rollout by itself, so that earlier ones need not be replayed."""
+        """Whether it learns from each rollout alone, so that earlier ones need not be replayed."""
         return type(self).replayed is Learner.replayed
 
     def begin(self) -> None:  # noqa: B027 - most remember nothing
         """Forget the running episodes: the next rollout begins with new ones."""
 
     def replayed(self, rollout: Any) -> None:  # noqa: B027 - most keep nothing of a rollout
-        """Take in a rollout of before a checkpoint, its rewards mixed as they were; nothing is learned from it."""
+        """Take in a rollout from before a checkpoint, with rewards mixed as they were; nothing is learned from it."""
 
     def schedule(self, done: float) -> None:  # noqa: B027 - most change nothing on the way
         """Follow the run: `done` is the share of its updates that were made."""
 
     def grouped(self, others: Sequence[Any]) -> LearnerGroup:
-        """Return a group of this learner and others of its kind and settings; each goes on as it would by itself."""
+        """Return a group of this learner and others of its kind and settings; each goes on as it would alone."""
         return LearnerGroup([self, *others])
 
     @abstractmethod
@@ -248,7 +248,7 @@ class LearnerGroup:
 
 
 class AdamLearner(Learner):
-    """A learner whose weights descend by Adam; `params` has learning_rate, max_grad_norm and maybe anneal."""
+    """A learner that takes gradient steps by Adam; `params` has learning_rate, max_grad_norm and maybe anneal."""
 
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator, *, eps: float = 1e-5) -> None:
         super().__init__(policy, params, rng)

@@ -106,7 +106,7 @@ def _gaussian_log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
 def orthogonal_(weight: Tensor, gain: float) -> None:
     """Initialise as `torch.nn.init.orthogonal_`, to the same single-precision numbers on every CPU.
 
-    The last digits of a QR decomposition depend on the CPU, and training multiplies what differs.
+    The last digits of a QR decomposition depend on the CPU, and training amplifies such differences.
     """
     precise = torch.empty(weight.shape, dtype=torch.float64)
     nn.init.orthogonal_(precise, gain)
@@ -114,7 +114,7 @@ def orthogonal_(weight: Tensor, gain: float) -> None:
 
 
 def mlp(sizes: tuple[int, ...], gain: float) -> nn.Sequential:
-    """Make layers of these widths, with tanh between them; `gain` is that of the last one's initialisation."""
+    """Make layers of these widths, with tanh between them; `gain` is for the initialisation of the last layer."""
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(sizes)):
         last = i == len(sizes) - 2

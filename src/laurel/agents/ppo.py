@@ -55,7 +55,7 @@ class PPO(AdamLearner):
     policy: ActorCritic
     params: ClippedParams
     hints: Hints | None = None
-    """What is added to the network's outputs; `laurel.agents.stacked_ppo` takes them."""
+    """What is added to the network's outputs; only `laurel.agents.stacked_ppo` adds them."""
 
     def rollout(self, envs: VectorEnv) -> OnPolicyRollout:
         steps, n_envs = self.params.n_steps, envs.n_envs
@@ -123,13 +123,13 @@ def clipped_loss(
 
     Args:
         params: clip_range and the coefficients.
-        log_prob: (B,) of the actions under the policy, as all that follows.
-        value: what the critic says.
+        log_prob: (B,) of the actions under the policy; all that follow are (B,), too.
+        value: what the critic predicts.
         old_log_prob: under the policy that acted.
         advantage: not yet normalised.
-        returns: what the critic should say.
+        returns: what the critic should predict.
     """
-    # policy loss: the pessimistic of the plain and the clipped surrogate (eq. 7)
+    # policy loss: the lower of the plain and the clipped surrogate (eq. 7)
     advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
     log_ratio = log_prob - old_log_prob
     ratio = log_ratio.exp()
@@ -155,14 +155,14 @@ def gae_of(params: ClippedParams | A2CParams, rollout: Rollout, value: FloatArra
 def going_on(
     reward: FloatArray, value: FloatArray, terminated: BoolArray, valid: BoolArray, gamma: float
 ) -> FloatArray:
-    """Add to rewards, where the task ends an episode, what the next one is worth at its beginning.
+    """Add to the reward of a step that terminates an episode the discounted value of the next episode's first state.
 
     Non-episodic returns (Burda et al. 2018, "Exploration by random network distillation", arXiv 1810.12894, section
-    2.3). The row after an end is a reset, and the one after that the beginning; for an end in the last row, which has
-    none in this rollout, the last observation stands.
+    2.3). The row after the end is a reset, and the row after that the beginning. Where the end is in the rollout's last
+    row, the beginning is not in the rollout, and the value of the last observation is taken instead.
 
     Args:
-        reward: (..., T, N), as the flags.
+        reward: (..., T, N), like the flags.
         value: (..., T + 1, N).
     """
     begins = value[..., 1:, :].copy()
@@ -184,10 +184,10 @@ def gae(reward: Rows, value: Rows, terminated: Any, truncated: Any, *, gamma: fl
     All arrays are NumPy's, or all are tensors.
 
     Args:
-        reward: (..., T, N), as all that follows but
+        reward: (..., T, N), like the flags.
         value: (..., T + 1, N) values of the observations before each step and after the last.
-        terminated: what follows is worth nothing.
-        truncated: what follows is worth its value, but belongs to no episode of ours.
+        terminated: the next state has value 0.
+        truncated: the next state has its value, but later rewards do not belong to this episode.
     """
     arrays: Any = np if isinstance(reward, np.ndarray) else torch
     advantage = arrays.zeros_like(reward)
@@ -201,5 +201,5 @@ def gae(reward: Rows, value: Rows, terminated: Any, truncated: Any, *, gamma: fl
 
 
 def minibatches(params: ClippedParams, n_steps: int) -> int:
-    """Return how many minibatches an epoch has: as many as make up so many steps, be some of them resets."""
+    """Return how many minibatches an epoch of so many rows has; rows that are resets count, too."""
     return max(1, round(n_steps / params.batch_size))

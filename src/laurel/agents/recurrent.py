@@ -14,7 +14,7 @@ from laurel.arrays import Array, BoolArray, FloatArray
 
 
 class RecurrentActorCritic(PolicyNetwork):
-    """Policy and value of one memory (a GRU: Cho et al. 2014, arXiv 1406.1078).
+    """Policy and value heads on one memory (a GRU: Cho et al. 2014, arXiv 1406.1078).
 
     Args:
         n_features: F, width of a feature row.

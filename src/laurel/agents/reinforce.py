@@ -4,8 +4,8 @@
 
 Learns from whole episodes: after each rollout from the episodes that ended in it, one step by Adam on all their rows.
 The book's factor γ^t is left out, as it is nearly everywhere: late steps would teach nothing. An episode that began
-before the last update is learned from as if the present policy had acted from its start. One that was cut short ends
-with the baseline of its last observation, since only its rewards would say too little.
+before the last update is learned from as if the present policy had acted from its start. The return of a truncated
+episode ends with the baseline of its last observation, which stands for the rewards that were cut off.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Episode(Part):
-    """A whole one."""
+    """A whole episode."""
 
     last: Array
     """(D,) the last observation."""

@@ -37,7 +37,7 @@ class SumTree:
         return self._nodes[self._first + index]
 
     def set(self, index: IntArray, value: DoubleArray) -> None:
-        """Set the numbers (B,) at leaves (B,); of a leaf that is there twice the last counts."""
+        """Set the numbers (B,) at leaves (B,); where a leaf is named twice, its last number counts."""
         self._nodes[self._first + index] = value
         nodes = np.unique(self._first + index)
         while nodes[0] > 1:
@@ -51,7 +51,7 @@ class SumTree:
         while node[0] < self._first:
             node *= 2
             below = self._nodes[node]
-            right = (left >= below) & (self._nodes[node + 1] > 0)  # rounding must not lead to a leaf of nothing
+            right = (left >= below) & (self._nodes[node + 1] > 0)  # rounding must not lead to a leaf of weight 0
             left = np.where(right, left - below, left)
             node += right
         return node - self._first
@@ -89,8 +89,8 @@ class Replay:
         capacity: steps kept, at least.
         n_envs: N.
         n_steps: T of the rollouts that are added.
-        alpha: how far steps with a higher priority are drawn more often (Schaul et al. 2016, arXiv 1511.05952,
-            equation 1); None draws them uniformly.
+        alpha: exponent of the priorities with which steps are drawn (Schaul et al. 2016, arXiv 1511.05952, equation 1);
+            None draws them uniformly.
     """
 
     def __init__(self, capacity: int, n_envs: int, n_steps: int, *, alpha: float | None) -> None:
@@ -123,7 +123,7 @@ class Replay:
 
         Args:
             rollout: with its rewards mixed.
-            anew: False where the priorities were restored, those of these steps among them.
+            anew: False where the priorities of these steps were restored from a checkpoint already.
         """
         n_steps = len(rollout.valid)
         at = (self.head + np.arange(n_steps)) % self.rows
@@ -145,7 +145,7 @@ class Replay:
         Args:
             size: B.
             steps: m, rewards summed up.
-            beta: how far weights correct for priorities (equation 2 of Schaul et al.).
+            beta: how strongly weights correct for priorities (exponent of equation 2 of Schaul et al.).
         """
         if self.tree is None:
             place, weight = self._uniform(size, rng), np.ones(size, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Actor-critics of one shape as a batch: their weights in one array, their outputs and gradients by hand.
+"""Actor-critics of one shape as a batch: their weights in one array, outputs and gradients without autograd.
 
 Row s of every array belongs to policy s and depends on nothing else, so that a single policy and one of many are equal
 to the bit. On the CPU the arrays are NumPy's, whose matrix products and tanh cost a fraction of PyTorch's at
@@ -85,7 +85,7 @@ class Stack:
 class Pass:
     """A pass of B rows of features through some policies of a stack, forward and back, with its buffers.
 
-    Outputs have a column a row of features, (S, A, B) and (S, 1, B), so that sums over actions are short.
+    Outputs have a column for each row of features, (S, A, B) and (S, 1, B), so that sums over actions are fast.
     """
 
     def __init__(self, stack: Stack, policies: slice, batch: int, bodies: slice = BOTH) -> None:
@@ -118,12 +118,12 @@ class Pass:
             self.value += critic_bias
 
     def backward(self, d_output: Any, d_value: Any, gradient: Sequence[Any]) -> None:
-        """Write the gradient, given the loss's by outputs (S, A, B) and values (S, 1, B), after a `forward` of both.
+        """Write the gradient of the loss by the weights, after a `forward` of both bodies.
 
         Args:
-            d_output: the loss's gradient by `output`.
-            d_value: by `value`.
-            gradient: `split` of an array like the weights; that by log_std is left as it is.
+            d_output: (S, A, B) the loss's gradient by `output`.
+            d_value: (S, 1, B) the loss's gradient by `value`.
+            gradient: `split` of an array like the weights; the part of log_std is not written.
         """
         xp, last = self.stack.arrays, 2 * len(self.hidden)
         self._delta = self._delta or [xp.zeros_like(here) for here in self.hidden]
@@ -131,7 +131,7 @@ class Pass:
             xp.matmul(delta, self._top(body), out=gradient[last + 2 * i])
             xp.matmul(delta, self._ones[:, 0].swapaxes(-1, -2), out=gradient[last + 2 * i + 1])
             if self.hidden:
-                product = xp.multiply if delta.shape[1] == 1 else xp.matmul  # which has a slow loop for columns by rows
+                product = xp.multiply if delta.shape[1] == 1 else xp.matmul  # matmul is slow for a column by a row
                 product(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
         for i in reversed(range(len(self.hidden))):
             here, delta = self.hidden[i], self._delta[i]

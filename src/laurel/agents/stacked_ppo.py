@@ -113,7 +113,7 @@ class PPOGroup(LearnerGroup):
         self._passes: dict[tuple[int, ...], Pass] = {}
 
     def _own(self, row: Any) -> Any:
-        """Bring a row of another group's, whose arrays may be of the other kind, to where this one's are."""
+        """Return a row of another group's arrays as this group has them: of NumPy, or as a tensor on its device."""
         return row if isinstance(row, type(self.mean)) else self.stack.put(host(row))
 
     # -- acting -------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class PPOGroup(LearnerGroup):
         return found
 
     def _at_once(self, n: int, taken: int) -> list[slice]:
-        """Divide n agents, each of which takes so many bytes, into parts that are updated together."""
+        """Divide n agents, each of which needs `taken` bytes, into parts that are updated together."""
         size = max(1, CACHED_BYTES // max(taken, 1)) if self.stack.arrays is np else n
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 

@@ -78,8 +78,8 @@ class Update:
         Args:
             old: log-probability under the policy that acted.
             advantage: not yet normalised.
-            returns: what the critic should say.
-            action: its A numbers if continuous; else which it was, and then A hints if there are any.
+            returns: what the critic should predict.
+            action: the A numbers of a continuous action; else the number of the discrete one, then A hints, if any.
             weight: of each row in the means.
         """
         xp, p, work = self.xp, self.group.params, self.work
@@ -102,7 +102,7 @@ class Update:
             log_prob = (log_probs * chosen).sum(-2)
             entropy = -(probability * log_probs).sum(-2)
 
-        # the pessimistic of the plain and the clipped surrogate (eq. 7), and where the plain one is the lower
+        # the lower of the plain and the clipped surrogate (eq. 7), with a gradient only where that is the plain one
         log_ratio = log_prob - old
         ratio = xp.exp(log_ratio)
         plain, clipped = ratio * advantage, xp.clip(ratio, 1 - p.clip_range, 1 + p.clip_range) * advantage
@@ -144,8 +144,8 @@ class Update:
         sizes. A test compares it with torch.optim.Adam in `laurel.agents.ppo`.
 
         Args:
-            rate: (S, 1) learning rates over 1 - BETA1^steps, which corrects that the mean began at 0.
-            root: (S, 1) root of 1 - BETA2^steps, the same for the mean of squares.
+            rate: (S, 1) learning rates over 1 - BETA1^steps, Adam's correction for a mean that began at 0.
+            root: (S, 1) square root of 1 - BETA2^steps, the same correction for the mean of squares.
         """
         xp, gradient = self.xp, self.gradient
         norm = xp.sqrt((gradient * gradient).sum(-1)[:, None])
@@ -190,7 +190,7 @@ def epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray
 
 
 def gaussian(z: Any, log_std: Any) -> Any:
-    """Return log-probabilities (S, B) of deviations z (S, A, B) in units of the standard one."""
+    """Return log-probabilities (S, B) of actions that are z (S, A, B) standard deviations from the mean."""
     return -(0.5 * z * z + log_std + 0.5 * math.log(2 * math.pi)).sum(-2)
 
 

@@ -91,14 +91,14 @@ def make_table(adapter: EnvAdapter, settings: TabularParams) -> Table:
     """Make the table for an environment.
 
     Raises:
-        EnvError: its observations or actions are not finite, too many, or seen by a network in another way.
+        EnvError: its observations or actions are not finite or too many, or its adapter computes its own features.
     """
     index, n_actions = table_form(adapter)
     return Table(index.shape, n_actions, initial=settings.initial, epsilon=settings.epsilon)
 
 
 class Tabular(Collecting):
-    """One of the agents with a table, which all environments learn."""
+    """One of the tabular agents, whose one table is learned from all environments."""
 
     name = "tabular"
     policy: Table
@@ -128,7 +128,7 @@ class Tabular(Collecting):
         return {"q_value": float(taken.mean()), "epsilon": self.policy.epsilon}
 
     def replayed(self, rollout: Rollout) -> None:
-        """Show the agent the steps again, so that it holds the same unfinished ones, and undo what it learned."""
+        """Show the agent the steps again, so that it holds the same pending ones, and undo what it learned by that."""
         q, updates = self.agent.q.copy(), self.agent.updates.copy()
         self._observe(rollout)
         self.agent.q[:], self.agent.updates[:] = q, updates

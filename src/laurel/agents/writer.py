@@ -33,7 +33,7 @@ class Writing:
     max_tokens: int
     temperature: float
     stop: str
-    """Characters; a token that holds one of them ends the completion, which is without it."""
+    """Characters; a token that holds one of them ends the completion and is left out of it."""
 
 
 class CompletionSampler:
@@ -45,7 +45,7 @@ class CompletionSampler:
         self.local, self._how = replace(local, stops=local.stops | ends), how
 
     def write(self, prompts: Sequence[str], rng: np.random.Generator, *, greedy: bool = False) -> Sampled:
-        """Draw a completion of each prompt (N,); where a prompt is empty, that is what is written."""
+        """Draw a completion of each prompt (N,); that of an empty prompt is empty."""
         asked = [number for number, prompt in enumerate(prompts) if prompt]
         if not asked:
             return Sampled([[] for _ in prompts], np.zeros(len(prompts), dtype=np.float32), [None] * len(prompts))
@@ -103,7 +103,7 @@ class Writer(PolicyNetwork):
         return self.sampler.rows(self.drawn, self.n_actions), self.drawn.log_prob, np.zeros(len(features), np.float32)
 
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
-        """Return those of the texts as the tokenizer divides them, without their ends."""
+        """Return log-probabilities (N,) of the texts as the tokenizer splits them, without end tokens."""
         local = self.sampler.local
         prompts, texts = ([tokens_of(local, text_of(row)) for row in rows] for rows in (features, action))
         return log_probs(local, prompts, texts, self.how.temperature)
@@ -126,7 +126,7 @@ class WriterActor(Actor):
 
     @cached_property
     def _sampler(self) -> CompletionSampler:
-        """Loads when it first acts."""
+        """The sampler, whose model is loaded when the actor first acts."""
         torch.set_num_threads(1)
         return CompletionSampler(load_causal(self._how.model), self._how)
 

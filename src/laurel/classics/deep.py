@@ -107,7 +107,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
             label = "environment steps, in thousands"
             draw_rewards(axes, returns, list(task.agents), None, title=f"{task.title}: return", xlabel=label)
             low, best = task.limits
-            axes.set_ylim(low, best + 0.04 * (best - low))  # intervals of a few runs reach beyond what can be
+            axes.set_ylim(low, best + 0.04 * (best - low))  # intervals of a few runs go beyond possible returns
             axes.axhline(best, color=MUTED, lw=1.0, ls=(0, (3, 2)))
             records = {
                 name: {"algorithm": settings.model_dump(mode="json"), **_figures(of_agent, task)}

@@ -35,7 +35,7 @@ from laurel.evaluation.summary import markdown
 
 ARMS = 10
 LAST = 100
-"""Steps or episodes at the end of a run that a table speaks of."""
+"""Steps or episodes at the end of a run over which a table's means are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _tabular_agents(world: World, spaces: tuple[gym.spaces.Discrete, gym.spaces.
         "4-step SARSA": NStepSarsa(*spaces, n=4, **step),
         "4-step tree backup": TreeBackup(*spaces, n=4, **step),
     }
-    if world.env_id == GRID_WORLD:  # on the cliff, early episodes take a random walker thousands of steps
+    if world.env_id == GRID_WORLD:  # on the cliff, early episodes would take thousands of steps
         agents["Monte Carlo"] = MonteCarlo(*spaces, **common)
         agents["off-policy Monte Carlo"] = OffPolicyMonteCarlo(*spaces, **common)
     return agents

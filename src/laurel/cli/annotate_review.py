@@ -165,7 +165,7 @@ def _summary(
 
 @contextmanager
 def _keys() -> Iterator[Callable[[], str]]:
-    """Yield what waits for a key: a single one on a terminal, a line's first elsewhere."""
+    """Yield a function that waits for a key: a single key on a terminal, elsewhere the first character of a line."""
     if not sys.stdin.isatty():
         yield _line
         return

@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.stages.preflight import check_run, described
 
     params = load_params(options.params)
-    adapter = check_run(params, gold=False)  # labels of a person are given to captions, which may be still to be made
+    adapter = check_run(params, gold=False)  # gold labels are about captions, which may not exist yet
     for sentence in unknown_to_dvc(params, STAGES, options.params.parent):
         tell(sentence)
     return say(described(params, adapter, {name: getattr(options, name) for name in USED}))

@@ -10,7 +10,7 @@ from laurel.console import say
 
 KINDS = {
     "bandits": ("Run the bandit agents on ten arms, Gaussian, Bernoulli and drifting.", 2000),
-    "tabular": ("Run the agents with a table where the best policy is known.", 100),
+    "tabular": ("Run the tabular agents on tasks whose best policy is known.", 100),
     "deep": ("Train the deep agents on CartPole, Pendulum and Catch; a few minutes.", 5),
 }
 """What can be drawn -> how it is explained, and in how many runs."""
@@ -18,9 +18,7 @@ KINDS = {
 
 def add(commands: Commands) -> None:
     """Add the commands."""
-    kinds = add_group(
-        commands, "classics", "Draw how agents learn: bandits, agents with a table, and deep ones.", "kind"
-    )
+    kinds = add_group(commands, "classics", "Draw how agents learn: bandits, tabular and deep agents.", "kind")
     for kind, (what, runs) in KINDS.items():
         one = add_command(kinds, kind, what, f"laurel classics {kind} --output docs")
         one.add_argument("--runs", type=whole(2), default=runs, metavar="N", help=f"of each agent; default: {runs}")

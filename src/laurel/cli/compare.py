@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     compare = add_command(
         commands,
         "compare",
-        "Compare two reports: parameters that differ, arms, and exact tests between arms of one name.",
+        "Compare two reports: parameters that differ, arms, and exact tests between arms of the same name.",
         "laurel compare runs/a runs/b",
     )
     for stem in ("A", "B"):

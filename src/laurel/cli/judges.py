@@ -11,7 +11,7 @@ from laurel.stages.pipeline import JUDGES
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    summary = "Write which judges the rewards of the arms need: DVC annotates anew where that changes."
+    summary = "Write which judges the rewards of the arms need: DVC annotates again when that changes."
     judges = add_command(commands, "judges", summary, f"laurel judges --output {JUDGES}")
     add_params(judges)
     judges.add_argument("--output", type=Path, default=Path(JUDGES), metavar="FILE", help=f"default: {JUDGES}")

@@ -64,8 +64,8 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     definition.compile_pipeline(options.output, params, sweep=sweep_plan(options, params), **form)
     if options.cluster and params.pipeline.retries:
         tell(
-            "note: where this file is uploaded by other means than laurel pipeline submit, a step of training that is "
-            "tried again begins anew; submit takes pipeline.checkpoints along, a folder that all steps see."
+            "note: if this file is uploaded by other means than laurel pipeline submit, a training step that is tried "
+            "again starts over; submit passes on pipeline.checkpoints, a folder that all steps see."
         )
     return say(f"{options.output}\n")
 

@@ -75,7 +75,7 @@ def add(actions: Commands) -> None:
         metavar="KEY",
         help="a parameter that names a file or folder which the image holds, e.g. env.id",
     )
-    submit.add_argument("--again", action="store_true", help="start another run although one of this request goes on")
+    submit.add_argument("--again", action="store_true", help="start another run even if one of this request still runs")
     submit.add_argument("--no-cache", action="store_true", help="run every step, whatever was run before")
     submit.add_argument(
         "--dry-run",
@@ -224,7 +224,7 @@ def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -
     """Return the run that another attempt at the same request has started, if it goes on."""
     if options.again or not (run := backend.running(body)):
         return None
-    tell("note: this request was sent before, and its run goes on: nothing was sent. Another one: add --again")
+    tell("note: this request was sent before, and its run goes on: nothing was sent. To start another, add --again")
     return str(run)
 
 
@@ -275,7 +275,7 @@ def _submitted(
         if afterwards:
             try:
                 afterwards()
-            except LaurelError as error:  # of no weight beside a run that has begun
+            except LaurelError as error:  # not worth failing for: the run has begun
                 tell(f"note: the run is not in the experiment {options.experiment}: {error}")
         return _follow(options, backend, job) if options.wait else 0
 

@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     stage: Stage = options.stage
     params = load_params(options.params)
     configure(options.params.parent)
-    check_run(params, stage.name, gold=stage.name == "annotate")  # they are given to captions that are made before it
+    check_run(params, stage.name, gold=stage.name == "annotate")  # they are about captions, which exist by then
     for sentence in unknown_to_dvc(params, [stage], Path()) if "DVC_STAGE" in os.environ else ():
         tell(f"{stage.name}: {sentence}")
     more = {}

@@ -197,7 +197,7 @@ class CaptionTally:
         return int((self._counts > 0).sum())
 
     def update(self, position: Position, ids: IntArray) -> None:
-        """Count the captions of N steps, ids (N,), later ones than those counted before."""
+        """Count the captions of N steps, ids (N,), which must come after the steps counted before."""
         self.transitions += len(ids)
         present = np.flatnonzero(ids != NOTHING)
         met, first, counts = np.unique(ids[present], return_index=True, return_counts=True)
@@ -238,7 +238,7 @@ class SegmentTally:
         begins = position.t % self.length == 0
         present = ids != NOTHING
         window = np.cumsum(begins) - 1
-        ordinal = np.cumsum(present) - 1  # among all captions; minus that of the window's first: its place
+        ordinal = np.cumsum(present) - 1  # number among all captions; less that of its window's first: its place
         place = ordinal[present] - (np.cumsum(present) - present)[begins][window[present]]
         rows = np.full((int(begins.sum()), self.length), NOTHING, dtype=np.int32)
         rows[window[present], place] = ids[present]

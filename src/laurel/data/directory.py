@@ -1,7 +1,7 @@
 """Directories that stages write: whole or not at all, each with a `manifest.json` that says where it is from.
 
 A stage writes into a hidden directory beside its output, which is renamed into place when all is there. A
-killed stage leaves that hidden directory: a resumable stage goes on in it, any other begins anew. An output that is a
+killed stage leaves that hidden directory: a resumable stage continues in it, any other starts over. An output that is a
 symbolic link stays one: what it leads to is replaced, where that is.
 """
 
@@ -50,7 +50,7 @@ class Output:
     agent_runs: dict[str, str] = field(default_factory=dict)
     """Agent -> its run in MLflow, where there are agents."""
     started: float = field(default_factory=time.monotonic)
-    """When this run began; earlier by as long as stopped runs had worked on the same."""
+    """When this run began, moved back by the time that stopped runs had worked on the same output."""
 
     @property
     def seconds(self) -> float:
@@ -97,7 +97,7 @@ def output_directory(
         out = Output(partial, started=started - earlier)
         try:
             yield out
-        except BaseException as error:  # also Ctrl-C: what cannot go on must not lie around
+        except BaseException as error:  # also Ctrl-C: what cannot be resumed is removed
             if not resumable:
                 shutil.rmtree(partial, ignore_errors=True)
             if isinstance(error, OSError) and _is_of_writing(error, partial):

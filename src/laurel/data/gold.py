@@ -45,7 +45,7 @@ class Gold:
     answer: Side | None
     """The person's answer; None: it was taken back."""
     chosen: Selection
-    """uniform: as any other pair; uncertain: because its label was in doubt, so that it is not like the others."""
+    """uniform: as any other pair; uncertain: because its label was in doubt, so that it is not representative."""
 
     @property
     def pair(self) -> frozenset[str]:

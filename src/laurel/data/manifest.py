@@ -30,7 +30,7 @@ RUN_FACTS: Mapping[str, Any] = {
 
 
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output, whose files are as they are; `checked_manifest` looks at them.
+    """Read the manifest of a stage's output without looking at its files; `checked_manifest` checks them.
 
     RUN_FACTS are added, from the run that wrote it; where that is not known, e.g. of data that DVC pulled, they are
     empty.

@@ -84,7 +84,7 @@ def write_motif(rows: PreferenceRows, path: Path, name: str = "laurel") -> None:
             if len(encoded) > WIDTH or 0 in encoded:
                 why = "a NUL" if 0 in encoded else f"{len(encoded)} bytes of at most {WIDTH}"
                 raise DataError(
-                    f"pair {number} holds a text with {why}, which Motif's arrays cannot. Export trl or choice."
+                    f"pair {number} holds a text with {why}, which Motif's arrays cannot hold. Export trl or choice."
                 )
             messages[number, side, 0, : len(encoded)] = list(encoded)
         codes[number] = 3 if row.p_first is None else 2 if row.p_first == 0.5 else 0 if row.p_first > 0.5 else 1

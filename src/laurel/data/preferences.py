@@ -181,9 +181,9 @@ def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
 
 
 def read_labels(path: Path) -> tuple[Pairs, Preferences]:
-    """Read pairs and labels of an output that is still being written, without what all rows share or no figure needs.
+    """Read pairs and labels of an output that is still being written, without sampler, seed, annotator and votes.
 
-    That is sampler, seed, annotator and votes: for a million pairs most of the memory.
+    All rows share these, or no figure needs them; for a million pairs they would take most of the memory.
     """
     pairs = read_table(path / PAIRS, _columns(PAIRS_SCHEMA, "first", "second"), STAGE)
     labels = read_table(path / PREFERENCES, _columns(PREFERENCES_SCHEMA, "p_first", "status", "swap_consistent"), STAGE)
@@ -214,7 +214,7 @@ def set_of(place: Path, number: int) -> Path:
 
 
 def read_annotator(path: Path) -> str:
-    """Return who judged, with model and settings, also of an output that is still being written; empty of no pair."""
+    """Return who judged, with model and settings, also of an output still being written; empty without pairs."""
     with opened(path / PREFERENCES, PREFERENCES_SCHEMA, STAGE) as file, readable(path / PREFERENCES, STAGE):
         first = next(file.iter_batches(batch_size=1, columns=["annotator"]), None)
     return "" if first is None or not len(first) else str(first["annotator"][0])

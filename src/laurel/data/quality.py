@@ -87,7 +87,7 @@ def _compared(reference: Mapping[str, Any], whose: str, gate: Mapping[str, Any] 
     yield _share(reference["agreement"], f"agreement with {whose}", "pairs", "random 50%", _allowed(gate))
     if "brier" in reference:
         of, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
-        remark = "no idea 0.25"
+        remark = "uninformed 0.25"
         yield Figure(f"Brier score against {whose}", brier, None, of, "pairs", remark)
         remark = "calibrated 0"
         yield Figure(f"calibration error against {whose}", error, None, of, "pairs", remark)

@@ -27,7 +27,7 @@ class EpisodeRecorder:
         observation: (N, D) packed observations before the first step.
         action_shape: () or (A,).
         policy: (N,) which policy drives each environment.
-        write: takes rows that end with a final observation; the rows are its own to keep.
+        write: takes rows that end with a final observation, and may keep them.
         block_steps: steps between two hand-overs; by default as many as fit BLOCK_BYTES, 256 at most.
         info: name -> dtype, of the fields of the environment's `info` that are kept.
     """

@@ -1,4 +1,4 @@
-"""A finished directory takes the place of its predecessor, and a killed writer loses neither."""
+"""Replaces a directory by its finished successor; a writer that is killed loses neither."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def recover(place: Path) -> None:
 def recover_killed(path: Path) -> None:
     """Put back what a killed writer had moved aside of a path, or of a directory above it; for readers.
 
-    A writer that lives holds its lock until both renames are done: it is waited for. Where the reader may not write,
+    A live writer holds its lock until both renames are done, and is waited for. Where the reader may not write,
     nothing is put back.
     """
     path = path.resolve() if path.is_symlink() else path

@@ -1,7 +1,7 @@
 """The sample of labelled pairs that a person looks at: some of each kind, the uncertain ones first, with raw answers.
 
 The file has a row an answer, or a pair where no answers are kept. Whether a pair is drawn depends only on its segments,
-the seed and its kind, so that the sample of all pairs is the one that is left of samples of shares.
+the seed and its kind, so that the sample of all pairs can be made from samples of its shares.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ SIZE = 50
 
 
 def kinds(preferences: Preferences) -> list[BoolArray]:
-    """Return which pairs (P,) are of each kind, in the order of their turn; each is of one."""
+    """Return which pairs (P,) are of each kind, in the order in which kinds take turns; a pair is of one kind."""
     status = preferences.status
     labelled, inconsistent = preferences.usable, preferences.swap_consistent == 0
     return [

@@ -1,6 +1,6 @@
 """Environment adapters, one file a family, found by the id of the environment.
 
-`adapter_for` makes the adapter of an id; ids without an environment adapter get the generic one, which says so.
+`adapter_for` makes the adapter of an id; ids without an environment adapter get the generic one, with a log message.
 """
 
 from __future__ import annotations
@@ -205,14 +205,14 @@ def _known_module(bare: str) -> str | None:
 def modules_of(env: EnvParams) -> list[str]:
     """Name the modules that are imported to make an environment, for worker processes to find them imported.
 
-    A module of the user's is not among them: what it does when it is imported, each process must do for itself.
+    The user's own module is not among them: each process must run its import-time code itself.
     """
     known = _known_module(env.id)
     return [*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)), *([known] if known else [])]
 
 
 def _adapter_class(env_id: str) -> type[EnvAdapter]:
-    """Find the adapter with the longest pattern that fits; later definitions go first among equals."""
+    """Find the adapter with the longest pattern that fits; of equally long ones the one that was defined last."""
     _load_adapters()
     fitting = [
         (len(pattern.replace("*", "")), order, adapter)

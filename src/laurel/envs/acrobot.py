@@ -28,7 +28,7 @@ CHANGES = (-0.2, -0.03, 0.03, 0.2)
 MOTIONS = ("and falls fast", "and falls slowly", "and hardly moves", "and rises slowly", "and rises fast")
 
 STEP_SECONDS = 0.2
-"""Of the environment: what a velocity changes in a step."""
+"""Time between two steps of the environment."""
 AT_REST = 0.1
 """Radians a second below which a caption says that a bar rests."""
 

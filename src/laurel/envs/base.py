@@ -86,7 +86,7 @@ class Example:
     better: str
     worse: str
     why: str
-    """In a sentence."""
+    """The reason, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class EnvAdapter:
     """
 
     ids: ClassVar[tuple[str, ...]] = ()
-    """Gymnasium ids, with `*` for any text, that live in this adapter."""
+    """Gymnasium ids of this adapter's environments, with `*` for any text."""
     version: ClassVar[int] = 1
-    """Raised when a caption changes, so that stored captions of both can be distinguished."""
+    """Increased when a caption changes, so that stored captions of both versions can be distinguished."""
     description: str
     """The task in a sentence or two, for a language model."""
     goal: str | None
@@ -142,11 +142,11 @@ class EnvAdapter:
     """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
     keep of it, a number a step."""
     agents_in_lockstep: ClassVar[int] = 8
-    """Agents that a process trains at once, at most: more gain little, and end no sooner than the last of them."""
+    """Most agents that a process trains at once: more would gain little, and all wait for the slowest."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
     tasks: tuple[str, ...] = ()
-    """Names of the tasks that episodes are of, by the last number of a packed observation; () where all are of one."""
+    """Names of the tasks, by the last number of a packed observation; () where all episodes are of one task."""
     texts: ClassVar[bool] = False
     """Whether observations and actions are texts, as `laurel.envs.builtin.completions` packs them."""
 
@@ -168,7 +168,7 @@ class EnvAdapter:
 
     @staticmethod
     def prepare(env: gym.Env[Any, Any]) -> None:
-        """Make an environment that was just made quicker, where that changes nothing of what it does."""
+        """Speed up an environment that was just made, without changing its behaviour."""
 
     # -- observations: the defaults fit every Discrete, Box, Tuple or Dict space -----------------
     @property
@@ -229,7 +229,7 @@ class EnvAdapter:
     def caption_of_arrival(self, observation: Any) -> str:
         """Return the caption of a step that ends in an observation, without the action.
 
-        That describes the observation where captions depend on nothing else of a step that goes on.
+        It describes the observation, provided that captions of steps that end no episode depend on nothing else.
         """
         silent = copy.copy(self)
         silent.with_action = False

@@ -17,7 +17,7 @@ from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 STICK, HIT = 0, 1
 LIMIT = 21
 DEALER_STOPS = 17
-"""The dealer draws up to this sum or more: a hand that wins with no more than it does so as the dealer goes bust."""
+"""The dealer draws up to this sum or more: a hand of no more than that can only win if the dealer goes bust."""
 HAND, BUST, LOSE, TIE, WIN = range(5)
 SHAPE = (5, 32, 2, 32, 2, 11)
 """Event; sum and usable ace before the card, where the caption names the action; the same after it; dealer's card."""

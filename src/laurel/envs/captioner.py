@@ -1,4 +1,4 @@
-"""Captions of transitions as dictionary-encoded text, alike offline and in the live reward."""
+"""Captions of transitions as dictionary-encoded text, the same offline and in the live reward."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Captioner:
         return ids
 
     def recall(self, texts: Sequence[str]) -> None:
-        """Give captions that were met before their numbers, in this order."""
+        """Number captions that were met in an earlier run, in this order."""
         for text in texts:
             if text not in self._ids:
                 self._ids[text] = len(self.texts)

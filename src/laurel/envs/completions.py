@@ -13,7 +13,7 @@ from laurel.errors import EnvError
 
 
 class CompletionsAdapter(EnvAdapter):
-    """Rows of bytes are texts; a network sees the bytes, which one that writes turns into text again."""
+    """Rows of bytes are texts; a network sees the bytes, and a language model turns them back into text."""
 
     ids = ("laurel/Completions-v*",)
     description = "A prompt is shown, and a text that goes on from it is written."
@@ -43,7 +43,7 @@ def text_sizes(adapter: EnvAdapter, who: str) -> tuple[int, int]:
     """Return the bytes of a prompt and of a completion, at most.
 
     Raises:
-        EnvError: the environment has other observations and actions than texts; it names `who` needs them.
+        EnvError: the environment has other observations and actions than texts; the message names `who` needs texts.
     """
     if not adapter.texts:
         raise EnvError(

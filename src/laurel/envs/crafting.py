@@ -148,7 +148,7 @@ class CraftingAdapter(EnvAdapter):
 
     @staticmethod
     def _gained(faced: IntArray, had: IntArray, has: IntArray, left: IntArray) -> Array:
-        """Say where `do` before a material was an achievement."""
+        """Say where the action `do` in front of a material was an achievement."""
         gained = np.zeros(len(faced), dtype=np.bool_)
         for name, collect in rules.COLLECT.items():
             tool = collect.requires

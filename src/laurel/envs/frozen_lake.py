@@ -19,7 +19,7 @@ from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
 ACTIONS = ("left", "down", "right", "up")
 WAYS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
-"""Rows and columns that a move goes."""
+"""Rows and columns by which an action moves."""
 
 _WORDS = {
     STAY: "You stay where you are, {distance} from the goal, at {place}.",

@@ -23,7 +23,7 @@ HEADED = (
 
 
 class GridWorldAdapter(FrozenLakeAdapter):
-    """Any map of the grid world; a trap is what a hole is on the lake."""
+    """Any map of the grid world; a trap is treated like a hole in the lake."""
 
     ids: ClassVar[tuple[str, ...]] = ("laurel/GridWorld-v*",)
     description = (
@@ -56,7 +56,7 @@ class GridWorldAdapter(FrozenLakeAdapter):
 
     @property
     def _plain(self) -> bool:
-        """Whether all is as on the lake."""
+        """Whether states and actions are those of the frozen lake: no headings, one move per action."""
         return self.headings == 1 and self.max_moves == 1
 
     def action_name(self, action: Any) -> str:

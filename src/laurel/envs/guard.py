@@ -117,7 +117,7 @@ def check_finite(observation: Array, env_id: str, step: int) -> None:
     """Refuse packed observations (N, D) in which there is NaN or infinity; single environments are checked before.
 
     Raises:
-        EnvError: there is, in the step of that number.
+        EnvError: there is; the message names the number `step`.
     """
     if observation.dtype.kind == "f" and not (finite := np.isfinite(observation).all(axis=1)).all():
         raise EnvError(
@@ -130,7 +130,7 @@ def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
     """Refuse rewards (N,) that are NaN or infinite.
 
     Raises:
-        EnvError: one is, in the step of that number.
+        EnvError: one is; the message names the number `step`.
     """
     finite = np.isfinite(reward)
     if not finite.all():

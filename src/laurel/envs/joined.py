@@ -1,7 +1,7 @@
 """The environments of agents in lockstep, stepped as one vector environment.
 
-Gymnasium's cart poles become rows of one array; others are stepped in turns, those that run in threads at the
-same time. All keep their own random streams, so that each is equal to the bit to what it is alone.
+Gymnasium's cart poles become columns of one array; others are stepped in turns, or at the same time if they run in
+threads. All keep their own random streams, so that each gives the same to the bit as it would alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
     Each goes on from where it is, and by itself again once the context is left.
 
     Args:
-        envs: of one adapter, and of one number of environments.
+        envs: with the same adapter and the same number of environments.
     """
     if len(envs) == 1:
         yield envs[0]

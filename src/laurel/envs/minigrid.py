@@ -124,7 +124,7 @@ class MiniGridAdapter(EnvAdapter):
 
     @staticmethod
     def prepare(env: gym.Env[Any, Any]) -> None:
-        if type(env.unwrapped).__module__.startswith("minigrid."):  # of others it is not known what changes what
+        if type(env.unwrapped).__module__.startswith("minigrid."):  # in other packages, other things may change a view
             Views(env.unwrapped)  # type: ignore[arg-type]  # one of MiniGrid's
 
     # -- observations: image (147) and direction (1) as one row of bytes --------------------------
@@ -241,7 +241,7 @@ class MiniGridAdapter(EnvAdapter):
         return events
 
     def further_cases(self, before: Array, after: Array, moved: BoolArray, turned: BoolArray) -> list[Case]:
-        """Return events of steps (N,) forward or about that go before what comes into view."""
+        """Return further events of moves and turns (N,), which take precedence over things that come into view."""
         return []
 
     def relations(self, before: Array, event: IntArray, kind: IntArray) -> IntArray | None:
@@ -347,7 +347,7 @@ def _thing(cell: Array) -> str:
 
 
 def _walls(view: Array) -> Iterator[str]:
-    """Say how far the way ahead is free where it begins so, and whether walls are on the agent's sides."""
+    """Say how far the way ahead is free, if it is, and whether there are walls on the agent's sides."""
     here, end = CARRIED
     free = next((far for far in range(1, VIEW) if view[here, end - far, 0] not in (EMPTY, FLOOR)), VIEW) - 1
     if free:

@@ -1,4 +1,4 @@
-"""MiniGrid's codes, of objects, colours and actions, and those of the events that captions tell, with their words."""
+"""MiniGrid's codes for objects, colours and actions, and codes and words for the events that captions tell."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Relation(IntEnum):
 
     NONE = 0
     MAY_BE = 1
-    """The mission names such an object by where it was at first, too."""
+    """The mission names an object like this one and also says where it was at first, so it may be another one."""
     NAMED = 2
     ASKED = 3
     """The mission asks for this very event."""
@@ -74,10 +74,10 @@ _AS_ASKED = {
     Relation.ASKED_FIRST: "as told first",
     Relation.ASKED_LAST: "as told last",
 }
-"""No word of "mission": sentence encoders read what holds it as much the same as completing it."""
+"""These avoid the word "mission": sentence encoders place any text with it close to completing the mission."""
 
 MISSION = {SUCCEEDS: "complete the mission", FAILS: "fail"}
-"""A failure does not name the mission: sentence encoders read "fail the mission" as much the same as completing it."""
+"""A failure does not name the mission: sentence encoders place "fail the mission" close to completing it."""
 
 ENDINGS = {
     "pick up": PICK_UP,

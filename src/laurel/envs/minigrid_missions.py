@@ -1,8 +1,8 @@
-"""BabyAI, and MiniGrid's tasks whose mission varies: observations hold it, and captions say what it names and asks.
+"""BabyAI, and MiniGrid's tasks whose mission varies: observations hold it, and captions refer to it.
 
 A mission is one to four clauses, such as "go to a red ball", in BabyAI's grammar (`minigrid.envs.babyai`): "A and B,
 then C and D", or the same as "C and D after you A and B". A packed observation has it as numbers after image and
-direction: how its two halves are joined, then four places for clauses, the first two of the half that is said first.
+direction: how its two halves are joined, then four places for clauses, the first two for the half that is said first.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class MissionAdapter(MiniGridAdapter):
         return {**super().unpack(row), "mission": words_of(row[IMAGE + 1 :])}
 
     def features(self, observation: Array) -> FloatArray:
-        """Add to the view a 0 or 1 for each thing that a mission can say: of four clauses the verb and both objects."""
+        """Add the mission to the view, one-hot: verb and both objects of four clauses, and how halves are joined."""
         clauses = observation[:, IMAGE + 2 :].reshape(-1, CLAUSES, CLAUSE)
         asks = _ASKS_FOR[clauses[..., VERB]]
         columns = [(asks == one) for one in (OPEN, GO, PICK, PUT)]
@@ -283,9 +283,9 @@ class MissionAdapter(MiniGridAdapter):
 
 
 def _keep_nearest(kept: IntArray, rows: IntArray, cells: Array, which: BoolArray) -> None:
-    """Put into `kept` (N, 3) how far the nearest of the cells (M, K, 3) is that fit, its kind and its colour.
+    """Put into `kept` (N, 3) the distance, kind and colour of the nearest of the cells (M, K, 3) that fit.
 
-    What is nearer stays; of equally far ones the first.
+    An entry that is as near already stays; of equally near cells the first is taken.
     """
     far = np.where(which, _FAR, _NOTHING)
     nearest = far.argmin(axis=1)
@@ -304,9 +304,9 @@ _AHEAD = np.abs(_X - CARRIED[0]) < _FAR
 
 _DOES = np.zeros(SHAPE[1], dtype=np.int64)
 _DOES[[OPEN_DOOR, UNLOCK, GO_TO, PICK_UP]] = OPEN, OPEN, GO, PICK
-"""Event -> what it does of what a mission asks."""
+"""Event -> the verb of a mission that it fulfils."""
 _PLAIN = (Relation.NONE, Relation.NAMED, Relation.ASKED)
-"""Of missions of one clause that does not say where things are."""
+"""Relations in missions of one clause that does not say where things are."""
 _WHEN = np.array(
     [
         [Relation.ASKED, Relation.ASKED],
@@ -314,4 +314,4 @@ _WHEN = np.array(
         [Relation.ASKED_LAST, Relation.ASKED_FIRST],
     ]
 )
-"""How the halves of a mission are joined, and a half -> how what it asks is told."""
+"""How the halves of a mission are joined, and which half an event is in -> the event's relation."""

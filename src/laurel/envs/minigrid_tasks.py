@@ -36,7 +36,7 @@ class Task:
     """Where an episode can end before its limit: on the goal, in lava."""
     solved_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What completes the mission elsewhere than on the goal: verb -> objects, such as "door" for any colour or
-    "blue door"; the empty verb is mere sight."""
+    "blue door"; the empty verb is an end that no event tells of."""
     failed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What fails the mission: verb -> objects."""
     objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ _ANY_END: Mapping[str, tuple[str, ...]] = {
     "unlock": ("door",),
     "go to": ("door", "key", "ball", "box"),
 }
-"""Where all that is known is that there is a mission."""
+"""For tasks of which nothing is known but that there is a mission."""
 
 _TASKS: dict[str, Task] = {
     "MiniGrid-DoorKey-*": Task(

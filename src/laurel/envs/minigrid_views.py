@@ -1,6 +1,6 @@
-"""MiniGrid's views, computed once for each state: most steps of an episode come to one that was there before.
+"""MiniGrid's views, computed once for each state: most steps of an episode lead to a state that was met before.
 
-`MiniGridEnv.gen_obs` cuts the view out of the grid, turns it and looks what walls hide, in Python, cell by cell: nine
+`MiniGridEnv.gen_obs` cuts the view out of the grid, turns it and finds what walls hide, in Python, cell by cell: nine
 tenths of a step. A view depends on where the agent is, what it carries, and the grid; cells are compared by identity,
 and an object that stays where it is changes by its own `toggle` alone, which most kinds of object do not have.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from minigrid.minigrid_env import MiniGridEnv
 
 MOST = 4096
-"""Views that are kept of an environment."""
+"""Most views that are kept of an environment."""
 
 
 class Views:
@@ -40,7 +40,7 @@ class Views:
         return {**view, "image": view["image"].copy(), "direction": env.agent_dir, "mission": env.mission}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment; what may change in its place makes all views of before worthless."""
+        """Step the environment; all views are forgotten before a toggle that may change an object in its place."""
         action = int(action)  # NumPy's numbers take 40 times as long to compare with members of an enum
         if action == self._env.actions.toggle and self._changes(self._env.grid.get(*self._env.front_pos)):
             self._known.clear()
@@ -48,7 +48,7 @@ class Views:
 
     @staticmethod
     def _changes(ahead: WorldObj | None) -> bool:
-        """Whether an object has something of its own to do when it is toggled."""
+        """Whether toggling an object may change it: whether its class overrides `toggle`."""
         from minigrid.core.world_object import WorldObj
 
         return ahead is not None and type(ahead).toggle is not WorldObj.toggle

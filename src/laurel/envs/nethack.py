@@ -1,7 +1,6 @@
 """NetHack: the game's own message is the caption, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
 
-A step without a message has nothing to say. What a message reads like is not known beforehand, so that no captions are
-listed.
+A step without a message has no caption. Messages are not known beforehand, so that no captions are listed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
 
 WORDS = 64
-"""Places that pairs of letters of a message are counted in, for networks."""
+"""Buckets into which the pairs of letters of a message are hashed and counted, for networks."""
 _BY_DEPTH = (
     0.0, 0.0126, 0.0154, 0.0175, 0.0212, 0.0265, 0.0354, 0.0485, 0.0696, 0.0977, 0.1256, 0.1613, 0.2061, 0.2566, 0.2925,
     0.3088, 0.3249, 0.3401, 0.3526, 0.3655, 0.3790, 0.3929, 0.4083, 0.4258, 0.4452, 0.4664, 0.5068, 0.5544, 0.6016,
@@ -39,7 +38,7 @@ BALROG's file achievements.json; nothing is reached at 0, which the status shows
 def progression(depth: IntArray, experience: IntArray) -> FloatArray:
     """Return BALROG's progression (Paglieri et al. 2024, arXiv 2411.13543) at both levels (N,): the larger share.
 
-    0.0126 is that of standing where every game begins; levels that the benchmark does not know count nothing.
+    0.0126 is that of a game's beginning; levels that the benchmark does not know count nothing.
 
     Args:
         depth: dungeon levels below the surface (N,).
@@ -79,7 +78,7 @@ _SPACES = re.compile(r"\s+")
 
 
 class NetHackAdapter(EnvAdapter):
-    """A message has a number from when it is first met."""
+    """Messages are numbered in the order in which they are first met."""
 
     ids = ("laurel/NetHack-v*",)
     description = (
@@ -108,8 +107,8 @@ class NetHackAdapter(EnvAdapter):
     def features(self, observation: Array) -> FloatArray:
         """Turn observations into bits for squares and for the place, the status in small numbers, and the message.
 
-        Each square has a bit for each kind, the player's place one for its column and one for its row. Of the message,
-        pairs of letters are counted in WORDS places.
+        Each square has a bit for each kind of glyph, the player's place one for its column and one for its row. The
+        message's pairs of letters are hashed into WORDS buckets and counted.
         """
         squares = self._crop**2
         kinds = glyphs.kinds_of_glyphs()[observation[:, :squares]]
@@ -150,7 +149,7 @@ class NetHackAdapter(EnvAdapter):
 
     @staticmethod
     def _status(row: Array) -> str:
-        """Say depth, health, gold and hunger of a status, which a row begins with."""
+        """Describe depth, health, gold and hunger of the status that a row begins with."""
         hungry = _HUNGER[min(int(row[game.HUNGER]), len(_HUNGER) - 1)]
         health = f"health {row[game.HEALTH]} of {row[game.MOST_HEALTH]}"
         return f"Depth {row[game.DEPTH]}, {health}, gold {row[game.GOLD]}, {hungry}."

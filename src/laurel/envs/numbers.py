@@ -1,4 +1,4 @@
-"""What code sees of observations and actions: numbers, and what a language model reads of them."""
+"""What code sees of observations and actions: numbers, and their description for a language model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Numbers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By which code refers to them; () where it does by their place."""
+        """Names by which code refers to the numbers; () where it refers to them by index."""
         return tuple(feature.name for feature in self.adapter.observation_features)
 
     def of(self, observation: Array) -> list[list[Number]]:

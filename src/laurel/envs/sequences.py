@@ -75,7 +75,7 @@ class Sequences:
         return found
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
-        """Draw numbers (n,): each length as likely, and each list of a length."""
+        """Draw numbers (n,): first a length, then a list of that length, each with equal chances."""
         lengths = rng.integers(1, self.longest + 1, n)
         first = np.array([self._first(length) for length in range(1, self.longest + 2)])
         return first[lengths - 1] + (rng.random(n) * self.n_moves**lengths).astype(np.int64)

@@ -17,7 +17,7 @@ from laurel.arrays import Array, FloatArray
 from laurel.errors import EnvError
 
 UNBOUNDED = 1e6
-"""Bounds of a Box from here on are taken as missing."""
+"""Bounds of a Box of this size or more are taken as missing."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Several environments as one (`laurel.envs.builtin.tasks`): each step is described as in the environment it is of."""
+"""Several environments as one (`laurel.envs.builtin.tasks`): each step is described as in its own environment."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TasksAdapter(EnvAdapter):
         return self.members[0].succeeded(returns, terminated)
 
     def oracle(self, caption: str) -> float | None:
-        """Return the progress in the task that sees most in a caption, which does not say of which it is."""
+        """Return the highest progress that any task sees in a caption, since a caption does not name its task."""
         known = [value for member in self.members if (value := member.oracle(caption)) is not None]
         return max(known, default=None)
 
@@ -79,7 +79,7 @@ def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:
     """Return the adapter as one of several tasks; `key` is the parameter that wants them, for the message.
 
     Raises:
-        EnvError: the environment has but one task, or it is not known when one is solved.
+        EnvError: the environment has only one task, or success is undefined in it.
     """
     if not isinstance(adapter, TasksAdapter):
         raise EnvError(

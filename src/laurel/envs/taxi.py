@@ -23,7 +23,7 @@ IN_TAXI = 4
 PICKUP, DROPOFF = 4, 5
 ACTIONS = ("south", "north", "east", "west")
 _WAYS = {"south": (1, 0), "north": (-1, 0), "east": (0, 1), "west": (0, -1)}
-"""Rows and columns that the taxi goes."""
+"""Rows and columns by which an action moves the taxi."""
 REFUSED_REWARD = -10
 
 BLOCKED, CLOSER, FARTHER, ASIDE, PICK_UP, REFUSED_PICKUP, DELIVER, DROP_ELSEWHERE, REFUSED_DROPOFF = range(9)

@@ -86,7 +86,7 @@ class VectorEnv:
     """N copies of an environment, seeded, with packed observations."""
 
     form: Any = None
-    """The environment's own vector form, where that is what steps."""
+    """The environment's own vector form, where that is used."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class VectorEnv:
         """Steps taken in each environment, for error messages."""
         self._actions: Array | None = None
         self.resting = np.zeros(n_envs, dtype=np.bool_)
-        """(N,) whose steps are not wanted any more."""
+        """(N,) environments whose steps are not wanted any more."""
         self.ended = np.zeros(n_envs, dtype=np.bool_)
-        """(N,) whose next step is a reset."""
+        """(N,) environments whose next step is a reset."""
         low, high = getattr(adapter.action_space, "low", None), getattr(adapter.action_space, "high", None)
         self._bounds = None if low is None else (low, high)
 
@@ -165,7 +165,7 @@ class VectorEnv:
         self.resting |= which
 
     def draw_tasks(self, chances: FloatArray) -> None:
-        """Have environments of several tasks (`laurel.envs.builtin.tasks`) draw those of new episodes by (K,)."""
+        """Have environments of several tasks (`laurel.envs.builtin.tasks`) draw new episodes' tasks by chances (K,)."""
         for env in self._singles:
             env.unwrapped.chances = chances
 
@@ -238,7 +238,7 @@ def is_original(env: EnvParams) -> bool:
 
 
 def _envpool_id(env_id: str) -> str | None:
-    with ctrl_c_held_back():  # its import takes a second, and loses it
+    with ctrl_c_held_back():  # the import takes a second, in which Ctrl-C would be lost
         import envpool
 
     known = set(envpool.list_all_envs())

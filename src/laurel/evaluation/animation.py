@@ -69,7 +69,7 @@ def side_by_side(before: Sequence[Moment], after: Sequence[Moment], path: Path) 
 
 
 PORTRAIT, PORTRAIT_FRAMES = 160, 60
-"""Width and height at most of an arm's film, in pixels, and pictures at most."""
+"""Largest width and height of an arm's film, in pixels, and the most frames that it has."""
 
 
 def portrait(episode: Sequence[Moment], path: Path) -> None:
@@ -81,7 +81,7 @@ def portrait(episode: Sequence[Moment], path: Path) -> None:
 
 
 def write_webp(frames: Sequence[Image.Image], durations: Sequence[int], path: Path) -> None:
-    """Write pictures that follow one another, each for its milliseconds, and begin again.
+    """Write pictures as a looping animation, each shown for its number of milliseconds.
 
     Lossless, which on flat colours is also the smallest; lossy where that takes more than MAX_BYTES.
     """

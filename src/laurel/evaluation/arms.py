@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 from laurel.params.arms import ArmInfo
 
 Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"]
-"""Arms that look alike and stand together. ours: the main arm and methods paid the same rewards; contender: methods
-paid others; untrained: actors that are not trained and are not methods."""
+"""Groups of arms that look alike in figures and are listed together. ours: the main arm and methods paid the same
+rewards; contender: methods paid other rewards; untrained: actors that are neither trained nor methods."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 

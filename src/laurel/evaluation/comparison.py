@@ -18,7 +18,7 @@ Scores = Mapping[str, Mapping[str, DoubleArray]]
 
 
 def compare_arms(scores: Scores, arms: Sequence[ArmInfo]) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """Compare the main arm and those paid the same rewards with every other, bounds aside, on each measure.
+    """Compare the main arm and those paid the same rewards with every other arm except bounds, on each measure.
 
     Returns:
         arm -> the other -> measure -> what `compare` says, with `p_holm`: its p-value adjusted by Holm's method for the
@@ -74,8 +74,8 @@ def improvement_interval(probability: float, m: int, n: int) -> tuple[float, flo
     """Return the interval of P(X > Y) from m and n seeds.
 
     The statistic's variance is at most P (1 - P) / min(m, n) (van Dantzig 1951; Birnbaum and Klose 1957, Annals of
-    Mathematical Statistics 28, 933-945), which an arm that fails now and then reaches beside one that never does. So
-    it is treated as a share of min(m, n) cases. Intervals that estimate the variance are narrower: with five seeds they
+    Mathematical Statistics 28, 933-945), and reaches that bound if one arm sometimes fails and the other never does. So
+    P is treated as a share of min(m, n) cases. Intervals that estimate the variance are narrower: with five seeds they
     cover such a truth in a third to two thirds of cases.
     """
     return wilson(probability, min(m, n))
@@ -84,9 +84,9 @@ def improvement_interval(probability: float, m: int, n: int) -> tuple[float, flo
 def permutation_p(ours: DoubleArray, theirs: DoubleArray) -> float:
     """Return the two-sided p-value of the Mann-Whitney statistic over all ways to split the seeds between the arms.
 
-    Exact even with ties, which get the mean of their ranks; `scipy.stats.mannwhitneyu` is exact only without. Twice
-    the smaller tail, at most 1. Splits are counted by their rank sum (Streitberg and Röhmel 1986, Statistical Software
-    Newsletter 12, 10-17), not listed: ten seeds against ten have 184,756.
+    Exact even with ties, which get the mean of their ranks; `scipy.stats.mannwhitneyu` is exact only without ties.
+    Twice the smaller tail, at most 1. Splits are counted by their rank sum (Streitberg and Röhmel 1986, Statistical
+    Software Newsletter 12, 10-17), not listed: ten seeds against ten have 184,756.
 
     >>> permutation_p(np.array([4.0, 5.0, 6.0, 7.0, 8.0]), np.array([0.0, 0.0, 1.0, 2.0, 3.0])) == 2 / 252
     True
@@ -96,7 +96,7 @@ def permutation_p(ours: DoubleArray, theirs: DoubleArray) -> float:
     counts = np.zeros((m + 1, int(ranks.sum()) + 1))
     counts[0, 0] = 1.0  # [k, s]: choices of k seeds whose ranks add up to s
     for done, rank in enumerate(ranks.tolist()):
-        # fewer seeds than this are too few for the rest to make m of them; no more are there yet, nor larger sums
+        # Skip counts from which the remaining seeds cannot reach m; `many` and `total` bound what was reached so far.
         few, many = max(m - (len(ranks) - done), 0), min(done, m - 1)
         counts[few + 1 : many + 2, rank : rank + total + 1] += counts[few : many + 1, : total + 1].copy()
         total += rank

@@ -7,8 +7,9 @@ only potential shaping, scale and a constant, and at most 1:
     C_R(s, a, s') = R(s, a, s') + E[gamma R(s', a~, x~) - R(s, a~, x~) - gamma R(x, a~, x~)]
 
 with (s, a, s') of collected transitions as the coverage distribution, and a~, x, x~ drawn from their actions and
-states. The last term is a constant, which a correlation does not see. The distance of two rankings is (1 - tau) / 2,
-with Kendall's tau between what the rewards pay collected episodes in all: the share of pairs in the other order.
+states. The last term is a constant, which does not affect a correlation. The distance of two rankings is (1 - tau) / 2,
+with Kendall's tau between what the rewards pay collected episodes in all: the share of pairs that
+the two rewards rank in opposite orders.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from laurel.seeding import generator
 Pays = Callable[[Transitions], DoubleArray]
 """What a reward pays for each of N transitions by itself (N,)."""
 TRANSITIONS, DRAWN = 192, 96
-"""Collected transitions that rewards are compared on, and draws of each expectation."""
+"""Number of collected transitions on which rewards are compared, and of draws for each expectation."""
 MOST_STEPS = 20_000
-"""Collected steps, in whole episodes, whose ranking is compared."""
+"""Number of collected steps, in whole episodes, on which rankings are compared."""
 DIGITS = 6
 ENVIRONMENT = "environment"
 Matrix = dict[str, dict[str, float | None]]
-"""Reward -> those after it -> distance; None where one of both is constant."""
+"""Reward -> those after it -> distance; None where one of the two is constant."""
 
 
 def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) -> DoubleArray:
@@ -63,14 +64,14 @@ def canonical(pays: Pays, steps: Transitions, drawn: Transitions, gamma: float) 
 
 
 def pearson_distance(a: DoubleArray, b: DoubleArray) -> float | None:
-    """Return sqrt((1 - correlation) / 2); None where one of both is constant."""
+    """Return sqrt((1 - correlation) / 2); None where one of the two is constant."""
     if min(np.std(a), np.std(b)) < 1e-9:
         return None
     return math.sqrt(max(0.0, 1 - float(np.corrcoef(a, b)[0, 1])) / 2)
 
 
 def rank_distance(a: DoubleArray, b: DoubleArray) -> float | None:
-    """Return (1 - Kendall's tau) / 2; None where one of both is constant."""
+    """Return (1 - Kendall's tau) / 2; None where one of the two is constant."""
     if min(np.ptp(a), np.ptp(b)) < 1e-9:
         return None
     return (1 - float(kendalltau(a, b).statistic)) / 2
@@ -91,9 +92,9 @@ def distances(
 ) -> tuple[dict[str, Matrix], list[str]]:
     """Return both matrices, and a sentence on each reward that could not be paid and was left out.
 
-    The matrix of rankings has the environment's own reward, too. A reward that goes by what was before in an episode is
-    taken for transitions as at its beginning. Where an episode is one text, no potential can be added, and rewards are
-    compared as they are: other texts after a prompt than those that were written would take an encoder minutes.
+    The matrix of rankings includes the environment's own reward. For EPIC, each transition is paid as if it began an
+    episode, also by rewards that depend on earlier steps. Where an episode is a single text, no potential can be added
+    and rewards are compared without canonicalisation: encoding other texts for each prompt would take minutes.
 
     Raises:
         DataError: trajectories are missing or damaged.
@@ -131,7 +132,7 @@ def _each_alone(reward: Reward, captioner: Captioner) -> Pays:
 
 def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions, episode: IntArray) -> DoubleArray:
     reward.begin(1)
-    last = np.append(np.diff(episode) > 0, True)  # collection's end cuts episodes, which no flag says
+    last = np.append(np.diff(episode) > 0, True)  # collection may end within an episode, and sets no flag then
     return _paid(reward, captioner, steps, (len(steps), 1), last & ~steps.terminated)
 
 

@@ -1,7 +1,7 @@
 """The over-optimisation curve: pay and return of a language model over its divergence from the first model.
 
-Gao, Schulman and Hilton 2022, "Scaling Laws for Reward Model Overoptimization" (arXiv 2210.10760): pay goes on rising
-with the divergence from the first model where what was meant begins to fall.
+Gao, Schulman and Hilton 2022, "Scaling Laws for Reward Model Overoptimization" (arXiv 2210.10760): as a model
+diverges from the first one, its pay goes on rising after the true objective has begun to fall.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from laurel.evaluation.style import drawing, mark, styles
 from laurel.params.arms import ArmInfo
 
 WINDOW = 3
-"""Updates that a point is the mean of."""
+"""Number of updates averaged into one point."""
 
 
 def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:

@@ -57,7 +57,7 @@ class Moment:
 
     @property
     def last(self) -> bool:
-        """Whether nothing follows of this episode."""
+        """Whether this is the last moment of the episode."""
         return self.over or self.cut
 
     @property

@@ -1,12 +1,12 @@
 """Reward hacking: periods of a training in which agents are paid more and do worse, and what they are paid for.
 
 An agent is flagged where, between two tenths of its training, the learned reward's pay for an episode rises while the
-task's success, or the return where success has no meaning, falls; both by more than noise, and where what fell has not
-come back in the end. An arm is flagged where a quarter of its agents are.
+task's success, or the return where success has no meaning, falls; both by more than noise, and
+what fell has not recovered by the end of training. An arm is flagged where a quarter of its agents are.
 
-Of a language model whose divergence from its base is known, a fall counts that lasts for LASTS tenths, even if the
-return comes back: far from the base, what is returned for its texts is the judge's error as well (the over-optimisation
-curve of Gao et al. 2022, arXiv 2210.10760, looks for the peak over the divergence).
+For a language model whose divergence from its base is known, a fall that lasts for LASTS tenths counts even if the
+return recovers: far from the base, the return of its texts also contains errors of whoever judges them (the
+over-optimisation curve of Gao et al. 2022, arXiv 2210.10760, looks for the peak over the divergence).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Earner:
 
 @dataclass(frozen=True)
 class Hacked:
-    """An arm whose reward is earned without the task."""
+    """An arm whose agents earn its reward without doing the task."""
 
     arm: str
     measure: str
@@ -171,8 +171,8 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
 def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, float]) -> list[str]:
     """Return a warning for each arm that is paid more for a failed episode than for a solved one.
 
-    Each caption may be paid rightly, and their sum over an episode mislead: agents then learn to collect captions. What
-    the task is worth stands for comparison where any arm did it.
+    Each caption may be paid correctly while their sum over an episode misleads: agents then learn to collect captions.
+    Failed episodes are compared with successful ones of any arm; without these, nothing is said.
 
     Args:
         arms: those whose pay `shaped_reward` is.

@@ -1,4 +1,4 @@
-"""95% intervals that cover with as few as five seeds, and that never shrink to a point because all seeds were alike.
+"""95% intervals that keep their coverage with as few as five seeds, and a width even if all seeds score the same.
 
 Training runs succeed or fail: a bootstrap, and a t interval, of five successes is a point, although one run in ten may
 fail. The intervals here allow for outcomes that so few seeds would miss. `tests/evaluation/test_intervals.py` measures
@@ -53,7 +53,7 @@ def mean_intervals(
     Args:
         scores: (T, S), NaN where one is unknown.
         low: the least that a seed may score.
-        draws: of the weights; as many seeds have the same ones, so that equal scores have equal intervals.
+        draws: of the weights; they depend only on the number of seeds, so that equal scores have equal intervals.
 
     Returns:
         The lower and the upper bound, each (T,), NaN for rows with NaN.
@@ -70,9 +70,9 @@ def mean_intervals(
 def median_interval(values: DoubleArray) -> tuple[float, float] | None:
     """Return the interval of the median between two of the values (S,), which may be infinite.
 
-    It holds the median at LEAST_LEVEL or more whatever the distribution (Thompson 1936, Annals of Mathematical
-    Statistics 7, 122-128): between the lowest and the highest of five, the second and the ninth of ten. None with fewer
-    than five values, whose whole range holds it less often than that.
+    It contains the median with a probability of LEAST_LEVEL or more, whatever the distribution (Thompson 1936, Annals
+    of Mathematical Statistics 7, 122-128): between the lowest and the highest of five, the second and the ninth of ten.
+    None with fewer than five values, whose whole range contains it less often than that.
 
     >>> median_interval(np.array([3.0, 1.0, math.inf, 2.0, 5.0]))
     (1.0, inf)

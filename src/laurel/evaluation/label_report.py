@@ -152,9 +152,9 @@ def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
 
 
 def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return reference -> calibration bins: how often labels are right by how sure they are, where labels say.
+    """Return reference -> calibration bins: how often labels are right against how sure they are, where they say that.
 
-    What is known of pairs that were picked in doubt is left out: they are not like the others.
+    Pairs that were picked because their labels were in doubt are left out: they are not representative.
     """
     known = {name: annotation[name] for name in ("gold", "oracle") if name in annotation}
     return {name: found["calibration"] for name, found in known.items() if "calibration" in found}

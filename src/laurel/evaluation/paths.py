@@ -69,7 +69,7 @@ def paths_of(env: EnvParams, adapter: EnvAdapter, actor: Actor, seed: int) -> li
     """Walk from every start, STARTS of them at most, until an episode ends or MOST_STEPS actions are taken.
 
     Args:
-        actor: acts; a greedy one shows its likeliest way.
+        actor: chooses the moves; a greedy one shows its likeliest path.
         seed: of slips, the same ones for every actor, and of the actor's own draws.
     """
     reference = make_reference(env)

@@ -38,7 +38,7 @@ class Evaluation:
     evaluate: EvaluateParams
     inputs: Inputs
     watched: Arm | None
-    """The arm by whose reward all agents are watched; None where no method has one."""
+    """The arm whose learned reward scores the episodes of all agents; None where no method has one."""
 
 
 def load_actor(
@@ -61,7 +61,7 @@ def load_actor(
 
 
 def watched_arm(arms: Iterable[Arm], reward: Path) -> Arm | None:
-    """Return the arm by whose reward all agents are watched: the first method whose rewards there are."""
+    """Return the arm whose learned reward scores the episodes of all agents: the first method whose rewards exist."""
     made = StoredRewards.read(reward).settings
     methods = (arm for arm in arms if arm.role == "method" and arm.reward)
     return next((arm for arm in methods if made.keys() >= set(arm.reward)), None)

@@ -41,7 +41,7 @@ def draw(
     """Draw every figure that the data allows.
 
     Returns:
-        name -> figure, of `success_curve`, `return_curve` (with LOG behind the name: over the logarithm of steps),
+        name -> figure, of `success_curve`, `return_curve` (with LOG after the name: over the logarithm of steps),
         `arms`, `calibration`, `label_calibration`, `divergence`, `reward_vs_return`.
     """
     arms, infos = metrics["arms"], arms_of(metrics)
@@ -274,7 +274,7 @@ def calibration_curve(
 
     Args:
         series: name -> bins, each with `p`, the mean probability, the share `observed` that is true, how many `pairs`
-            there are, and maybe the share's interval `ci95`. Series with a name stand in the legend.
+            there are, and maybe the share's interval `ci95`. Series with a name are in the legend.
         title: of the figure, as xlabel and ylabel.
     """
     looks = [(POSITIVE, "o"), ("#C0609A", "D")]
@@ -304,7 +304,7 @@ def calibration_curve(
 
 
 def reward_scatter(results: pd.DataFrame, infos: Sequence[ArmInfo]) -> Figure:
-    """Draw learned reward against true return, a panel an arm with the other arms in grey behind."""
+    """Draw learned reward against true return, a panel for each arm, with the other arms in grey behind."""
     known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})
     played, looks, found = set(known["arm"]), styles(infos), main_of(infos)
     arms = [info.name for info in ordered(infos) if info.name in played]

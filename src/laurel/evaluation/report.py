@@ -56,7 +56,7 @@ _FIGURES = {
     "calibration": "Observed against predicted probability of preference.",
     "label_calibration": "Accuracy of labels against their confidence: the calibration.",
     "divergence": "Pay and return of each arm over its divergence from the frozen language model.",
-    "critics": "What critics say of states against their values by dynamic programming, a panel for each arm.",
+    "critics": "Critics' estimates of states against their values by dynamic programming, a panel for each arm.",
     "paths": "Paths through the grid from the same starts, of each arm before and after its training.",
     "reward_vs_return": "Learned reward against true return, a panel for each arm.",
 }
@@ -220,7 +220,7 @@ def _own_notes(content: ReportContent) -> list[str]:
 
 
 def _is_simulated(content: ReportContent) -> bool:
-    """Whether a simulated teacher judged, alone or in an ensemble, which only a note says."""
+    """Whether a simulated teacher judged, alone or in an ensemble; of an ensemble only a note says so."""
     scripted = content.annotation is not None and str(content.annotation.get("annotator", "")).startswith("scripted")
     return scripted or any(note.startswith("The labels are simulated") for note in content.notes)
 

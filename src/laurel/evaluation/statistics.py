@@ -134,8 +134,8 @@ def return_range(curves: pd.DataFrame, returns: DoubleArray = _NONE) -> tuple[fl
 def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: int) -> dict[str, Any]:
     """Return the mean of the seeds' scores (S,), its 95% interval, and their interquartile mean.
 
-    With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean. It hides a failing seed in
-    four, so that it never stands without the mean.
+    With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean. It can hide one
+    failing seed in four, so it is never shown without the mean.
 
     A seed scores between `low` and `high`; `draws` and `seed` are of the interval.
 
@@ -179,8 +179,8 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
 
     Returns:
         `per_seed` in the order of the seeds, None where a seed never got there; `median` counts such a seed as
-        later than all others, and is None where half of them or more are; `ci95` is its interval, None where there are
-        too few seeds for one, with a bound None that is later than the training.
+        later than all others, and is None where half of them or more are; `ci95` is its interval, None where there
+        are too few seeds for one; a bound later than the end of training is None.
     """
     per_seed: list[int | None] = []
     for _, run in runs.sort_values("env_steps").groupby("seed", sort=True):

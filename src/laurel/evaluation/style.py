@@ -1,6 +1,6 @@
 """How figures look: a colour and a stroke for each arm, and matplotlib's settings; no pyplot.
 
-The one thing that lasts in the process is the order of matplotlib's fonts: its own go first.
+Changes one setting for the whole process: matplotlib's own fonts go before the machine's.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _RC: dict[str, Any] = {
 def drawing(width: float, height: float) -> Iterator[Figure]:
     """Yield an empty figure to draw into, and settle its layout.
 
-    Left to itself the layout moves a little each time a figure is written, and with it the bytes.
+    Without this, the layout moves a little each time a figure is written, so that the bytes differ.
     """
     with settings():
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -161,7 +161,7 @@ def settings() -> Iterator[None]:
 
 
 def _own_fonts_first() -> None:
-    """Have matplotlib's own FONT go before the machine's of that name, whose glyphs have other numbers in SVG."""
+    """Make matplotlib prefer its own copy of FONT to the machine's, whose glyphs have other numbers in SVG."""
     own, manager = Path(mpl.get_data_path()), font_manager.fontManager
     first = next((font.fname for font in manager.ttflist if font.name == FONT), "")
     if own not in Path(first).parents:

@@ -9,7 +9,7 @@ from laurel.errors import DataError
 from laurel.evaluation.arms import arms_of, main_of
 
 SCHEMA = 3
-"""Form of metrics.json. 1, which did not say so, had bootstrap intervals of interquartile means; 2 had no roles."""
+"""Version of the form of metrics.json. 1 (not named in the file) had bootstrap intervals of IQMs; 2 had no roles."""
 
 MEASURES = {"return": "in the end", "area": "while training"}
 """The measures that arms are compared by: the return on fresh episodes, and the area under the learning curve."""
@@ -47,7 +47,7 @@ def main_arm(metrics: Mapping[str, Any]) -> str | None:
 
 
 def n_comparisons(metrics: Mapping[str, Any]) -> int:
-    """Return how many p-values a run has, for which each of them is adjusted."""
+    """Return how many p-values a run has; Holm's correction adjusts each of them for this number."""
     return sum(
         entry["p"] is not None
         for overs in metrics["comparisons"].values()
@@ -267,31 +267,33 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
 def legend(metrics: Mapping[str, Any]) -> str:
     """Explain the numbers in the tables."""
     sentences = [
-        "Means over seeds with 95% intervals that allow for a seed unlike those seen (none with a single seed); IQM: "
-        "interquartile mean."
+        "Means over seeds, with 95% intervals in brackets, which allow for one more seed that does better or worse "
+        "than those seen (a single seed has no interval); IQM: interquartile mean."
     ]
     if any(arm["solved"] for arm in metrics["arms"].values()):
-        sentences.append("Solved seeds have Wilson's interval of their share.")
+        sentences.append("Solved seeds: how many seeds solved the task, with Wilson's interval of their share.")
     if any(arm["area"] for arm in metrics["arms"].values()):
-        sentences.append("The return while training is the area under the learning curve.")
+        sentences.append("Return while training: the mean over the whole training (area under the learning curve).")
     if n := n_comparisons(metrics):
         sentences.append(
-            "P(higher): probability that a seed of the first arm returns more than one of the second; p: exact "
-            f"permutation test, adjusted for {counted(n, 'comparison')} (Holm)."
+            "P(higher): probability that a seed of the first arm returns more than a seed of the second; p: exact "
+            f"permutation test, with Holm's correction for {counted(n, 'comparison')}."
         )
     if metrics.get("further"):
         sentences.append(
-            "Further measures are the most of an evaluation episode; progression is BALROG's (arXiv 2411.13543)."
+            "Further measures: the highest value in an evaluation episode, averaged; progression: BALROG's measure "
+            "(arXiv 2411.13543)."
         )
     if metrics.get("texts"):
         sentences.append(
-            "Wins: share of the same prompts in which an arm's text returns more than the base's; Elo: Bradley-Terry "
-            "model, 0 is the base; KL: divergence from the base at the end of training, nats a completion; intervals "
-            "are over prompts."
+            "Wins: share of prompts for which the arm's text has a higher return than the base model's; Elo: by a "
+            "Bradley-Terry model, with the base model at 0; KL: divergence from the base model at the end of training, "
+            "in nats per completion; intervals are over prompts."
         )
     for arm, found in metrics.get("hacking", {}).items():
         sentences.append(
-            f"Of {arm}, {len(found['seeds'])} of {found['agents']} agents were paid more while they did worse."
+            f"Possible reward hacking in {arm}: {len(found['seeds'])} of {found['agents']} agents were paid more while "
+            "they did worse."
         )
     for name, who in metrics.get("simulated", {}).items():
         sentences.append(f"The reward {name} is simulated: it is the work of {who}.")

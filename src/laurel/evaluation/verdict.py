@@ -20,7 +20,7 @@ from laurel.evaluation.summary import (
 )
 
 LEAST_SEEDS = 6
-"""Fewest seeds of an arm with which a difference can be shown: with five, even P = 1 has an interval that holds 1/2."""
+"""Fewest seeds of an arm with which a difference can be shown: with five, the interval of even P = 1 contains 1/2."""
 
 Verdict = Literal["better", "mixed", "unclear", "worse", "unknown"]
 Outcome = Literal["higher", "lower", "unclear", "too few seeds"]
@@ -31,15 +31,15 @@ class Headline:
     """What the metrics say, in sentences that hold in every case."""
 
     verdict: Verdict
-    """better: ahead of the baseline and every control; mixed: only of the baseline; unknown: nothing to
-    compare with, or too few seeds to tell."""
+    """better: ahead of the baseline and every control; mixed: only of the baseline; worse: behind the baseline;
+    unclear: no difference from it is shown; unknown: nothing to compare with, or too few seeds to tell."""
     sentences: tuple[str, ...]
 
 
 def headline(metrics: Mapping[str, Any]) -> Headline:
     """Say whether learning from feedback helped, in the end or sooner.
 
-    A difference is claimed where the adjusted p-value is below ALPHA and the interval of P leaves out one half. An arm
+    A difference is claimed where the adjusted p-value is below ALPHA and the interval of P excludes one half. An arm
     is ahead of another where it is higher by one measure and lower by none.
     """
     arms: Arms = metrics["arms"]
@@ -100,10 +100,10 @@ def outcome(metrics: Mapping[str, Any], entry: Mapping[str, Any]) -> Outcome | N
 
 
 def seeds_needed(comparisons: int) -> int:
-    """Return how many seeds of each arm can show a difference at all, beside so many comparisons.
+    """Return the fewest seeds of each arm with which a difference can be shown, given the number of comparisons.
 
-    The clearest difference between n seeds and n has the p-value 2 / C(2n, n), and with five seeds an interval of P
-    that holds one half.
+    The clearest difference between two arms of n seeds has the p-value 2 / C(2n, n). With five seeds, its interval of P
+    still contains one half.
 
     >>> seeds_needed(7), seeds_needed(100)
     (6, 8)

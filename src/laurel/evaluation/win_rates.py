@@ -1,7 +1,7 @@
 """Language models compared by what they wrote to the same prompts: win rates over the base, and Elo.
 
-Who returns more wins, so that the judge is the environment's own reward. Elo is the Bradley-Terry model's, 400 points
-for odds of ten to one, with the base at 0:
+The text with the higher return wins, so the judge is the environment's own reward. Elo is the Bradley-Terry model's,
+400 points for odds of ten to one, with the base at 0:
 
     P(i beats j) = 1 / (1 + 10^((E_j - E_i) / 400))
 """
@@ -37,7 +37,7 @@ LAST = 0.1
 def win_rates(
     results: pd.DataFrame, curves: pd.DataFrame, arms: Mapping[str, Arm], seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Return for each arm that trained a language model, and for their base, what it is worth.
+    """Compare the arms that trained a language model with each other and with their base.
 
     Args:
         results: an episode a row; episodes of the same seed and number have the same prompt in all arms.
@@ -93,7 +93,7 @@ def _elo(returns: DoubleArray, prompt: IntArray, seed: int) -> list[dict[str, An
 
 
 def _divergence(curves: pd.DataFrame) -> float:
-    """Return the mean divergence at the end of trainings."""
+    """Return the mean divergence at the end of training."""
     last = curves["env_steps"] > (1 - LAST) * curves["env_steps"].max()
     return float(curves.loc[last, "reference_kl"].mean())
 

@@ -1,7 +1,7 @@
 """Active learning: strategies that choose the next round of unasked pairs from the labels so far.
 
 A strategy fits a posterior over utilities to the labels and scores candidate pairs. It may return fewer pairs than were
-wanted, and never one that was asked about.
+wanted, but never one that was already asked about.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labe
 CANDIDATES = 20_000
 """Most candidate pairs of a round, but at least five for each pair that is chosen."""
 DRAWS, GAPS = 4, (1, 2, 3, 5, 8, 16, 64)
-"""Half of the candidates are pairs these many places apart, in so many orders drawn from the posterior."""
+"""Half of the candidates are pairs GAPS places apart in DRAWS rankings that are drawn from the posterior."""
 MEMBERS = 5
 """Members of the ensemble whose spread measures disagreement."""
 
@@ -34,7 +34,7 @@ class Information(_OnEmbeddings):
     """Pairs with the most expected information about the weights of a linear utility of the embedding (BALD).
 
     A round is chosen greedily, each pair as if the one before had been answered at random according to the posterior,
-    so that no two pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
+    so that a round does not ask the same thing twice. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
     """
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
@@ -44,13 +44,13 @@ class Information(_OnEmbeddings):
         first, second = _candidates(n, posterior, unasked, rng)
         mean, variance = posterior.differences(first, second)
         score = posterior.likelihood.information(mean, variance)
-        if len(first) > 20 * n:  # the rest of a round is among the best of its beginning
+        if len(first) > 20 * n:  # the whole round is chosen among the pairs that score best at its start
             best = np.argsort(-score, kind="stable")[: 20 * n]
             first, second = first[best], second[best]
             mean, variance, score = mean[best], variance[best], score[best]
         between = posterior.features[first] - posterior.features[second]
         covariance = posterior.covariance.copy()
-        every = max(1, n // 50)  # between two quadratures a score falls as its variance does
+        every = max(1, n // 50)  # between quadratures, scores are scaled down with their variances
         chosen: list[int] = []
         for number in range(min(n, len(first))):
             if number % every == 0:
@@ -89,8 +89,9 @@ class Disagreement(_OnEmbeddings):
 class Ranking:
     """Pairs with the most expected information about the order of captions with independent utilities (TrueSkill).
 
-    First every caption meets another, then one of about its own place, as in a merge sort; uncertain ones more often.
-    It needs no embedding. Within a round a caption's variance is what it will be once its pairs are answered.
+    At first every caption is paired with some other, later with one of about the same rank, as in a merge sort;
+    uncertain captions are paired more often. It needs no embedding. Within a round a caption's variance is what it
+    will be once its pairs are answered.
     """
 
     def __init__(self, size: int) -> None:
@@ -148,7 +149,7 @@ def _candidates(n: int, posterior: Posterior, unasked: UnaskedPairs, rng: np.ran
     """Return unasked pairs to choose from, in random order: all where they are few.
 
     Otherwise half of them are drawn at random, and half are near each other in orders that the posterior finds
-    possible (Thompson sampling), for those are the ones in doubt.
+    possible (Thompson sampling), since these are the pairs in doubt.
     """
     wanted = max(CANDIDATES, 5 * n)
     if unasked.size * (unasked.size - 1) // 2 <= wanted:

@@ -17,13 +17,13 @@ from laurel.arrays import DoubleArray
 Pattern = tuple[str | None, ...]
 """The labels of a pair: a category for each annotator, None where it gave none."""
 Kappa = dict[str, Any]
-"""value, ci95 (both None where undefined) and of: the pairs that at least two judges had a say in."""
+"""value, ci95 (both None where undefined) and of: the number of pairs that at least two judges labelled."""
 
 
 def cohen(table: DoubleArray) -> DoubleArray:
     """Return Cohen's (1960) kappa of tables (..., C, C) of the two judges' verdicts; NaN where undefined.
 
-    kappa = (p_o - p_e) / (1 - p_e), p_e the chance that two judges with these habits agree.
+    kappa = (p_o - p_e) / (1 - p_e), p_e the agreement by chance of two judges with these label frequencies.
     """
     total = table.sum(axis=(-2, -1))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -36,7 +36,7 @@ def fleiss(votes: DoubleArray, weights: DoubleArray) -> DoubleArray:
     """Return Fleiss' (1971) kappa; NaN where undefined.
 
     The number of judges may differ from pair to pair, as in Gwet (2014, Handbook of Inter-Rater Reliability, ch. 2):
-    agreement is measured on pairs with two or more, habits on all.
+    agreement is measured on pairs with two or more, label frequencies on all.
 
     Args:
         votes: (K, C) how many judges chose each category in a pair of kind k.
@@ -94,7 +94,7 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
 
 
 def _kappa(values: DoubleArray, of: int) -> Kappa:
-    """Return the value, which comes first, with the interval of its resamples."""
+    """Return the first value with the 95% interval of the others, which are its bootstrap resamples."""
     value, resampled = values[0], values[1:][~np.isnan(values[1:])]
     if np.isnan(value):
         return {"value": None, "ci95": None, "of": of}

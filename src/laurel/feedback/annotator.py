@@ -136,7 +136,7 @@ def judge(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged = ign
         on_judged: called as judgements are known, which may be long before they are yielded.
     """
     identical: deque[bool] = deque()
-    """Whether the texts are identical, of each pair that was drawn but not yet answered."""
+    """Whether the texts are identical, for each pair that was drawn but not yet answered."""
 
     def asked() -> Iterator[Pair]:
         for pair in pairs:

@@ -64,7 +64,7 @@ class AnnotatorKind(ABC):
         """Make the annotator.
 
         Args:
-            captions: of single steps, for annotators that split segments; those that the adapter lists are known.
+            captions: of single steps, for annotators that split segments; those that the adapter lists can be left out.
             budget: what asking may cost; None: as the params say.
 
         Raises:
@@ -74,9 +74,9 @@ class AnnotatorKind(ABC):
         """
 
     def check(self, adapter: EnvAdapter) -> None:  # noqa: B027 - most have nothing to refuse
-        """Refuse params that do not fit together or the environment, whatever this machine has; errors as in `make`.
+        """Refuse params that do not fit each other or the environment; this machine is not looked at.
 
-        Asked before anything is collected: loads no model and asks none.
+        Called before anything is collected: loads no model and asks none. Errors as in `make`.
         """
 
     def check_here(self) -> None:  # noqa: B027 - most have nothing to refuse
@@ -112,7 +112,7 @@ class AnnotatorKind(ABC):
         return goal_in_words(adapter, None)
 
     def aims_elsewhere(self, adapter: EnvAdapter) -> bool:
-        """Whether it aims at another of the environment's goals than success at its task."""
+        """Whether it judges by one of the environment's goals other than success at its task."""
         return False
 
     @property
@@ -127,7 +127,7 @@ class AnnotatorKind(ABC):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Python packages that it needs and that no image has unless it was built with them."""
+        """Python packages that it needs and that an image has only if it was built with them."""
         return ()
 
     @property

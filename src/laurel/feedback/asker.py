@@ -40,7 +40,7 @@ POLL_SECONDS = 0.5
 REPORTED = 5
 """Reasons for failures that are reported as they happen."""
 CUT = "length"
-"""Finish reason of an answer that came to its limit of tokens."""
+"""Finish reason of an answer that reached its token limit."""
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 """Verdicts on answers that could not be read, that never came, and that the budget did not allow for."""
 Entry = TypeVar("Entry")

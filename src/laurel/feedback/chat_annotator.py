@@ -43,7 +43,7 @@ class ChatAnnotator(AnnotatorKind):
 
     @abstractmethod
     def identity(self) -> tuple[Identity, bool]:
-        """Return who would answer, and whether it can have answered here: not if its weights are yet to be fetched."""
+        """Return who would answer, and whether the store may hold its answers: not where its weights are missing."""
 
     @abstractmethod
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
@@ -119,14 +119,14 @@ class ChatAnnotator(AnnotatorKind):
 
         Args:
             budget: what asking may cost; None: as the params say.
-            lazy: load a model of this machine when the store lacks an answer, and not before.
+            lazy: load a local model only once the store lacks an answer.
 
         Raises:
             AnnotationError: the model cannot be loaded or asked.
             PromptError: the prompt does not go with the environment.
             DataError: the store of answers cannot be used.
         """
-        question.messages(question.sample)  # refuses now what does not go together
+        question.messages(question.sample)  # raises now if the prompt does not fit the environment
         store = ResponseStore(self.params.language_model.store)
         budget = budget or Budget(self.params.budget)
         identity, here = self.identity()
@@ -148,11 +148,11 @@ class ChatAnnotator(AnnotatorKind):
 
         Args:
             asking: what asks, such as `rewards.score`, for the error.
-            account: what the stage may spend, and where what is used is written.
+            account: the budget of the stage; usage is added to it.
 
         Raises:
-            AnnotationError: as `asker`; also where, in the end, more answers never came or cannot be read than
-                annotate.max_failure_rate allows, or none says anything.
+            AnnotationError: as `asker`; also if, in the end, more answers are missing or unreadable than
+                annotate.max_failure_rate allows, or no answer has a value.
         """
         verdicts: Counter[str] = Counter()
         says = False
@@ -176,7 +176,7 @@ class ChatAnnotator(AnnotatorKind):
         )
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
-        """Return the question about pairs in the words that the params name; errors as of the base."""
+        """Return the question about pairs in the prompt that the params name; errors as in the base class."""
         asking = self.params.language_model
         prompt = PairQuestion.load_prompt(asking.prompt)
         return PairQuestion(prompt, adapter, asking.goal, scored=self.scored(prompt), both_orders=asking.both_orders)
@@ -210,7 +210,7 @@ class ChatAnnotator(AnnotatorKind):
         return Advice(asking=asking, aim=aim, ties=f"a smaller tie band (annotate.language_model.tie_band), or {aim}")
 
     def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate:
-        """Estimate what asking about pairs takes: answers that are kept cost nothing, and tokens are counted."""
+        """Estimate what asking about pairs takes: stored answers cost nothing; tokens of the others are counted."""
         different = [pair for pair in pairs if pair.first != pair.second]
         return self.estimate_of(self.pair_question(adapter), different, len(pairs) - len(different), asked)
 
@@ -276,7 +276,7 @@ class ChatAnnotator(AnnotatorKind):
                     yield ChatRequest(messages, drawn, question.choices, question.prompt.schema, key)
 
     def _minutes(self, calls: int, tokens: float, seconds: float | None) -> tuple[float | None, str]:
-        """Return how long asking one by one takes, and what sets the pace."""
+        """Return how many minutes live calls take, and what sets the pace."""
         paces, at_once = self.paces(calls, tokens)
         if seconds is not None:
             pace = f"{seconds:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")

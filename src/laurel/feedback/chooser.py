@@ -38,7 +38,7 @@ class Chooser:
         self._kind = kind
         self._asker: Asker[str, Choice] | None = None
         self._known: dict[str, DoubleArray] = {}
-        question.messages(question.sample)  # refuses now what does not go together
+        question.messages(question.sample)  # raises now if the prompt does not fit the environment
 
     def probabilities(self, states: Sequence[str]) -> DoubleArray:
         """Return the probability of each option in each state (N, K); uniform where no answer can be read.
@@ -75,7 +75,7 @@ class Chooser:
         return np.full(options, 1 / options)
 
     def estimate(self, states: Sequence[str]) -> str:
-        """Say in a line what asking takes, going by some states; asks nothing."""
+        """Estimate in one line what asking takes, from a sample of states; asks nothing."""
         found = self._kind.estimate_of(self.question, list(dict.fromkeys(states)))
         tokens = found.input_tokens / max(found.calls, 1)
         one = found.costs(found.price) if found.calls else "nothing"
@@ -132,13 +132,13 @@ def chooser(
     """Make a chooser.
 
     Args:
-        options: in words that differ.
+        options: their texts, all different.
         prompt: by name, or a file; None: the packaged one that fits the model.
         goal: None: the environment's own.
-        per_token: compare means over the options' tokens.
+        per_token: compare the mean log-likelihood of the options' tokens instead of the sum.
 
     Raises:
-        ParamsError: means over tokens are asked of a model that writes.
+        ParamsError: per_token is set, but the model writes answers instead of scoring options.
         PromptError: the prompt does not exist, or does not go with the environment.
         AnnotationError: the prompt does not go with the model.
     """

@@ -112,7 +112,7 @@ def in_lines(found: Estimate, budget: BudgetParams) -> str:
 
 
 def in_minutes(minutes: float | None) -> str:
-    """Write a number of minutes; few are not none.
+    """Format a number of minutes; a small amount is not shown as 0.0.
 
     >>> in_minutes(0.0), in_minutes(0.02), in_minutes(1442.0), in_minutes(None)
     ('0.0', 'below 0.1', '1,442.0', 'unknown')

@@ -1,6 +1,6 @@
 """Dropping stored answers so that they are asked again: selected by status, model and prompt, with what they cost.
 
-An answer counts as readable where its follow-up was.
+An unreadable answer counts as readable where its follow-up could be read.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def find(store: ResponseStore, wanted: Wanted) -> tuple[list[str], Groups]:
 
 
 def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, int, Groups]]:
-    """Drop answers from a store, or from each store of a folder that runs leave theirs in.
+    """Drop answers from a store, or from each store of a folder in which runs keep theirs.
 
     Args:
-        path: the store, or the folder; no run may be leaving answers in the folder meanwhile.
+        path: the store, or the folder; no run may write to the folder meanwhile.
         really: without it, nothing is dropped.
 
     Yields:
-        File, how many answers it holds, and those that are meant.
+        File, how many answers it held, and the totals of the selected ones.
 
     Raises:
         DataError: there is no store, or one cannot be read or written.

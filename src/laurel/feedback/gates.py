@@ -51,7 +51,7 @@ class _Limit:
     name: str
     """Name of the gate."""
     figure: str
-    """Its name in quality.json; where it is compared with a reference, of that."""
+    """Name of the figure in quality.json, such as parse_rate or gold.agreement."""
     rate: Mapping[str, Any] | None
     """Its value; None where it does not apply to the annotator."""
     low: float
@@ -174,8 +174,8 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
 def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
     """Say that an annotator did not prefer success at the task, nor anything else."""
     finding = (
-        f"In none of {found['questions']} questions whether success at the task is better than something else did the "
-        "annotator prefer either"
+        f"The annotator preferred neither text in any of {found['questions']} questions whether success at the task is "
+        "better than something else"
     )
     if not found["sided"]:
         return f"{finding}. Try {advice.ties}."

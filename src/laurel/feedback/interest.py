@@ -1,7 +1,7 @@
 """Which tasks a judge finds boring for an agent that does another one well.
 
-A chat model is asked about every two tasks, once each way. The sentence encoder calls a task boring whose goal is
-nearly the same in words; the simulated teacher, one whose goal is identical.
+A chat model is asked about every ordered pair of tasks. The sentence encoder calls a task boring if its goal is nearly
+the same in words; the simulated teacher, if its goal is identical.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from laurel.params.annotation import AnnotateParams
 
 KEY = "agent.curriculum.interest"
 SIMILAR = 0.9
-"""Cosine of the goals of two tasks from which on the sentence encoder calls one boring beside the other."""
+"""Least cosine of the goals of two tasks for which the sentence encoder calls one boring beside the other."""
 
 
 def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple[BoolArray, dict[str, Any]]:
-    """Return (K, K) whether task j is boring to an agent that does task i well, and the usage, as of `Chooser`.
+    """Return (K, K) whether task j is boring to an agent that does task i well, and the usage, as in `Chooser.account`.
 
     Args:
         adapter: has the K tasks in words.

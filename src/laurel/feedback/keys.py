@@ -15,7 +15,7 @@ from laurel.feedback.question import Item, Question
 from laurel.llm.chat import Identity, Sampling
 
 _BYTES = 16
-"""Bytes of a digest: two of 2^64 questions share one by chance."""
+"""Bytes of a digest: a collision is to be expected only among some 2^64 questions."""
 
 
 class QuestionKeys(Generic[Item]):

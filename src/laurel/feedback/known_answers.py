@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from laurel.data.preferences import Pairs, Preferences
 
 TRIES = 50
-"""Draws for each pair that is wanted; after that the environment has no more of them, or shows no difference."""
+"""Draws for each wanted pair, after which it is assumed that the environment has no more of them."""
 
 
 class KnownPair(NamedTuple):
@@ -115,7 +115,7 @@ def by_progress_of_segments(
 
 
 def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generator) -> Subject:
-    """Draw up to n pairs of which a person preferred one text.
+    """Draw up to n pairs in which a person preferred one text.
 
     Raises:
         AnnotationError: no gold label is for the task.
@@ -137,7 +137,7 @@ def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generato
 def by_judge(
     adapter: EnvAdapter, pairs: Pairs, labels: Preferences, texts: Sequence[str], n: int, seed: int
 ) -> Subject:
-    """Draw pairs of which another judge preferred one text, with its soft labels.
+    """Draw pairs in which another judge preferred one text, with its soft labels.
 
     Raises:
         AnnotationError: the other judge preferred neither text in any of the pairs.
@@ -155,7 +155,7 @@ def by_judge(
 
 
 def drawing(seed: int, adapter: EnvAdapter) -> np.random.Generator:
-    """Return the random numbers that draw the pairs which a judge is tuned on and tested with."""
+    """Return the generator that draws the pairs which a judge is tuned on and tested with."""
     return generator(seed, "known pairs", adapter.env_id)
 
 
@@ -176,7 +176,7 @@ def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dic
         the text shown first is named; both with intervals.
     """
     p = np.array(list(p_shown_first)).reshape(-1, 2)
-    lean = p[:, 0] - p[:, 1]  # of their mean, p(first) - 1/2, twice
+    lean = p[:, 0] - p[:, 1]  # twice the mean p(first) of both orders, less 1
     known = np.array([pair.p_first for pair in subject.pairs]) - 0.5
     return {
         "accuracy": rate(int((lean * known > 0).sum()), len(known)),

@@ -66,7 +66,7 @@ class LanguageModelAnnotator:
 
 
 def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: bool) -> Judgement:
-    """Judge a pair of which too few answers, `labels`, name a side."""
+    """Judge a pair about which only `labels` answers can be used, too few for a label."""
     if not all_asked:
         return Judgement("unasked", None, 0, None, answers)
     if labels:

@@ -92,7 +92,7 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     came = [one for one in answers if one.verdict != "failed"]
     sides = [one for one in answers if one.verdict in ("first", "second")]
     both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
-    turned = len({one.variant for one in answers}) == 2  # one order alone mixes position with worth
+    turned = len({one.variant for one in answers}) == 2  # with one order, position bias cannot be told from preference
     named_first = sum((one.verdict == "first") != bool(one.variant) for one in sides)
     used = entry.usage
     return {
@@ -190,5 +190,5 @@ def _cell(row: Row, key: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Keep a text in its cell of a table."""
+    """Escape a text for a cell of a Markdown table."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

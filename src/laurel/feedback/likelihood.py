@@ -41,7 +41,7 @@ class Likelihood:
         return float((p_first * np.log(p) + (1 - p_first) * np.log1p(-p)).sum())
 
     def slope(self, difference: DoubleArray, p_first: DoubleArray) -> DoubleArray:
-        """Return the derivative of each label's log-probability by its difference."""
+        """Return the derivative of each label's log-probability with respect to its difference."""
         p = self.p_first(difference)
         return (p_first - p) / (p * (1 - p)) * self._density(difference)
 

@@ -1,4 +1,4 @@
-"""Quality gates on answers that come while agents are trained: the figures and limits of labels that are made before.
+"""Quality gates on answers that come while agents are trained: the same figures and limits as before training.
 
 An agent's own answers are checked when it has FIRST_LOOK of them, and whenever their number has doubled since: a gate
 that is checked after every answer would eventually stop every run by chance.
@@ -26,9 +26,9 @@ from laurel.params.annotation import AnnotateParams
 from laurel.seeding import derive_seed
 
 FIRST_LOOK = 64
-"""Answers that count before the gates are looked at for the first time."""
+"""Answers that must count before the gates are checked for the first time."""
 _OF_CAPTIONS = ("answers", "failure_rate", "unusable_rate", "parse_rate", "answer_abstain_rate")
-"""Figures of answers about single captions: there is no order, and nothing that they could contradict."""
+"""Figures that apply to answers about single captions, which have no order and cannot contradict each other."""
 _AS_OF_PAIRS = {"yes": "first", "no": "second", "unclear": "tie"}
 
 
@@ -48,7 +48,7 @@ def measured(labels: Sequence[Mapping[str, Any]], adapter: EnvAdapter, seed: int
 
     Args:
         adapter: the environment's, whose hand-written progress labels of pairs are compared with.
-        seed: of what is sampled where there is too much.
+        seed: for what is sampled where there is too much to measure.
     """
     ids: dict[str, int] = {}
     first, second = (
@@ -78,7 +78,7 @@ def _verdicts(answers: Sequence[Sequence[tuple[int, str]]]) -> Verdicts:
 
 
 def check_labels(annotate: AnnotateParams, quality: Mapping[str, Any]) -> Checked:
-    """Check what was measured against the gates; those that want a person's labels are not among them."""
+    """Check what was measured against the gates, except those that need a person's labels."""
     unknown = ["min_gold_pairs", *(["min_agreement"] if "oracle" not in quality else [])]
     gates = annotate.gates.model_copy(update=dict.fromkeys(unknown))
     checked = check_gates(gates, quality, kind_of(annotate).advice)

@@ -20,7 +20,7 @@ def sample_pairs(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
         First and second segments, (P,) each.
 
     Raises:
-        ValueError: the sampler is another one, which needs labels.
+        ValueError: another sampler, which needs labels.
     """
     if sampler not in ("uniform", "frequency"):
         raise ValueError(f"{sampler} does not draw at random.")
@@ -76,7 +76,7 @@ def _draw_sparse(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
 
 
 _FEW = 200_000
-"""Pairs that are listed rather than drawn until enough new ones were met."""
+"""Up to this many pairs are listed; of more, pairs are drawn until enough new ones were found."""
 
 
 class UnaskedPairs:
@@ -101,7 +101,7 @@ class UnaskedPairs:
         self._asked = np.union1d(self._asked, self._keys(first, second))
 
     def fresh(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray]:
-        """Return those of the pairs that were not asked about, each once, as they come and as they are turned."""
+        """Return those of the pairs that were not asked about, each once, in the given order and orientation."""
         keys = self._keys(first, second)
         _, once = np.unique(keys, return_index=True)
         once.sort()

@@ -8,9 +8,9 @@ One rule: a verdict counts only as the last thing that an answer says, in one of
 
 Text after a verdict may take it back, and two different verdicts contradict each other, so such answers are
 unreadable, as are answers that were cut off or whose marked thoughts never end. The asker then asks once more. Prose
-such as "Caption 2 is better" is not searched for verdicts: words deny, suppose and quote in too many ways.
-Any string is read in time that grows only with its length. Which verdicts there are, and by which words they are
-known, is for each kind of question to say.
+such as "Caption 2 is better" is not searched for verdicts: it may as well deny, suppose or quote one.
+Any string is read in time that grows only with its length. Each kind of question says which verdicts there are, and
+which words stand for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ABSTAIN = "abstain"
-"""The verdict of an answer that declines to answer; of every kind of question."""
+"""The verdict on an answer that declines to answer; every kind of question has it."""
 
 _THOUGHT = re.compile(
     r"[<\[◁](/?)(think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad)[>\]▷]", re.IGNORECASE
@@ -64,7 +64,7 @@ class VerdictReader:
         key: of the JSON object, whose value is the verdict.
         words: value of the key as JSON has it (1, true, null), or as models write it otherwise -> verdict.
         options: verdict -> pattern of the words that stand for it outside of JSON, in lower case.
-        named: pattern of what a refusal does not hold, for it would be an answer.
+        named: pattern of words that a refusal must not contain, since they would be an answer.
         nouns: pattern of what a label may name, as in "Best caption: 2".
 
     >>> reader = VerdictReader("won", {"true": "yes", "false": "no"}, {"yes": "yes", "no": "no"}, named="yes|no")
@@ -94,16 +94,16 @@ class VerdictReader:
         """Return the verdict of an answer; None where it cannot be read.
 
         Args:
-            cut: whether it ended because it had become too long.
+            cut: whether it was cut off at its token limit.
         """
         text = text.strip()
-        pairs = _json_object(text)  # its quotes hold whatever else looks like a mark; its brace shows that it is whole
+        pairs = _json_object(text)  # within its quotes nothing is a mark; its last brace shows that it is whole
         if pairs is not None:
             return self._verdict_of(pairs)
         return None if cut else self._read(text)
 
     def _read(self, text: str) -> str | None:
-        """Read an answer that is more, or less, than the object that was asked for."""
+        """Read an answer that is not just the JSON object that was asked for."""
         answer = _without_thoughts(text)
         if not answer or "<|" in answer:  # tokens of another conversation, or of a channel that is not known
             return None

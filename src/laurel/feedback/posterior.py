@@ -23,11 +23,11 @@ SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Standard deviations of a caption's utility that the evidence chooses from, in units of the likelihood's logit."""
 LAPSES = (0.001, 0.05, 0.1, 0.2, 0.3)
 COMPONENTS = 128
-"""Principal components of the embeddings that are kept at most."""
+"""At most this many principal components of the embeddings are kept."""
 DENSE = 300
-"""Captions up to which a system of equations is solved as one."""
+"""Up to this many captions, linear systems are solved densely; of more, by conjugate gradients."""
 NEWTON, HALVINGS = 30, 10
-"""Steps to the mode at most, and how often a step that overshoots is halved."""
+"""At most this many steps to the mode, and halvings of a step that overshoots."""
 CONVERGED = 1e-3
 """Gain of the log-posterior per 1,000 labels at which the mode counts as reached."""
 
@@ -140,7 +140,7 @@ class EmbeddingPosterior:
         return self.features @ self._weights
 
     def fit(self, labels: Labels) -> None:
-        """Take these labels, and no others, into account."""
+        """Fit to these labels alone, whatever earlier calls were given; without any, leave the fit as it is."""
         if not len(labels) or not self.features.shape[1]:
             return
         between = self.features[labels.first] - self.features[labels.second]
@@ -248,7 +248,7 @@ Posterior = EmbeddingPosterior | CaptionPosterior
 def _solve(
     first: IntArray, second: IntArray, precision: DoubleArray, diagonal: DoubleArray, right: DoubleArray
 ) -> DoubleArray:
-    """Solve for the graph's Laplacian plus the prior: as a whole where it is small, else by conjugate gradients."""
+    """Solve a system of the graph's Laplacian plus the prior: densely if it is small, else by conjugate gradients."""
     size = len(diagonal)
     if size <= DENSE:
         matrix = np.diag(diagonal)

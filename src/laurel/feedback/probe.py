@@ -27,7 +27,7 @@ TURNED: dict[str, str] = {"first": "second", "second": "first"}
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How many questions were answered rightly."""
+    """How many questions were answered correctly."""
 
     right: int
     of: int
@@ -45,7 +45,7 @@ class Probe:
     """The questions for an environment."""
 
     questions: tuple[Pair, ...]
-    """The better caption stands first in every other one, so that naming a side always earns a half."""
+    """The better caption stands first in every other one, so that naming one side always is right half the time."""
     expected: tuple[Side, ...]
 
     @property
@@ -121,7 +121,7 @@ def _side(judgement: Judgement) -> str:
 
 
 def _together(forth: Judgement, back: Judgement) -> Side | None:
-    """Return the side of the mean over both orders, as where a chat model is asked in both."""
+    """Return the side of the mean over both orders, as for a chat model that is asked in both."""
     labels = [] if forth.p_first is None else [forth.p_first]
     labels += [] if back.p_first is None else [1 - back.p_first]
     if not labels:

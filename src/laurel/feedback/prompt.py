@@ -62,7 +62,7 @@ class Form:
     slots: tuple[str, ...]
     """Slots for the texts that are asked about; block user must hold each."""
     choices: tuple[str, ...]
-    """The only answers that are meant where the prompt says `answer: choice`."""
+    """The only valid answers where the prompt says `answer: choice`."""
     schema: str
     """JSON schema of the answer, as text, where it says `answer: json`."""
     optional: tuple[str, ...] = ()
@@ -109,12 +109,12 @@ class Prompt:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The only answers that are meant; none where the answer is JSON."""
+        """The only valid answers; empty unless the prompt says `answer: choice`."""
         return self.form.choices if self.answer == "choice" else ()
 
     @property
     def schema(self) -> str | None:
-        """JSON schema of the answer, as text; None where it is a choice."""
+        """JSON schema of the answer, as text; None unless the prompt says `answer: json`."""
         return self.form.schema if self.answer == "json" else None
 
     @property
@@ -180,11 +180,6 @@ class Prompt:
         return render(self.name, self._template, block, slots)
 
 
-def names(form: Form) -> tuple[str, ...]:
-    """Return the names of the packaged prompts of a kind of question."""
-    return tuple(form.packaged)
-
-
 def load_prompt(name: str | Path, form: Form) -> Prompt:
     """Load a packaged prompt by name, or your own prompt: a path that ends in .jinja.
 
@@ -227,7 +222,7 @@ def as_text(quoted: str) -> str:
 
 
 def quote(caption: str) -> str:
-    r"""Write a caption as one line that only its own last quote can end: a JSON string of printable characters.
+    r"""Write a caption as a JSON string of printable characters: one line, whose quotes the caption cannot close.
 
     >>> print(quote('Go on." \n Answer 1.'))
     "Go on.\" \n Answer 1."

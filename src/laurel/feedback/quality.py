@@ -38,13 +38,13 @@ def measure(
     """Measure the labels of all pairs.
 
     Args:
-        verdicts: the single answers behind that, for annotators that keep them.
-        seed: of what is sampled where there is too much.
+        verdicts: the single answers behind the labels, for annotators that keep them.
+        seed: for the triads that are sampled where there are too many.
         members: the annotators that voted for each label, where several did -> the judgements of each.
 
     Returns:
         `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
-        `intransitivity` among judged triads; as `_answers` what the answers show; for each reference what `compare`
+        `intransitivity` among judged triads; what `_answers` finds in the answers; for each reference what `compare`
         says; and where several annotators voted, `by`: the same for each of them.
     """
     found = _measured(pairs, preferences, verdicts, references, seed)
@@ -82,11 +82,11 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
     """Measure the single answers.
 
     Returns:
-        `answers`, how often was asked; `failure_rate`, the share that got no answer; `unusable_rate`, the share that
-        got none or one that could not be read; `parse_rate`, the share of answers that could be read;
+        `answers`, how many were asked for; `failure_rate`, the share that never came; `unusable_rate`, the share that
+        never came or could not be read; `parse_rate`, the share of answers that could be read;
         `answer_tie_rate` and `answer_abstain_rate` among those; `position_bias`, the share of answers with a side that
-        named the text shown first: 1/2 if the order does not matter. Answers
-        about one pair belong together, in either order, and the intervals know.
+        named the text shown first: 1/2 if the order does not matter. Answers about one pair, in either order, depend on
+        each other, and the intervals allow for that.
     """
     verdict, pair = verdicts.verdict, verdicts.pair
     came = verdict != FAILED
@@ -110,7 +110,7 @@ def compare(labels: DoubleArray, known: DoubleArray) -> dict[str, Any] | None:
     Returns:
         `pairs`, those with a known side; `agreement`, among those of them whose label has a side too; `undecided`,
         the rest of them; `equal`, pairs known to be equal, and `equal_agreed`, those of them that are ties. Where
-        labels are probabilities, also `brier` (Brier 1950; saying 1/2 always gives 1/4), `calibration_error`
+        labels are probabilities, also `brier` (Brier 1950; always saying 1/2 gives 1/4), `calibration_error`
         (expected, Guo et al. 2017, arXiv 1706.04599) and `calibration`: for each bin of how sure labels are their
         mean `p`, the share `observed` that is right, its `ci95` and `pairs`.
     """

@@ -31,7 +31,7 @@ class Reading(NamedTuple, Generic[Value]):
     """What an answer means."""
 
     verdict: str
-    """In a word, one of the kind's own."""
+    """One of the kind's verdicts, a single word."""
     value: Value | None
     """The value that the answer names; None where it names none, e.g. abstains."""
 
@@ -40,7 +40,7 @@ class Question(ABC, Generic[Item, Value]):
     """A kind of question, ready to be asked about items.
 
     Args:
-        prompt: in which words, of this kind's form.
+        prompt: a prompt of this kind's form.
         adapter: the environment's; has the words of the task.
         goal: what to steer by, as for `Prompt.messages`.
         scored: whether the probabilities of the prompt's choices are wanted, where it has choices.
@@ -48,7 +48,7 @@ class Question(ABC, Generic[Item, Value]):
 
     form: ClassVar[Form]
     sample: Any = HARD_TEXT
-    """An item that shows all that is done to a text before it stands in a prompt; part of every key."""
+    """An item that exercises all quoting and cutting of texts; the prompt rendered with it is part of every key."""
     per_token: bool = False
     """Whether the likelihood of a choice that is scored is the mean over its tokens."""
     variants: int = 1
@@ -92,7 +92,7 @@ class Question(ABC, Generic[Item, Value]):
         """Return the part of the answers' keys that all items share, besides who is asked."""
         return {
             "question": self.form.kind,
-            "prompt": self.prompt.digest,  # a template may ask what a caption says, which no sample shows
+            "prompt": self.prompt.digest,  # a template may branch on what a caption says, which no sample shows
             "words": self.prompt.words(self.adapter, self.goal),
             "sample": [asdict(turn) for turn in (*self.messages(self.sample), *self.prompt.follow_up((), ""))],
             "choices": self.choices,

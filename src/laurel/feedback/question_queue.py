@@ -20,7 +20,7 @@ Shown = Literal["pair", "caption"]
 Item = tuple[str, str]
 """Two texts to choose between; or a text to be judged by itself, and an empty one."""
 TRIES = 5
-"""Times that a question is asked again after the model failed."""
+"""Times that a question is asked, the first included, until a model that fails leaves it without a label."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a question that got no answer is asked again; doubled each time."""
 BUSY_SECONDS = 60.0
@@ -78,7 +78,7 @@ class OpenQuestion:
 
 
 class QuestionQueue:
-    """The file as one process has it open.
+    """One process's connection to the file.
 
     Args:
         path: the file; made where it is missing.
@@ -88,14 +88,14 @@ class QuestionQueue:
         self.path = path
         self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
+        self._db.execute("PRAGMA synchronous = OFF")  # it need not survive a crash of the machine
         self._db.executescript(_SCHEMA)
 
     def close(self) -> None:
         self._db.close()
 
     def post(self, topic: str, items: Sequence[Item]) -> list[int]:
-        """Ask questions; return their numbers, those of questions that others have asked included.
+        """Ask questions; return their numbers, also of those that others have already asked.
 
         Args:
             topic: which judge is asked what: the same question is put to the same judge once.
@@ -135,12 +135,12 @@ class QuestionQueue:
         return [OpenQuestion(number, topic, (first, second), tries) for number, topic, first, second, tries in rows]
 
     def answer(self, question: OpenQuestion, verdict: Verdict) -> None:
-        """Keep an answer."""
+        """Store an answer."""
         update = "UPDATE questions SET status = ?, p = ?, swap_consistent = ?, answers = ? WHERE id = ?"
         self._db.execute(update, (*verdict, question.number))
 
     def put_off(self, question: OpenQuestion, status: str) -> None:
-        """Keep that the model failed: the question is asked again later, or has no label after TRIES."""
+        """Record that the model failed: the question is asked again later, or has no label after TRIES."""
         if question.tries + 1 >= TRIES:
             self.answer(question, Verdict(status, None))
             return
@@ -154,7 +154,7 @@ class QuestionQueue:
         return int(row[0]), int(row[1])
 
     def note(self, name: str, value: str) -> None:
-        """Keep a fact about the judge."""
+        """Store a fact about the judge."""
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def fact(self, name: str) -> str | None:

@@ -24,7 +24,7 @@ def rate(hits: int, of: int) -> Rate | None:
 
 
 def grouped_rate(hit: BoolArray, group: npt.NDArray[np.integer[Any]]) -> Rate | None:
-    """Return the share of cases (N,) of which those with the same group (N,), a number from 0 on, depend on each other.
+    """Return the share of hits among cases (N,); cases with the same group number (N,), from 0 on, are dependent.
 
     The variance is that of a ratio of sums over groups, x_g hits of n_g cases (proportions in cluster sampling,
     Cochran 1977, Sampling Techniques):
@@ -46,8 +46,8 @@ def rate_of_variance(p: float, variance: float, of: int, groups: int) -> Rate:
 
     The interval is Wilson's with the effective number of cases p (1 - p) / v in place of their number, as Franco,
     Little, Louis and Slud (2019, J. Surv. Stat. Methodol. 7, PMC6690503) recommend for samples in groups. That
-    number is at most the one of cases; where all cases are alike nothing tells how they depend on each other, and
-    it is the one of groups.
+    number is at most the number of cases. Where all cases are alike, nothing shows how they depend on each other,
+    and it is the number of groups.
     """
     effective = float(groups) if p in (0.0, 1.0) else min(of, p * (1 - p) / variance) if variance > 0 else float(of)
     return _rate(p, effective, of)

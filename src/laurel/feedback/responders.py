@@ -81,9 +81,8 @@ class PairResponder(Responder):
 
 
 class CaptionResponder(Responder):
-    """Says whether captions help: a chat model by an answer, the sentence encoder by which goal is nearer.
-
-    Several annotators vote, each with its weight; one without an answer has no vote.
+    """Says whether captions help: a chat model is asked; the sentence encoder looks whether the goal or the anti-goal
+    is nearer. Several annotators vote, each with its weight; one without an answer has no vote.
     """
 
     def __init__(
@@ -233,7 +232,7 @@ def make_responder(
 
     Args:
         shown: what a question shows.
-        seed: of annotators that draw, as of the stage annotate.
+        seed: for annotators that draw at random, as in the stage annotate.
         budget: what asking may cost, of all responders together.
         prompt: of a chat model that is shown a caption; None: the packaged one.
         goal: what that model is steered by; None: the environment's own.

@@ -40,7 +40,7 @@ def order(pairs: Pairs, preferences: Preferences | None, chosen: Selection, rng:
     Args:
         preferences: their labels; needed for `uncertain`.
         chosen: uniform: any order; uncertain: first those whose label depends on the order of the texts, then the
-            less sure a label is the earlier, those without a label last.
+            least sure labels first; those without a label last.
     """
     shuffled = rng.permutation(len(pairs))
     if chosen == "uniform" or preferences is None:
@@ -59,7 +59,7 @@ def review(
     write: Callable[[str], object],
     limit: int,
 ) -> int:
-    """Ask about pairs until all are labelled or skipped, or the person quits.
+    """Ask about pairs until all, or `limit` of them, are labelled or skipped, or the person quits.
 
     Args:
         offers: the pairs, in order; pairs with a gold label are passed over.

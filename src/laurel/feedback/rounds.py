@@ -133,7 +133,7 @@ def make_rounds(
 
     Args:
         counts: (N,) how often each caption occurred.
-        embed: returns the captions' embeddings (N, E), the same whenever it is called; only where they are needed.
+        embed: returns the captions' embeddings (N, E), always the same; called only where they are needed.
         params: n_pairs, round_pairs, sampler and stop are used.
         seed: all randomness derives from it.
     """

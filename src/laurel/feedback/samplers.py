@@ -62,7 +62,7 @@ class AdaptiveSampler:
         self._labels = Labels.none()
 
     def propose(self, n: int) -> tuple[IntArray, IntArray]:
-        """Return n pairs, each turned by chance; where the strategy has too few, the rest is drawn uniformly."""
+        """Return n pairs, each in a random orientation; where the strategy has too few, the rest is drawn uniformly."""
         n = min(n, len(self._unasked))
         first, second = self._strategy.choose(n, self._labels, self._unasked, self._rng) if n > 0 else _NONE
         self._unasked.ask(first, second)

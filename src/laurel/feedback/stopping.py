@@ -51,7 +51,7 @@ class StoppingRule:
         return self._accuracy_converged(held_out) if self.params.rule == "accuracy" else self._rank_converged()
 
     def _accuracy_converged(self, held_out: Labels) -> bool:
-        """Compare estimates on the same pairs: two that were measured on different ones would differ by chance."""
+        """Compare estimates on the same pairs, since accuracies on different pairs differ by chance."""
         accuracies = [_accuracy(utilities, held_out) for utilities in self._utilities]
         decided = int((held_out.p_first != 0.5).sum())
         self.state = f"agreement with the labels {accuracies[-1]:.2f} on {decided} held-out pairs"
@@ -65,13 +65,13 @@ class StoppingRule:
         if len(self._utilities) < 2:
             return False
         tau = float(kendalltau(self._utilities[-2], self._utilities[-1]).statistic)
-        self._quiet = self._quiet + 1 if tau >= 1 - self.params.tolerance else 0  # NaN, where all are alike, is neither
+        self._quiet = self._quiet + 1 if tau >= 1 - self.params.tolerance else 0  # also where tau is NaN: all equal
         self.state = f"rank correlation {tau:.3f} with the round before"
         return self._quiet >= self.params.patience
 
 
 def _accuracy(utilities: DoubleArray, held_out: Labels) -> float:
-    """Return how often the better caption has the higher utility; ties of the annotator aside, 1/2 for one's own."""
+    """Return how often the better caption has the higher utility (equal: 1/2), labels that are ties left out."""
     decided = held_out.p_first != 0.5
     if not decided.any():
         return float("nan")

@@ -23,7 +23,7 @@ from laurel.params.annotation import AnnotateParams
 SUCCESS = "success_preferred"
 """Name of the figure."""
 MOST_NAMED = 5
-"""Captions ranked above success that are named at most."""
+"""At most this many captions ranked above success are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
 
 
 def aims_elsewhere(params: AnnotateParams, adapter: EnvAdapter) -> bool:
-    """Whether the annotator's goal is another of the environment's goals than success at its task."""
+    """Whether the annotator judges by one of the environment's goals other than success at its task."""
     return any(kind_of(voter).aims_elsewhere(adapter) for voter in params.voters)
 
 

@@ -19,10 +19,10 @@ from laurel.params.file import parse_yaml
 
 AnswerFormat = Literal["json", "choice", "text"]
 LONGEST_PROMPT = 200_000
-"""Characters of a block that has been rendered."""
+"""Most characters of a rendered block."""
 
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of a template that is rendered."""
+"""Errors that rendering a template may raise."""
 _FILTERS = ("capitalize", "first", "last", "length", "lower", "title", "trim", "upper")
 _NODES = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Block, nodes.If, nodes.Name, nodes.Const),
@@ -59,7 +59,7 @@ def read_template(source: str, text: str, slots: Iterable[str]) -> tuple[dict[st
     body = "\n" * front.group().count("\n") + text[front.end() :]  # lines keep their numbers
     try:
         tree = environment.parse(body)
-        _check_nodes(source, tree)  # before anything is compiled, which computes what is constant
+        _check_nodes(source, tree)  # before compiling, which evaluates constant expressions
         template = environment.from_string(tree)
     except TemplateSyntaxError as error:
         raise PromptError(f"{source}: line {error.lineno}: {(error.message or '').rstrip('.')}.") from None

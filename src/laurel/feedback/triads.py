@@ -32,7 +32,7 @@ def intransitivity(
 
     A triad counts where each of its three pairs has a side; what was judged twice counts with its mean. Triads share
     pairs, so the variance is that of the network jackknife, which leaves out one segment after the other (Lin, Lunde
-    and Sarkar 2020, arXiv 2004.08935): it errs on the wide side.
+    and Sarkar 2020, arXiv 2004.08935): if anything, intervals are too wide.
 
     Args:
         first: (P,) segments.

@@ -49,7 +49,7 @@ class Readable:
     """
 
     FIRST = 24
-    """Questions, each with its follow-up, without one readable answer."""
+    """Asking stops after so many questions, each with its follow-up, without one readable answer."""
 
     def __init__(self, who: str, max_tokens: int, *, gives_up: bool = True) -> None:
         self._who = who

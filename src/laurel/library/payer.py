@@ -157,7 +157,7 @@ def check_unpaid(env: Any, below: str, wrapper: type) -> None:
 
 
 def _numbers(space: gym.Space[Any]) -> Any:
-    """Return what two spaces have in common whose observations are packed alike: texts are of no effect."""
+    """Return a value that is equal for spaces whose observations are packed alike; their texts do not count."""
     try:
         return [(leaf.name, leaf.space) for leaf in leaves_of(space)]
     except EnvError:  # an adapter packs such observations itself

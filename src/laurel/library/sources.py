@@ -15,7 +15,7 @@ def fetched(source: str | Path) -> Path:
     Args:
         source: a path; `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH` at MLFLOW_TRACKING_URI, or in
             the mlflow.db of the working directory; `hf://OWNER/NAME` or `hf://OWNER/NAME/FOLDER`, with `@REVISION`
-            behind NAME if wanted.
+            after NAME if wanted.
 
     Raises:
         DataError: it does not exist, or cannot be reached.

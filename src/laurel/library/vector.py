@@ -22,7 +22,7 @@ FINAL = "final_obs", "final_info"
 class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     """Pays the steps of N environments as `laurel.RewardWrapper` pays those of one; `info["laurel"]` has arrays (N,).
 
-    Goes with every autoreset mode: a step that only resets is paid nothing and `info["_laurel"]` is False there; where
+    Works with every autoreset mode: a step that only resets is paid nothing and `info["_laurel"]` is False there; where
     an episode ends and begins in one step, `info["laurel"]` is of the step that ended it.
 
     Captions are made from the innermost vector layer that has the environment's own spaces. Where wrappers of the

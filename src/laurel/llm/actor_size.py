@@ -12,15 +12,15 @@ from laurel.llm.smollm2 import path_of
 from laurel.params.language_actor import TINY, GLAMParams, LanguageActorParams
 
 PROMPT, ANSWER = 200, 20
-"""Tokens that are assumed of a prompt and an answer."""
+"""Assumed number of tokens of a prompt, and of an answer."""
 GPU_FLOPS = 1e14
-"""Operations a second that are assumed of a GPU: a tenth to a third of what recent ones can do in bfloat16."""
+"""Assumed operations per second of a GPU: a tenth to a third of what recent ones can do in bfloat16."""
 GPUS = {24: "L4", 40: "A100", 80: "A100_80GB or H100", 141: "H200"}
 """GB of memory -> accelerator."""
 ACTIVATIONS = 34
 """Bytes for each token, hidden unit and layer at 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1)."""
 REFERENCED = ("dpo", "kto")
-"""Losses that compare with the model before the round."""
+"""Losses with a reference model: the model as it was before the round."""
 
 
 class Size(NamedTuple):
@@ -76,7 +76,7 @@ def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> floa
 
 
 def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps: int) -> float:
-    """Return the operations of a training, at most: 2 a weight and token forward, 2 or 4 back."""
+    """Return the most operations that training takes: 2 per weight and token forward, 2 or 4 backward."""
     if isinstance(settings, GLAMParams):
         return size.weights * steps * (PROMPT + ANSWER) * (2.0 + settings.n_epochs * (4 if settings.rank else 6))
     written = steps * ANSWER * 2.0

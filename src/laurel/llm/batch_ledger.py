@@ -21,7 +21,7 @@ from laurel.llm.responses_file import read_only_address, transaction
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
 MAX_VARIABLES = 500
-"""Keys that one statement looks for."""
+"""Most keys that one statement looks for."""
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS batches (
         token TEXT PRIMARY KEY,
@@ -41,7 +41,7 @@ class Entry:
     """A batch."""
 
     token: str
-    """Ours, which the server keeps with the batch."""
+    """Our own id of the batch, which the server keeps with it."""
     made_at: float
     """Seconds since 1970."""
     file: str | None

@@ -24,7 +24,7 @@ TRANSFER_SECONDS = 1200.0
 """Enough for a file of 200 MB over a slow line."""
 CLOCKS_APART = 3600.0
 """Seconds that a server's clock may differ from ours."""
-TOKEN = "laurel"  # noqa: S105  the name of a field, no secret
+TOKEN = "laurel"  # noqa: S105  the name of a field, not a secret
 """Key of our token in a batch's metadata."""
 NO_SUCH_PATH = frozenset({404, 405, 501})
 
@@ -111,7 +111,7 @@ class BatchServer:
         return None
 
     def look(self, batch: str) -> Batch | None:
-        """Return how a batch is doing; None where the server knows no such batch.
+        """Return a batch with its status; None where the server knows no such batch.
 
         Raises:
             UnreachableError: the server does not answer.

@@ -24,7 +24,7 @@ class Again:
 
     reason: str
     reworded: bool = False
-    """Whether the request will be written another way, for the server did not take a field."""
+    """Whether the request will be written another way, because the server did not take a field."""
 
 
 def request_line(key: str, body: Mapping[str, Any]) -> bytes:
@@ -35,7 +35,7 @@ def request_line(key: str, body: Mapping[str, Any]) -> bytes:
 def in_files(
     lines: Iterable[tuple[str, bytes]], most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES
 ) -> Iterator[list[tuple[str, bytes]]]:
-    """Divide (key, line) among files that are within the limits; a line that is beyond them by itself is a file."""
+    """Divide (key, line) among files that are within the limits; a line that alone exceeds them gets its own."""
     file: list[tuple[str, bytes]] = []
     size = 0
     for key, line in lines:

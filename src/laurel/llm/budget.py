@@ -64,7 +64,7 @@ class Budget:
         self._began = self._clock() if self._began is None else self._began
 
     def seconds_left(self) -> float:
-        """Return how much time there is, infinite where it has no limit."""
+        """Return how much time is left, infinite where it has no limit."""
         if self.params.max_minutes is None:
             return float("inf")
         begun = self._clock() if self._began is None else self._began
@@ -74,8 +74,8 @@ class Budget:
         """Return the limit that this amount would exceed, as text; None where it fits.
 
         Args:
-            more: what is to be spent besides what is spent and on its way.
-            slack: share of each limit that is to stay free besides.
+            more: what is to be spent, beyond what is spent or reserved.
+            slack: share of each limit on tokens and cost that must stay free.
         """
         if self.seconds_left() <= 0:
             return f"{self.params.max_minutes:g} minutes ({KEY}.max_minutes)"
@@ -119,7 +119,7 @@ class BudgetedChat:
 
         Raises:
             RefusedError: every further request would fail alike.
-            BudgetError: a limit is reached, which is to stop the run; all answers were yielded before.
+            BudgetError: a limit is reached, and on_limit is stop; all answers were yielded before.
         """
         budget = self._budget
         budget.begin()
@@ -144,10 +144,10 @@ class BudgetedChat:
             yield number, Withheld(f"the budget of {budget.reached} was spent")
 
     def _round(self, drawn: _Drawn, again: bool) -> Iterator[tuple[int, Reply | Failure]]:
-        """Ask while there is room, and wait for all that was asked: then it is known how much room there really is.
+        """Ask while the most that requests may use fits, and wait for all answers: then it is known what they used.
 
         Args:
-            again: whether there was a round before, so that the length of answers is known.
+            again: whether there was a round before, so that the length of answers is about known.
         """
         budget = self._budget
         before = drawn.number
@@ -200,7 +200,7 @@ class BudgetedChat:
         cost = f", {in_words(spent.cost)}" if self._price and self._price.input + self._price.output else ""
         return (
             f"The budget of {reached} is spent: {spent.calls:,.0f} calls, {spent.tokens:,.0f} tokens{cost}. "
-            "Every answer is kept. Raise the limit, or spend as much once more, by running the same command again: it "
+            "Every answer is kept. Run the same command again, with a higher limit or to spend as much once more: it "
             f"goes on where this one ended. With {KEY}.on_limit: continue, it goes on with the pairs that were judged."
         )
 

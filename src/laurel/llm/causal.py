@@ -29,7 +29,7 @@ def load_causal(
     Args:
         model: a directory, `smollm2`, or a name on the Hugging Face hub; with a chat template.
         adapter: LoRA weights on top, a directory or a name on the hub.
-        dtype: of its weights; training wants float32 or, where the machine is quick with it, bfloat16.
+        dtype: of its weights; for training, float32 or, where the machine is fast at it, bfloat16.
 
     Raises:
         RefusedError: it cannot be loaded.
@@ -52,7 +52,7 @@ def with_lora(local: LocalModel, rank: int) -> LocalModel:
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of what peft still calls in transformers
+            warnings.simplefilter("ignore", FutureWarning)  # about what peft still calls in transformers
             return dataclasses.replace(local, model=get_peft_model(local.model, config))
     except ValueError as error:
         raise AnnotationError(f"{type(local.model).__name__} cannot be given LoRA weights: {error}.") from None
@@ -108,6 +108,6 @@ def written_prompt(local: LocalModel, user: str, system: str | None = None) -> s
 
 
 def tokens_of(local: LocalModel, text: str) -> list[int]:
-    """Return the tokens of a text in which a chat template has put all special ones."""
+    """Return the tokens of a text that has all its special tokens, as from a chat template."""
     found: list[int] = local.tokenizer(text, add_special_tokens=False)["input_ids"]
     return found

@@ -39,7 +39,7 @@ class Sampling:
     """Further fields of the request that an answer depends on, as JSON with sorted keys."""
 
     def recorded(self) -> dict[str, Any]:
-        """Return the fields that keys and stores hold. Later fields are left out where not set, so that keys stay."""
+        """Return the fields that keys and stores hold. Newer fields are left out where not set: old keys stay valid."""
         later = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
         always = {name: value for name, value in asdict(self).items() if name not in later}
         return always | {name: value for name, value in later.items() if value}
@@ -52,9 +52,9 @@ class ChatRequest:
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
     choices: tuple[str, ...] = ()
-    """If any: only these answers are meant, and the log-probability of each is wanted."""
+    """If any: only these answers are valid, and the log-probability of each is wanted."""
     schema: str | None = None
-    """JSON schema of the answer, as text; for servers that can be held to one."""
+    """JSON schema of the answer, as text; for servers that can enforce one."""
     key: str = ""
     """A digest of all that the answer depends on, where the asker has made one; it is not sent."""
     per_token: bool = False
@@ -65,7 +65,7 @@ class ChatRequest:
         if self.key:
             return self.key
         asked = {**asdict(self), "sampling": self.sampling.recorded()}
-        if not self.per_token:  # a later field, so that keys stay
+        if not self.per_token:  # a newer field: old keys stay valid
             del asked["per_token"]
         content = json.dumps([asked, asdict(identity)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
@@ -146,7 +146,7 @@ class LazyChat:
         self._model: ChatModel | None = None
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield as the model itself does; errors as of loading it, too."""
+        """Yield as the model itself does; errors are its own, and those of loading it."""
         coming = iter(requests)
         first = next(coming, None)
         if first is None:

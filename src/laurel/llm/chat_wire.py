@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 CHOICE_TOKENS = 4
 """Tokens of an answer that is a choice: a space or a quotation mark may come first."""
 BYTES_PER_TOKEN = 4
-"""About as many as in English."""
+"""About what English text has."""
 _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
 """Fields that a server may not know, or not with these values; answers do not depend on them."""
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
@@ -79,7 +79,7 @@ class Dialect:
         for length, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
             if length in named and not _is_too_long(message):
                 if self._length == length and other not in self._left_out:
-                    self._left_out.add(length)  # never back again
+                    self._left_out.add(length)  # not tried again
                     self._length = other
                     logger.debug("The server takes %s instead of %s.", other, length)
                 return self._length != length
@@ -165,7 +165,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _logprobs(told: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
-    """Return the normalised log-probability of each choice, from the first token that says anything.
+    """Return the normalised log-probability of each choice, from the first token that is not only spaces or quotes.
 
     A choice that is not among the likeliest tokens is given the least of theirs, which it cannot exceed. None where
     one of the numbers is not a log-probability, or where the answer most likely begins with something else.

@@ -24,7 +24,7 @@ from laurel.interrupt import ctrl_c_noted
 GRACE = 3.0
 """Seconds to wait after Ctrl-C for calls in flight, which are paid for in any case."""
 SWITCH = 0.0005
-"""Seconds that the loop's thread keeps Python's lock from the caller's: at Python's 5 ms places stay empty longer."""
+"""Seconds for which a thread may keep Python's lock (the GIL): with Python's 5 ms, places stay empty longer."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -38,7 +38,7 @@ class Idle:
         """Called when another item becomes idle."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, and hold no place the while."""
+        """Wait without holding a place in the window."""
         self.now += 1
         self.wake()
         try:
@@ -57,11 +57,11 @@ def concurrently(
 ) -> Iterator[tuple[int, Result]]:
     """Yield (number of the item, result) as results come in.
 
-    Of the items at most `window` are drawn beyond those whose results were yielded, and those that are idle. An error
+    At most `window` items are in work at a time, besides up to as many idle ones. An error
     in `work` is raised here; then, and when the generator is closed, the others are cancelled. `close` runs last.
 
     Ctrl-C draws no more items and calls `shut` in the loop, which may cancel those that still wait for their turn; what
-    ends within a moment is yielded, and then KeyboardInterrupt is raised. Pressed again, it is raised at once.
+    ends within GRACE seconds is yielded, and then KeyboardInterrupt is raised. Pressed again, it is raised at once.
     """
     idle = idle or Idle()
     loop = _LoopThread(work)
@@ -111,7 +111,7 @@ def _results(
         if (exhausted and not running) or time.monotonic() >= until:
             return
         ready.extend(loop.finished(until if not ready and (exhausted or full) else None))
-        if ready:  # one, and then the next item: a slow caller keeps no place empty
+        if ready:  # one result, then the next item: a slow caller leaves no place empty
             number, task = ready.popleft()
             running -= 1
             if until == math.inf or not task.cancelled():
@@ -132,25 +132,25 @@ class _LoopThread(Generic[Item, Result]):
         self._thread.start()
 
     def start(self, number: int, item: Item) -> None:
-        """Have an item worked on. To wake the loop costs as much as a request, so that one call is for all items."""
+        """Start work on an item. Waking the loop costs as much as a request, so one call is made for all new items."""
         self._new.append((number, item))
         if not self._woken:
             self._woken = True
             self._loop.call_soon_threadsafe(self._start_new)
 
     def _start_new(self) -> None:
-        self._woken = False  # before the last look: what comes after that wakes the loop again
+        self._woken = False  # before looking for items: one that comes later wakes the loop again
         while self._new:
             number, item = self._new.popleft()
             self._loop.create_task(self._work(item)).add_done_callback(partial(self._hand_over, number))
 
     def _hand_over(self, number: int, task: asyncio.Task[Result]) -> None:
-        """Collect what ends in the same turn of the loop: to wake the caller costs more than most of the work."""
+        """Collect what ends in the same turn of the loop, since waking the caller costs more than most of the work."""
         if not self._batch:
             self._loop.call_soon(self._flush)
         self._batch.append((number, task))
         if not task.cancelled():
-            task.exception()  # has been seen, as far as asyncio is concerned: not all are handed on after the first
+            task.exception()  # or asyncio warns of errors that were not retrieved: only the first is raised
 
     def _flush(self) -> None:
         self._finished.put(self._batch)

@@ -1,8 +1,8 @@
 """A file whose changes are synced to disk soon, many at once.
 
 Waiting for the disk after every answer (SQLite's `synchronous = FULL`) takes about 2 ms each, and would make a fast
-server wait. So a thread syncs the write-ahead log, again as long as there is something new: what is lost with the power
-is what came within the last sync. `flush` waits until nothing can be lost, before it is reported what was paid.
+server wait. So a thread syncs the write-ahead log, again and again while there is something new: a loss of power
+loses only what came since the last sync began. `flush` waits until all is on disk; costs are reported after it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Durable:
     def _sync(self) -> None:
         try:
             opened = os.open(self._path, os.O_RDWR)
-        except FileNotFoundError:  # it has gone into the database, which syncs that itself
+        except FileNotFoundError:  # SQLite has moved it into the database, and synced that itself
             return
         try:
             os.fsync(opened)

@@ -1,6 +1,6 @@
-"""Vectors of texts that were encoded before, on this machine: a file for each share, found by digests of the texts.
+"""Vectors of texts that were encoded before, on this machine: files of up to SHARE vectors, found by digests of texts.
 
-Texts themselves are not kept. Each share is written when it is done, so that a killed run goes on where it was.
+Texts themselves are not kept. Each file is written as its texts are done, so that a killed run goes on where it was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from laurel.llm.encoder import load_encoder
 from laurel.workspace import cache_directory
 
 SHARE = 4096
-"""Texts that are encoded between two files."""
+"""Most texts of a file."""
 KEY_BYTES = 16
 
 

@@ -1,9 +1,9 @@
 """A sentence encoder: texts in, unit vectors out.
 
-Tokens are pooled as the model's folder says for sentence-transformers (the mean where it says nothing), then the L2
-norm. The default model comes inside a package, so that nothing is downloaded, and is loaded by `laurel.llm.minilm`;
-other names are looked up on disk, then on the Hugging Face hub, and loaded with transformers. "characters" needs no
-model at all.
+Tokens are pooled as the model's folder says for sentence-transformers (the mean where it says nothing), then
+normalised to length 1. The default model comes inside a package, so that nothing is downloaded, and is loaded by
+`laurel.llm.minilm`; other names are looked up on disk, then on the Hugging Face hub, and loaded with transformers.
+"characters" needs no model at all.
 
 The same text has the same vector on every CPU. In single precision it would not: libraries add up in another order
 with each instruction set and batch, which changes a vector by about 2e-7, and training multiplies such differences. In
@@ -67,13 +67,13 @@ class SentenceEncoder:
             rows = order[start : start + BATCH]
             with torch.inference_mode():
                 hidden, mask = self._tokens([texts[i] for i in rows])
-                # adding zero makes -0.0, which rounding may leave of a tiny number, 0.0
+                # adding zero turns -0.0, which rounding may leave of a tiny number, into 0.0
                 unit = torch.nn.functional.normalize(self._pool(hidden, mask).double(), dim=-1)
                 vectors[rows] = ((torch.round(unit * GRID) + 0.0) / GRID).cpu().numpy()
         return vectors
 
     def _pool(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Make one vector (B, E) of those of the tokens (B, T, E); padding may be on either side."""
+        """Pool the vectors of tokens (B, T, E) into one (B, E); padding may be on either side."""
         import torch
 
         match self._pooling:
@@ -108,7 +108,7 @@ class _Loaded:
 
 
 class CharacterEncoder(SentenceEncoder):
-    """Counts runs of letters by a hash, as "the hashing trick" does (Weinberger et al. 2009, arXiv 0902.2206).
+    """Counts character n-grams by a hash, as "the hashing trick" does (Weinberger et al. 2009, arXiv 0902.2206).
 
     It knows how texts are spelt but not what they mean, and takes microseconds for each: for vocabularies of a
     hundred thousand captions, such as NetHack's messages.
@@ -172,7 +172,7 @@ def _loaded(name: str, device: torch.device | None) -> SentenceEncoder:
     model = AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
     pooling = _pooling(name)
     if tokenizer.pad_token is None:
-        raise _not_loaded(name, "it is not one that encodes sentences, for its tokenizer has no padding")
+        raise _not_loaded(name, "its tokenizer has no padding token, so it is not a sentence encoder")
     return SentenceEncoder(name, _Loaded(tokenizer, model.eval().to(device or "cpu"), device), pooling)
 
 
@@ -192,7 +192,7 @@ def _pooling(name: str) -> Pooling:
         case ["lasttoken"]:
             return "lasttoken"
         case others:
-            raise _not_loaded(name, f"it makes its vectors by {' and '.join(others) or 'no known way'}")
+            raise _not_loaded(name, f"its pooling, {' and '.join(others) or 'unknown'}, is not supported")
 
 
 def _not_loaded(name: str, reason: str) -> AnnotationError:

@@ -1,7 +1,8 @@
 """Writes a language model's answers as a log for Inspect's viewer (https://inspect.aisi.org.uk/log-viewer.html).
 
-A sample of the log is a pair in one order, an epoch a vote: its messages are what was asked, its output what the model
-wrote, its score the verdict that was read. Inspect ran none of it, which the log says: it has no solver and no events.
+A sample of the log is a pair in one order, and an epoch is a vote. A sample's messages are what was asked, its output
+is what the model wrote, and its score is the verdict that was read. The log says that Inspect ran none of it: it has no
+solver and no events.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ FIRST_WINDOW = 8
 OPENING = 31.0
 """Places that the window gains with every answer, until the server refuses one."""
 REOPENING = 16
-"""A window that was shut opens by this part with every round of answers, and by two places at least."""
+"""After a refusal, the window grows by size / REOPENING with every round of answers, and by two places at least."""
 SLOW, SLOW_AT_LEAST = 3.0, 0.5
 """A request is slow beyond this multiple of the 90th percentile, and at least this many seconds."""
 LOOK_EVERY = 0.1
 """Seconds between two looks for slow ones."""
 MANY = 0.5
-"""Share of refusals above which a server that asks one request to wait means all of them."""
+"""With this share of requests refused, a pause that a server asks of one request is taken to hold for all."""
 LONGEST_RESET = 7 * 24 * 3600.0
 """Longest duration of a header, in seconds; larger numbers are not durations."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -131,17 +131,17 @@ class Window:
     """A congestion window: how many requests may be in flight. At first it grows 32-fold with every round of
     answers, since a refusal costs little; after the first refusal it grows slowly.
 
-    A refusal halves it the first time. Later it shrinks by half the share of late that was refused, once a round, as
-    DCTCP does (Alizadeh et al. 2010): a server that refuses a few at random keeps it open, one that has too much to do
-    closes it. A request that takes much longer than the others leaves the window, so that it does not fill with slow
-    ones; all together are never more than `most`.
+    A refusal halves it the first time. Later it shrinks by half the share of recent requests that were refused, once a
+    round, as DCTCP does (Alizadeh et al. 2010): a server that refuses a few at random keeps it open, one that has too
+    much to do closes it. A request that takes much longer than the others leaves the window, so that it does not fill
+    with slow ones; all together are never more than `most`.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.size = float(min(FIRST_WINDOW, most))
         self.refused = 1.0
-        """Share of the latest requests that were refused or not answered in time; of none, all."""
+        """Share of the latest requests that were refused or not answered in time; 1 before there are any."""
         self._quick = self._slow = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._sent: dict[object, float] = {}
@@ -154,7 +154,7 @@ class Window:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[object]:
-        """Hold one of the places, waiting for it; yield what `sent` is to be told."""
+        """Wait for a place and hold it; yield it, as the argument of `sent`."""
         await self._take()
         place = object()
         self._sent[place] = math.inf
@@ -203,7 +203,7 @@ class Window:
     async def _take(self) -> None:
         if self._shut:
             raise asyncio.CancelledError
-        if not self._waiters and self._has_place():  # else no request waits
+        if not self._waiters and self._has_place():  # nobody is ahead in the queue
             self._quick += 1
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -234,7 +234,10 @@ class Window:
         self.size = min(self.size + (OPENING if self._opening else slowly), float(self.most))
 
     def shrink(self, sent: float) -> None:
-        """Note a refusal of a request sent at `sent` (monotonic); of those sent before the last one, only the share."""
+        """Note the refusal of a request sent at `sent` (monotonic).
+
+        One that was sent before the window last shrank changes the share of refusals, but not the window.
+        """
         self.refused += (1 - self.refused) / max(self.size, FIRST_WINDOW)
         if sent >= self._shrunk:
             share = 1.0 if self._opening else self.refused

@@ -28,11 +28,11 @@ WINDOW = 512
 """Requests that are read before the first of them is answered; memory does not grow beyond it."""
 
 FULL = 1024
-"""Tokens of a batch from which on a model is no quicker with more at once, so that narrower prompts make another."""
+"""Tokens of a batch from which on a larger one is no faster: much shorter prompts go into another batch then."""
 CPU_TOKENS = 256
-"""Tokens of a batch that is scored on a CPU, at most: with more, what layers hand on leaves the cache of a core."""
+"""Most tokens of a batch that is scored on a CPU: with more, activations no longer fit into the cache of a core."""
 LIKE = 0.75
-"""A prompt must fill this share of its batch's width, or too much is padding; unless the batch is not full."""
+"""A prompt must fill this share of the width of a batch that has FULL tokens, or too much is padding."""
 
 
 class Worker(Protocol):
@@ -56,8 +56,8 @@ class LocalChat:
         """Yield (number of the request, answer) after each batch.
 
         Raises:
-            RefusedError: the chat template does not take such conversations, or what they begin with alone is too much
-                for the memory of the GPU.
+            RefusedError: the chat template does not take such conversations, or the GPU's memory is too small even for
+                the beginning that they share.
         """
         numbered = enumerate(requests)
         while window := list(islice(numbered, WINDOW)):
@@ -121,7 +121,7 @@ class LocalChat:
         except torch.OutOfMemoryError:
             replies = None
         if replies is None:
-            torch.cuda.empty_cache()  # only now, when what the failed attempt held is let go
+            torch.cuda.empty_cache()  # only here, after the exception, is the memory of the failed attempt free
             return None
         seconds = (time.perf_counter() - started) / len(replies)
         return [reply._replace(seconds=seconds) for reply in replies]

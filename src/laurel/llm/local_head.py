@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 LARGEST = 2**30
-"""Bytes of a last layer up to which it is kept in single precision."""
+"""Largest last layer, in bytes, that is kept in single precision."""
 
 
 class PreciseHead(torch.nn.Module):
@@ -30,9 +30,7 @@ class PreciseHead(torch.nn.Module):
 
 
 class SomeLogits(torch.nn.Module):
-    """Turns hidden states (B, W, D) into the logits (B, W, K) of some tokens (K,), which is the quicker by as much as
-    they are fewer than all.
-    """
+    """Turns hidden states (B, W, D) into the logits (B, W, K) of some tokens (K,): faster, the fewer there are."""
 
     def __init__(self, head: Any, tokens: torch.Tensor) -> None:
         super().__init__()
@@ -62,7 +60,7 @@ def some_logits(model: Any, tokens: torch.Tensor) -> Iterator[None]:
 
 
 def make_precise(model: Any) -> None:
-    """Put such a layer into a model in half precision, unless it is not a plain one or would be too large."""
+    """Give a model in half precision on a CPU a `PreciseHead`, unless its head is not a plain layer or is too large."""
     head = model.get_output_embeddings()
     half = type(head) is torch.nn.Linear and head.weight.dtype in (torch.bfloat16, torch.float16)
     if half and head.weight.device.type == "cpu" and 4 * head.weight.numel() <= LARGEST:

@@ -34,7 +34,7 @@ ADAPTERS = Path(__file__).with_name("adapters")
 QUALITY = "quality.json"
 """File beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
 WHOLE = 2**20
-"""Bytes up to which all of a file is digested; of a larger one, so many are, in blocks all over it."""
+"""Files up to this many bytes are digested whole; of larger ones this many bytes, in blocks spread over the file."""
 BLOCK = 2**12
 
 
@@ -51,7 +51,7 @@ class LocalModel:
     stops: frozenset[int]
     """Tokens that end an answer."""
     resumes: bool
-    """Whether its cache can go on with several tokens at once, as a shared beginning asks for."""
+    """Whether its cache can be extended by several tokens at once, which a shared prefix needs."""
     trees: bool
     """Whether it takes a given mask and positions, so that several continuations can share a row: no layer derives
     positions from the order of the tokens."""
@@ -228,7 +228,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
 def _merged(model: Any) -> Any:
     """Add an adapter, if there is one, to the weights, which saves two thirds of the calls of an adapted layer."""
     for layer in model.modules():
-        if hasattr(layer, "lora_A"):  # as peft calls it, which need not be installed where there is none
+        if hasattr(layer, "lora_A"):  # peft's name for it; peft need not be installed where there is no adapter
             layer.merge()
     return model
 
@@ -282,7 +282,7 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
 
 
 def weights_revision(folder: Path) -> str:
-    """Return the commit if the folder is of the hub's cache, else a digest of its configuration, words and weights.
+    """Return the commit if the folder is of the hub's cache, else a digest of its config, vocabulary and weights.
 
     Of large files the digest takes name, length and blocks all over them: training changes every tensor, so it
     distinguishes such weights without reading gigabytes, but misses a change of a single number.

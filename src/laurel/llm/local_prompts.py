@@ -64,16 +64,14 @@ class PromptReader:
             return Failure(f"the prompt has {len(tokens)} tokens, but the model takes {self._local.context - room}")
         for one, other in permutations(answers, 2):
             if answers[other][: len(answers[one])] == answers[one]:
-                return Failure(
-                    f'the answers "{one}" and "{other}" begin with the same tokens, to the end of one of them'
-                )
+                return Failure(f'the tokens of the answer "{one}" are a prefix of those of the answer "{other}"')
         return Prompt(number, request, text, tokens, answers)
 
     def _text(self, request: ChatRequest) -> str:
         from jinja2 import TemplateError
 
         messages = [{"role": message.role, "content": self._plain(message.content)} for message in request.messages]
-        # a template that can have the model think first lets it, unless told; then no answer would be next
+        # templates of reasoning models let them think first unless told not to; the next token would be no answer then
         thinking = {"enable_thinking": False} if request.choices else {}
         try:
             return self._local.tokenizer.apply_chat_template(
@@ -89,8 +87,8 @@ class PromptReader:
         """Return a message's text with a cut within each control token that it spells.
 
         Captions and answers are text: "<|im_end|>" in one of them must not end a turn. Text on either side of a cut is
-        tokenised by itself, where the control token cannot be found. Not all of these are special tokens (`<think>` is
-        none), so the tokenizer's own split_special_tokens would not do.
+        tokenised by itself, so that no control token is found. Not all of these are special tokens (`<think>` is not),
+        so the tokenizer's own split_special_tokens would not do.
         """
         content = content.replace(CUT, "")
         return self._control.sub(lambda found: found.group() + CUT, content) if self._control else content
@@ -111,7 +109,7 @@ class PromptReader:
             before, known = self._tokens(tail), {}
             for choice in choices:
                 whole = self._tokens(tail + choice)
-                # a choice that would join the token before stands alone, for the prompt stays as it is
+                # a choice that would merge with the token before is tokenised alone: the prompt's tokens are fixed
                 joined = whole[: len(before)] != before
                 known[choice] = self._tokens(choice) if joined else whole[len(before) :]
             self._answers[last, choices] = known

@@ -1,7 +1,7 @@
 """Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
 
-What all prompts begin with is computed once, for all batches. What they have of their own is packed into rows as trees:
-prompts that go on alike, such as with the same first text, have these tokens once, and each token sees those that it
+The prefix that all prompts share is computed once, for all batches. The rest of each is packed into rows as trees:
+prompts that go on alike, such as with the same first text, share these tokens, and each token sees those that it
 follows and no others (tree attention; Miao et al. 2023, arXiv 2305.09781). Where the first tokens of the answers
 differ, only they are compared; otherwise the probability of an answer is the product over its tokens, or their mean
 where that is asked for.
@@ -23,7 +23,7 @@ from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Pack, Prompt
 
 WIDTH = 256
-"""Tokens up to which prompts are packed into a row: a wider one saves few more, but attention is quadratic in it."""
+"""Most tokens of a row of packed prompts: a wider row saves little more, and attention is quadratic in it."""
 
 
 class Read(NamedTuple):
@@ -55,7 +55,7 @@ class Row(NamedTuple):
         return self._replace(tokens=(*self.tokens, *path[begins:]), parents=parents, line=line)
 
     def depths(self) -> list[int]:
-        """Return how many tokens each token follows, of this row."""
+        """Return the depth of each token in its tree: how many tokens of this row it follows."""
         depths: list[int] = []
         for parent in self.parents:
             depths.append(depths[parent] + 1 if parent >= 0 else 0)
@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 
 class ResumedCache(DynamicCache):
-    """A cache of one row, which all rows of a batch go on from, and which keeps nothing of what they add."""
+    """A cache of one row, which all rows of a batch continue, and which keeps nothing of what they add."""
 
     def __init__(self, beginning: DynamicCache, rows: int) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Scorer:
         return [_reply(prompt, sums[prompt.number]) for prompt in prompts]
 
     def _rows(self, prompt: Prompt, before: Sequence[Row] = ()) -> list[Row]:
-        """Return the rows that hold a prompt, too: one row where the model takes trees, else one for each path."""
+        """Return the rows with a prompt added: to the last row where the model takes trees, else a row a path."""
         rows = list(before)
         for path, reads in _paths(prompt, self.shared):
             row = rows.pop() if rows and self._local.trees else Row()
@@ -155,7 +155,7 @@ class Scorer:
 
 
 def tree_mask(rows: Sequence[Row], shared: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return the attention mask (B, 1, W, shared + W) of rows that is added: 0 where a token is seen."""
+    """Return the additive attention mask (B, 1, W, shared + W) of rows: 0 where a token is seen."""
     width = max(len(row.tokens) for row in rows)
     seen = np.zeros((len(rows), width, shared + width), dtype=np.bool_)
     seen[:, :, :shared] = True
@@ -169,7 +169,7 @@ def tree_mask(rows: Sequence[Row], shared: int, dtype: torch.dtype) -> torch.Ten
 
 
 def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return rows of numbers with zeros after their ends."""
+    """Return rows of numbers, padded with zeros on the right."""
     width = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
 
@@ -177,7 +177,7 @@ def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
 def _paths(prompt: Prompt, shared: int) -> list[tuple[list[int], list[Read]]]:
     """Return the rows of tokens that a prompt adds to the shared beginning, each with the positions to read off.
 
-    That is a single row, the prompt's, unless its answers differ later than in the first token.
+    That is a single row, the prompt's, unless answers have the same first token, or means over tokens are wanted.
     """
     own = prompt.tokens[shared:]
     last = len(own) - 1

@@ -38,7 +38,7 @@ class Tuning:
     rank: int = 16
     """Rank of the matrices that are added to each projection of attention."""
     learning_rate: float = 2e-3
-    """Adam's rate, after WARM_UP steps and until half of them are done; then it falls to 0 linearly."""
+    """Adam's rate: it rises in the first WARM_UP steps, and falls to 0 linearly in the second half of all steps."""
     passes: int = 3
     """Passes over all questions."""
     batch: int = 4
@@ -78,7 +78,7 @@ def tune(
         local: the base; it has the adapter afterwards.
         items: all of one pass.
         folder: for the adapter as peft writes it.
-        advance: is called with the number of further items done.
+        advance: called with the number of further items done.
 
     Returns:
         The mean loss of each pass.
@@ -104,7 +104,7 @@ def tune(
         for shared, batch in _batches(groups, tuning.batch, generator(seed, "order", number)):
             for group in optimizer.param_groups:
                 group["lr"] = tuning.learning_rate * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / total))
-            with local.plain_attention():  # whose gradient is the faster one, too
+            with local.plain_attention():  # its gradient is faster, too
                 loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -189,7 +189,7 @@ def _with_adapter(model: Any, tuning: Tuning) -> Any:
     )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of what peft still calls in transformers
+            warnings.simplefilter("ignore", FutureWarning)  # about what peft still calls in transformers
             return get_peft_model(model, config)
     except ValueError:
         raise AnnotationError(

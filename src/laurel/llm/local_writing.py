@@ -95,9 +95,9 @@ class Draw:
         self._rng = generator(self._sampling.seed or 0, prompt.text)
 
     def token(self, logits: torch.Tensor) -> int:
-        """Return a token by its logit (V,): the likeliest at temperature 0, else one of the nucleus.
+        """Draw a token from its logits (V,): the likeliest at temperature 0, else one of the nucleus.
 
-        The nucleus are the likeliest tokens that have probability top_p together (Holtzman et al. 2020).
+        The nucleus is the set of likeliest tokens that have probability top_p together (Holtzman et al. 2020).
         """
         if self._sampling.temperature == 0:
             return int(logits.argmax())
@@ -106,6 +106,6 @@ class Draw:
             p, tokens = p.sort(descending=True, stable=True)
             p[p.cumsum(dim=-1) - p >= self._sampling.top_p] = 0
         cumulated = p.cumsum(dim=-1)
-        # a rank whose share of [0, 1) holds the number drawn; one without a share is never met
+        # the rank whose interval holds the number drawn; one of probability 0 has no interval, and is never drawn
         rank = int((cumulated <= self._rng.random() * cumulated[-1]).sum())
         return int(tokens[rank]) if self._sampling.top_p < 1 else rank

@@ -26,7 +26,7 @@ class MiniLM:
 
     Args:
         folder: as transformers saves a BERT, with `tokenizer.json` and `model.safetensors`.
-        device: that it runs on: the CPU, in double precision, unless another is given.
+        device: what it runs on; None: the CPU, in double precision.
 
     Raises:
         OSError: a file is missing.
@@ -62,7 +62,7 @@ class MiniLM:
             one.load_state_dict(_of_layer(weights, f"encoder.layer.{number}"))
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Return what the last layer makes of each token (B, T, E), and where there are tokens (B, T)."""
+        """Return the last layer's output for each token (B, T, E), and where there are tokens (B, T)."""
         encoded = self._tokenizer.encode_batch(texts)
         ids = torch.tensor([one.ids for one in encoded], device=self._device)
         mask = torch.tensor([one.attention_mask for one in encoded], device=self._device)

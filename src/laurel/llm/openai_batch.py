@@ -44,7 +44,7 @@ class OpenAIBatch:
         store: its file also holds what is in which batch.
         seconds_left: says how long to wait for answers; what is not there then is withheld, and fetched the next time.
         first_wait: seconds between two looks at a batch at first.
-        longest_wait: seconds that they grow to.
+        longest_wait: seconds that this grows to.
 
     Raises:
         RefusedError: the environment lacks the key.
@@ -163,7 +163,7 @@ class _Run:
 
     @property
     def _one_at_a_time(self) -> bool:
-        """Whether the server takes no more at a time than it has."""
+        """Whether batches go one after the other, since the server refused so many questions at a time."""
         return self._most_lines < MOST_LINES
 
     def _send(self) -> None:

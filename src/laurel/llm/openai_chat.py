@@ -40,8 +40,8 @@ class OpenAIChat:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        takes_them: whether the model is known to take requests of this kind; otherwise a run ends where it refuses the
-            first ones, all alike.
+        takes_them: whether the model is known to take requests of this kind; otherwise a run ends if it refuses the
+            first ones, all for the same reason.
         backoff: seconds of the first wait before a further attempt, at most.
 
     Raises:
@@ -152,7 +152,7 @@ class _Run:
         self._limits.window.shut()
 
     async def answer(self, request: ChatRequest) -> Reply | Failure:
-        """Ask until there is a reply, or a failure that another attempt would not mend."""
+        """Ask until there is a reply, or a failure that another attempt would not fix."""
         spent = 0.0
 
         async def attempt() -> Reply | Failure:
@@ -187,11 +187,11 @@ class _Run:
         return outcome
 
     async def _attempt(self, request: ChatRequest, began: float) -> Reply | Failure:
-        """Ask once, or once more for every field that turns out to be one the server does not take."""
+        """Ask once, and once more for every field that the server turns out not to take."""
         while True:
             body = self._dialect.body(request)
             try:
-                async with asyncio.timeout(self._params.timeout_seconds):  # of all, however slowly it drips in
+                async with asyncio.timeout(self._params.timeout_seconds):  # for all of the answer, however slow
                     response, content = await self._post(body)
             except retries.NETWORK_ERRORS as error:
                 raise retries.of_network(error) from None
@@ -212,8 +212,8 @@ class _Run:
     async def _post(self, body: dict[str, Any]) -> tuple[httpx2.Response, bytes | None]:
         """Send a request with the package's address, key and connections; return what came, None where it is too much.
 
-        Its own `chat.completions.create` makes the same request, at four times the processor time: for the models
-        that it builds of question and answer.
+        Its own `chat.completions.create` makes the same request, at four times the processor time, because it builds
+        models of question and answer.
         """
         request = httpx2.Request("POST", self._url, headers=self._headers, content=json.dumps(body).encode())
         response = await self._http.send(request, stream=True)
@@ -229,10 +229,10 @@ class _Run:
             await response.aclose()
 
     def _judge(self, response: httpx2.Response, content: bytes, body: dict[str, Any]) -> Failure | None:
-        """Return the failure of a request that the server refused; None if it can be put another way.
+        """Return the failure of a request that the server refused; None if it is worth asking in other words.
 
         Raises:
-            RefusedError: every request would be.
+            RefusedError: every request would be refused.
             TransientError: the same request may be taken later.
         """
         refusal = retries.Refusal.read(response.status_code, content, self._secrets)

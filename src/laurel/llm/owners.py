@@ -15,7 +15,7 @@ _PROC = Path("/proc")
 
 
 def this_owner() -> str:
-    """Return a name for one of this process's users of something: host, process, when it began, and a unique end."""
+    """Return a new, unique name for an owner in this process: host, process, when it began, and a random part."""
     return "|".join((_host(), str(os.getpid()), _began(os.getpid()) or "", uuid.uuid4().hex))
 
 
@@ -28,7 +28,7 @@ def has_died(owner: str) -> bool:
 
 
 def _host() -> str:
-    """Name this machine since its start, and the space in which it numbers processes: each container has its own."""
+    """Name this boot of the machine and its process-id namespace: each container has a namespace of its own."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}.{(_PROC / 'self/ns/pid').readlink().name}"

@@ -40,7 +40,7 @@ class Price(Section):
     """Price of input that the server has cached; None: that of any input."""
     output: NonNegative
     batch: NonNegative | None = None
-    """Share of it that a batch costs; None: unknown."""
+    """Share of the price that a batch costs; None: unknown."""
 
     def of(self, input_tokens: float, output_tokens: float, cached_tokens: float = 0.0) -> float:
         """Return dollars.
@@ -87,7 +87,7 @@ class Prices:
     def of(self, identity: Identity, day: datetime.date) -> Price | None:
         """Return the price of a model that held on a day, or None where it is unknown.
 
-        A table that begins later says its first price: an earlier one was not recorded.
+        Where the table begins later, it is the first price in it: no earlier one was recorded.
         """
         if not identity.endpoint:
             return FREE

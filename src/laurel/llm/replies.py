@@ -17,7 +17,7 @@ and is not read: its end, where the answer stands, may be missing."""
 MOST_TOKENS = 10**9
 """Most tokens that a server may count in one request; more is an error."""
 ABOVE_ZERO = 1e-3
-"""The most by which servers round a log-probability up."""
+"""Largest log-probability that counts as a server's rounding error, rather than as invalid."""
 REASONING, REASONING_CUT = "reasoning", "reasoning_length"
 """Finish reasons of an answer in which there was nothing but reasoning: ended by itself, or cut off (max_tokens)."""
 CHANNEL = "<|channel|>"
@@ -48,7 +48,7 @@ def log_probability(value: Any) -> float | None:
     """Return a log-probability, -inf included; None where it is NaN, above 0 or not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not value <= ABOVE_ZERO:  # NaN is not, either
+    if not value <= ABOVE_ZERO:  # also for NaN
         return None
     try:
         return min(float(value), 0.0)
@@ -148,7 +148,7 @@ def final_channel(text: str) -> str:
     """Return the final channel of a text in the harmony format; any other text as it is.
 
     gpt-oss models write their reasoning into the channel `analysis` and the answer into `final`; servers without a
-    parser for them hand over all of it, some without the marks. A text with only other channels says nothing.
+    parser for them hand over all of it, some without the marks. A text with only other channels has no answer.
     Source: https://github.com/openai/harmony, docs/format.md.
 
     >>> final_channel("<|channel|>analysis<|message|>2 or 1?<|end|><|start|>assistant<|channel|>final<|message|>1")

@@ -28,12 +28,12 @@ from laurel.llm.owners import has_died, this_owner
 from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address, transaction
 
 LEASE_SECONDS = 600.0
-"""How long a process on another machine that died keeps others from asking what it was asking. One that runs renews
-its lease with every claim; one that died on this machine holds nothing."""
+"""How long the claims of a process that died on another machine keep others from asking the same. A running process
+renews its claims with every new one; one that died on this machine holds none."""
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
 MAX_VARIABLES = 8192
-"""Keys that one statement looks for."""
+"""Most keys that one statement looks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class ResponseStore:
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))
-                query = (  # by row, for what was asked together lies together
+                query = (  # by row: what was asked together is stored together
                     f"SELECT key, {columns} FROM responses WHERE rowid IN "  # noqa: S608  names and marks
                     f"(SELECT rowid FROM responses WHERE key IN ({marks}))"
                 )
@@ -164,9 +164,9 @@ class ResponseStore:
         return None if row is None else str(row[0])
 
     def put(self, exchange: Exchange) -> None:
-        """Keep an answer; the first to a question that is usable stays.
+        """Store an answer; the first usable one to a question stays.
 
-        From then on it survives the end of this process; the power may fail some milliseconds later (see `Durable`).
+        It then survives the end of this process, and some milliseconds later a loss of power (see `Durable`).
         """
         reply = exchange.reply
         messages = _json([asdict(message) for message in exchange.request.messages])
@@ -191,7 +191,7 @@ class ResponseStore:
                 marks = ",".join("?" * len(row))
                 self._connection.execute(f"{verb} INTO responses VALUES ({marks})", row)
                 self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
-            if self._log is not None:  # as it is wherever it may be written
+            if self._log is not None:  # None only where the store is read-only
                 self._log.changed()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:

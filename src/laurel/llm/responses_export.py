@@ -46,10 +46,10 @@ _ROWS = 8192
 
 
 class Costs:
-    """What answers cost, as it was kept with them when they were asked.
+    """What answers cost: the amount that was stored with each when it was asked.
 
-    Where nothing was, because the store is older than that or no price was known, it is the price that held on the day
-    of asking by a table of the user's own, if it has the model, and by the packaged one.
+    An answer without one, because the store is older or no price was known, is priced by the day on which it was asked:
+    by the user's own table, if that has the model, else by the packaged one.
     """
 
     def __init__(self, own: Path | None) -> None:
@@ -59,7 +59,7 @@ class Costs:
     def of(self, row: Mapping[str, Any]) -> float | None:
         """Return dollars for a row of `ResponseStore.rows`; None if unknown.
 
-        What has to be priced now counts as an answer of a batch whose time was not measured.
+        An answer that has to be priced now counts as one of a batch if its time was not measured.
         """
         if row["cost_usd"] is not None:
             return float(row["cost_usd"])

@@ -21,7 +21,7 @@ from laurel.llm.chat import Failure, RefusedError
 from laurel.permissions import why_key_is_withheld
 
 AGAIN = frozenset({408, 409, 425, 429})
-"""Statuses that may pass, besides 5xx."""
+"""Statuses worth another attempt, besides 5xx."""
 LONGEST_WAIT = 30.0
 """Seconds between two attempts at most, unless the server asks for more."""
 LONGEST_REASON = 300
@@ -52,7 +52,7 @@ async def persistently(
     backoff: float,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Result:
-    """Await `attempt` until it succeeds; waits grow twofold from `backoff` seconds and are random below that.
+    """Await `attempt` until it succeeds; waits are random, below a bound of `backoff` seconds that doubles each time.
 
     Args:
         attempt: raises TransientError where another makes sense.
@@ -166,7 +166,7 @@ class Breaker:
     """Seconds without a connection, where there never was one."""
 
     def __init__(self, endpoint: str, *, takes_them: bool = False) -> None:
-        """`takes_them` says that the server is known to take requests of this kind: others may be all that is left."""
+        """`takes_them`: the server took requests of this kind before; those left may be the ones that it refuses."""
         self._endpoint = endpoint
         self._takes_them = takes_them
         self._answered = False

@@ -1,7 +1,7 @@
 """Answers drawn from a causal language model in large batches, with their log-probabilities.
 
-Each distinct prompt is read once, and its cache of keys and values goes to all answers to it. All numbers come from
-one generator, so that a seed repeats the batch. An answer may be held to a grammar: an automaton over tokens.
+Each distinct prompt is read once, and its cache of keys and values goes to all answers to it. All random numbers
+come from one generator, so that a seed repeats the batch. A grammar, an automaton over tokens, may constrain answers.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Grammar:
 
     @property
     def tokens(self) -> list[int]:
-        """All that occur, (K,)."""
+        """All tokens that occur, (K,)."""
         return sorted({token for edges in self.edges for token in edges})
 
     def allowed(self) -> torch.Tensor:

@@ -28,10 +28,10 @@ from laurel.llm.chat import ChatModel, ChatRequest, Failure, RefusedError, Reply
 from laurel.params.judges import OpenAIParams, ServeParams
 
 PROGRAM = "LAUREL_VLLM"
-"""Environment variable with the path of vLLM's command, which mostly has an environment of its own."""
+"""Environment variable with the path of vLLM's command, which usually has a Python environment of its own."""
 POLL_SECONDS = 0.2
 END_SECONDS = 20.0
-"""That a server has to end when it is asked to."""
+"""Seconds that a server has to end after it is asked to."""
 SHOWN = 2000
 """Characters of the end of a server's log that are shown where it fails."""
 _RUNNING: dict[str, subprocess.Popen[bytes]] = {}
@@ -174,6 +174,6 @@ def _kill(group: int, how: signal.Signals) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
-    # so is the end of a group of processes; a handler, as the server would inherit SIG_IGN
+    # so is SIGTERM to a process group; a handler that does nothing, as the server would inherit SIG_IGN
     signal.signal(signal.SIGTERM, lambda *_: None)
     sys.exit(watch(sys.argv[1:]))

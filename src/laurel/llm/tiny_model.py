@@ -29,7 +29,7 @@ def write_tiny_model(
     vocabulary: int = 600,
     seed: int = 0,
 ) -> Path:
-    """Write the model as transformers does; any text can be written in its tokens, those of `texts` in few.
+    """Write the model as transformers does; any text can be tokenised, and `texts` take few tokens.
 
     Args:
         texts: from which the tokenizer, a byte-level BPE, learns its words.
@@ -47,7 +47,7 @@ def write_tiny_model(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     learned = Tokenizer(models.BPE())
-    # not parted at spaces first: phrases that recur become tokens, so that a small model reads few
+    # not split at spaces first: recurring phrases become tokens, so that a small model reads few
     learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     learned.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

@@ -49,7 +49,7 @@ class Group(NamedTuple):
 
     prompt: str
     answers: tuple[str | Sequence[int], ...]
-    """Texts, which the model's own token ends; or tokens as they were drawn, with those that ended them."""
+    """Texts, to which the model's end token is added; or tokens as they were drawn, with those that ended them."""
     scores: tuple[float, ...]
 
 
@@ -62,13 +62,13 @@ class Tuning:
     """Pairs of a step, groups (infonce), or answers of groups (grpo, rloo)."""
     epochs: int = 1
     beta: float = 2.0
-    """Of the loss: how strongly pairs pull; of infonce: 1 / temperature; of grpo and rloo: weight of the divergence
-    from the model of before."""
+    """Of dpo, kto and simpo: scale of the implicit reward; of infonce: 1 / temperature; of grpo and rloo: weight of the
+    divergence from the model as it was before."""
     gamma: float = 0.5
     """simpo only: the margin by which a chosen answer should be likelier."""
     imitation: float = 0.1
-    """Weight of the chosen answer's negative log-likelihood, but for grpo and rloo; of kto, whose trainer has no such
-    term, a pass of imitation after it, at so large a share of the learning rate."""
+    """Weight of the chosen answer's negative log-likelihood; grpo and rloo do not use it. TRL's kto has no such term: a
+    pass of imitation follows it, at this share of the learning rate."""
     max_grad_norm: float = 1.0
 
 
@@ -133,8 +133,8 @@ def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, ho
     """Train the model in place towards the answers that score above their group's others; return the loss.
 
     infonce: minus the logarithm of the share that the best answers (all that score highest) have together in a softmax
-    over the group of beta times their log-probability a token. Of the others: divergence is measured from the model as
-    it was before.
+    over the group of beta times their log-probability a token. grpo and rloo: divergence is measured from the model
+    as it was before.
 
     Raises:
         MissingPackageError: TRL is not installed.
@@ -146,7 +146,7 @@ def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, ho
 def gradient_of_groups(
     local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int, *, temperature: float
 ) -> tuple[float, dict[str, Tensor]]:
-    """Return the loss of all groups at once and its gradient by LoRA weight, for an optimizer of the caller's.
+    """Return the loss of all groups at once and its gradient by LoRA weight, for the caller's own optimizer.
 
     Divergence is measured from the model without its LoRA weights.
 
@@ -183,7 +183,7 @@ def _of_groups(
     need("trl")
     size = len(groups[0].answers)
     of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // size)
-    whole = min(of_step, len(groups)) * size  # TRL leaves out what fills no batch
+    whole = min(of_step, len(groups)) * size  # TRL drops an incomplete batch
     extra: dict[str, Any] = {
         "num_generations": size,
         "beta": how.beta,
@@ -298,7 +298,7 @@ def _train(
     if local.device.type == "cpu" and max(sum(len(str(text)) for text in row.values()) for row in data) <= SHORT:
         model.set_attn_implementation("eager")  # products of matrices: a sixth less time for short rows
     with tempfile.TemporaryDirectory(prefix="laurel-") as scratch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that transformers will drop, used by TRL
+        warnings.simplefilter("ignore")  # about names that TRL uses and transformers will drop
         settings: dict[str, Any] = {
             "output_dir": scratch,
             "num_train_epochs": how.epochs,

@@ -34,7 +34,7 @@ class EnvParams(Section):
     id: str
     """A Gymnasium id; see `laurel.envs` for those with captions of their own."""
     kwargs: dict[str, JsonValue] = Field(default_factory=dict)
-    """Keyword arguments of the environment. Any makes it run through Gymnasium, not EnvPool."""
+    """Keyword arguments of the environment. With any, it runs through Gymnasium, not EnvPool."""
     backend: Literal["auto", "envpool", "gymnasium"] = "auto"
     """What steps many environments at once; auto: their own vector form (CartPole), EnvPool (C++) where it has the
     id, or Gymnasium."""
@@ -101,7 +101,7 @@ class CaptionParams(Section):
     enumerate: bool = True
     """Let an environment that can list its captions add those that collection never met."""
     max_segments: Count = 100_000
-    """Distinct segments longer than a step kept at most; those dropped are counted."""
+    """Distinct segments of several steps that are kept, at most; dropped ones are counted."""
 
 
 class EvaluateParams(Section):
@@ -116,9 +116,9 @@ class EvaluateParams(Section):
     success_threshold: Probability = 0.9
     """Success rate over the last 100 episodes that counts as solved."""
     bootstrap: Count = 10_000
-    """Draws of the 95% intervals of means."""
+    """Number of draws for the 95% intervals of means."""
     animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
-    """Frames at most of the episode shown before and after; 0 leaves the animation out."""
+    """Most frames of the animation of an episode before and after training; 0: no animation."""
 
 
 class TrackingParams(Section):
@@ -142,8 +142,8 @@ class Params(Section):
     arms: Arms
     """The arms that are compared; `full` means all well-known arms."""
     rewards: Rewards = Field(default_factory=dict, validate_default=True)
-    """Name -> the settings of the method that makes it; `kind` names the method, and is the name where it is left out.
-    Rewards that only arms name have their kind's defaults."""
+    """Name of a reward -> settings of the method that makes it. `kind` names the method; left out, it is the reward's
+    own name. Rewards that only arms name have their kind's defaults."""
     shaping: ShapingParams = ShapingParams()
     agent: AgentParams
     evaluate: EvaluateParams = EvaluateParams()

@@ -47,8 +47,8 @@ class ClippedParams(AlgorithmParams):
     gamma: Probability = 0.99
     gae_lambda: Probability = 0.95
     episodic: bool = Field(default=True, exclude_if=lambda episodic: episodic)
-    """false: where the task ends an episode, what follows is worth the beginning of the next one (non-episodic returns,
-    Burda et al. 2018). Meant for agents without extrinsic reward, for which the goal would end all pay."""
+    """false: where the task ends an episode, bootstrap from the start of the next one (non-episodic returns, Burda et
+    al. 2018). Meant for agents without extrinsic reward, which would earn nothing more once they reach the goal."""
     clip_range: Positive = 0.2
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
@@ -58,9 +58,9 @@ class ClippedParams(AlgorithmParams):
 class PPOParams(ClippedParams):
     algorithm: ClassVar[str] = "ppo"
     network: Literal["auto", "mlp", "cnn"] = "auto"
-    """mlp: layers on all features; cnn: filters over images first; auto: those where an image has 16 by 16 or more."""
+    """mlp: layers on all features; cnn: filters over images first; auto: cnn where an image has 16 by 16 or more."""
     recurrent: bool = False
-    """Remember earlier observations of the episode, by a gated recurrent unit (GRU) of the last width of `hidden`."""
+    """Remember earlier observations of the episode, by a gated recurrent unit (GRU) as wide as the last of `hidden`."""
     hidden: Widths = (64, 64)
     hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
     """An actor that helps to explore, such as a language model; null: none. Discrete actions, plain layers only."""
@@ -74,7 +74,7 @@ class PPOParams(ClippedParams):
     @model_validator(mode="after")
     def _memory_has_a_width(self) -> PPOParams:
         if self.recurrent and not self.hidden:
-            raise ValueError("is recurrent, so hidden must have at least one width, which is the memory's.")
+            raise ValueError("is recurrent, so hidden must have at least one width, which the memory takes.")
         return self
 
 
@@ -84,7 +84,7 @@ class DQNParams(AlgorithmParams):
     n_steps: Count = 8
     """Steps of each environment between two rounds of learning."""
     gradient_steps: Count = 8
-    """Minibatches of a round."""
+    """Minibatches of a round of learning."""
     batch_size: Count = 128
     learning_rate: Positive = 1e-3
     anneal: bool = True
@@ -109,7 +109,7 @@ class DQNParams(AlgorithmParams):
     epsilon_start: Probability = 1.0
     """Share of random actions at first."""
     epsilon_end: Probability = 0.02
-    """Share of random actions in the end, and in evaluation unless evaluate.greedy."""
+    """Share of random actions at the end, and in evaluation unless evaluate.greedy."""
     epsilon_decay: Positive = 0.1
     """Share of the run over which epsilon falls from its start to its end."""
     max_grad_norm: Positive = 10.0
@@ -151,7 +151,7 @@ class A2CParams(AlgorithmParams):
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     gae_lambda: Probability = 1.0
-    """1: returns over all that is left of the rollout, as in the paper; lower: generalised advantage estimates."""
+    """1: returns over the whole rest of the rollout, as in the paper; lower: generalised advantage estimates."""
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 1.0
     max_grad_norm: Positive = 0.5
@@ -165,7 +165,7 @@ class TabularParams(AlgorithmParams):
     )
     """Which tabular algorithm."""
     n_envs: Count = 8
-    """All of them learn one table."""
+    """Environments; all of them train one table."""
     n_steps: Count = 16
     """Steps of each environment between two rounds of learning."""
     gamma: Probability = 0.99
@@ -180,13 +180,13 @@ class TabularParams(AlgorithmParams):
 
 
 class BanditParams(AlgorithmParams):
-    """Thompson sampling of coins is not among the methods: its rewards are 0 or 1, which shaped ones are not."""
+    """Bernoulli Thompson sampling is not among the methods: it needs rewards of 0 or 1, and shaped ones are neither."""
 
     algorithm: ClassVar[str] = "bandit"
     method: Literal["reward_averaging", "ucb", "gradient", "gaussian_thompson"] = "reward_averaging"
     """Which bandit algorithm."""
     n_envs: Count = 8
-    """All of them choose among the same arms, the actions."""
+    """Environments; all of them choose among the same bandit arms, the actions."""
     n_steps: Count = 4
     """Steps of each environment between two rounds of learning."""
     epsilon: Probability = 0.1
@@ -218,7 +218,7 @@ class GroupParams(AlgorithmParams):
     rank: Count = 16
     """Rank of the LoRA weights; only they are trained."""
     n_envs: Count = 32
-    """Completions of an update; a multiple of `group`."""
+    """Completions sampled for an update; a multiple of `group`."""
     n_steps: Count = 2
     """Steps of each environment between two updates: a completion and the reset after it take one each."""
     group: Annotated[int, Field(ge=2)] = 8
@@ -228,7 +228,7 @@ class GroupParams(AlgorithmParams):
     temperature: Positive = 0.7
     """Temperature of sampling."""
     stop: str = '"\n'
-    """Characters that end a completion, which is without them."""
+    """Characters, any of which ends a completion without being part of it."""
     learning_rate: Positive = 5e-4
     batch_size: Count = 16
     """Completions whose gradient is computed at once; this only affects memory."""

@@ -147,7 +147,7 @@ class ProbeParams(Section):
     """Share of them that must be answered rightly; 0 asks and only notes the score, null does not ask."""
     success_questions: Annotated[int, Field(ge=0, le=1000)] = 16
     """Questions at most whether a caption of success at the task is better than another caption; 0 does not ask. Each
-    is a pair more, asked first. gates.min_success_preferred limits the share that must be answered rightly."""
+    adds one pair, which is asked first. gates.min_success_preferred limits the share that must be answered rightly."""
 
 
 class StopParams(Section):
@@ -176,10 +176,10 @@ class AnnotateParams(PluggedSection):
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
-    """uniform: each pair of distinct segments is as likely; frequency: weighted by how often segments occurred. The
-    others depend on the labels so far, and choose pairs of: information: the most expected information about a utility
-    of the captions' embeddings; disagreement: the most disagreement in an ensemble; ranking: the most information about
-    the order, as in a sort, without an embedding; nearby: neighbouring ranks."""
+    """uniform: all pairs of distinct segments are equally likely; frequency: weighted by how often segments occurred.
+    The others depend on the labels so far, and choose pairs of: information: the most expected information about a
+    utility of the captions' embeddings; disagreement: the most disagreement in an ensemble; ranking: the most
+    information about the order, as in a sort, without an embedding; nearby: neighbouring ranks."""
     round_pairs: Count = 200
     """Pairs of a round; no effect where neither the sampler nor the stopping rule depends on labels."""
     stop: StopParams = StopParams()
@@ -201,8 +201,8 @@ class AnnotateParams(PluggedSection):
     """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
     gates: GateParams = GateParams()
     feedback_seeds: Count = Field(default=1, exclude_if=lambda number: number == 1)
-    """Label sets, each with pairs of its own and rewards learned from them. The agent with seed s learns from the set
-    number s modulo this, so that intervals over agents hold what differs between sets, too."""
+    """Label sets, each with pairs of its own and rewards learned from them. The agent with seed s learns from set
+    number s modulo this, so that intervals over agents include how much sets differ."""
     judges: dict[str, Overrides] = Field(default={}, exclude_if=lambda judges: not judges)
     """Further annotators, side by side in one run: name -> what differs from this section, for rewards that name it as
     their `judge`, e.g. {teacher: {annotator: scripted}}."""

@@ -47,7 +47,7 @@ def _changed(text: str, path: Sequence[str], value: JsonValue, source: str) -> s
 
 
 def _in_place(old: str, new: str, rest: str) -> str:
-    """Write one value in place of another; a comment behind it stays in its column as far as there is room."""
+    """Write one value in place of another; a comment after it stays in its column as far as there is room."""
     gap = re.match(r" +(?=#)", rest)
     if gap is None:
         return new + rest
@@ -72,7 +72,7 @@ def _is_block(node: yaml.Node) -> bool:
 
 
 def _end(node: yaml.Node) -> int:
-    """Return where a value ends; PyYAML has a block end behind the comments and blank lines that follow it."""
+    """Return where a value ends; PyYAML has a block end after the comments and blank lines that follow it."""
     if _is_block(node):
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

@@ -151,7 +151,7 @@ def refusals(model: type[BaseModel], error: ValidationError, loc: tuple[str | in
 
 
 def _says(model: type[BaseModel], item: Any) -> str:
-    """Return what a sentence says behind the key."""
+    """Return what a sentence says after the key."""
     loc, value = item["loc"], item["input"]
     match item["type"]:
         case "extra_forbidden":

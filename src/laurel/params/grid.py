@@ -20,8 +20,8 @@ class GridParams(Section):
     pairs: Count = 200
     """Pairs that every cell judges, at most; fewer where fewer have a known answer."""
     models: Annotated[tuple[dict[str, JsonValue], ...], Field(strict=False), AfterValidator(filled)]
-    """What each has of its own of the section annotate, e.g. {annotator: openai, openai: {model: a}}; and a `name` to
-    call it by, if wanted."""
+    """For each model, its own entries of the section annotate, e.g. {annotator: openai, openai: {model: a}}; and, if
+    wanted, a `name` for it."""
     prompts: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(distinct)] | None = None
     """Prompts to try with chat models; null takes each model's own."""
     temperatures: Annotated[tuple[NonNegative, ...], Field(strict=False), AfterValidator(distinct)] | None = None

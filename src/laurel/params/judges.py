@@ -168,7 +168,7 @@ class OpenAIParams(ChatSection):
     model: str
     """As the server names it."""
     base_url: Annotated[str, AfterValidator(_address)] | None = None
-    """Address of the server up to and with its version, e.g. http://localhost:8000/v1; null is OpenAI's own."""
+    """Address of the server including its version, e.g. http://localhost:8000/v1; null is OpenAI's own."""
     api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
     """Environment variable that holds the key, never the key itself. It is sent to the company that issues it, to this
     machine, and to servers that the user allows (`laurel.permissions`); over http only to this machine."""
@@ -185,15 +185,15 @@ class OpenAIParams(ChatSection):
     timeout_seconds: Positive = 60.0
     """Time for one attempt, from connecting to the last byte."""
     retries: Annotated[int, Field(ge=0, le=20)] = 6
-    """Further attempts at a request that failed for the moment."""
+    """Further attempts at a request that failed temporarily."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """How much a reasoning model thinks before it answers; max_tokens counts its thoughts, too. null: as the model
     does by itself."""
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_extra_body)] = Field(default_factory=dict)
     """Further fields of each request, e.g. {chat_template_kwargs: {enable_thinking: false}}; no secrets."""
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = Field(default_factory=dict)
-    """Further headers: name -> environment variable that holds its value, e.g. {X-Api-Key: GATEWAY_KEY}. Values stand
-    in no file and no log, and are sent under the same rules as the key."""
+    """Further headers: name -> environment variable that holds its value, e.g. {X-Api-Key: GATEWAY_KEY}. Values are
+    written to no file and no log, and are sent under the same rules as the key."""
     structured: bool = True
     """Hold the server to the JSON schema of the answer, where it can be."""
     mode: Literal["live", "batch"] = "live"

@@ -108,7 +108,7 @@ class LanguageActorParams(TunedModelParams):
     encoder: str | None = None
     """critic: encoder only: a sentence-transformers model, a directory or a name on the hub; null: the packaged one."""
     refresh_critic: bool = False
-    """Fit the critic anew after every round; false: it stays as the imitation rounds left it."""
+    """Refit the critic after every round; false: it stays as the imitation rounds left it."""
     score: Literal["advantage", "return"] = "advantage"
     """What proposals in a state are compared by: r + gamma V(s') - V(s), or the return of the trajectory that they
     began."""

@@ -64,7 +64,7 @@ class ResourceParams(Section):
     accelerator: Annotated[Accelerator | None, BeforeValidator(_short_name)] = None
     """Type of GPU, e.g. T4, L4, A100 or H100; null is a machine without one."""
     accelerators: Annotated[int, Field(ge=0, le=16)] | None = None
-    """How many; left out, one where a type is given."""
+    """How many GPUs; left out, one where a type is given."""
 
     @model_validator(mode="after")
     def _type_with_count(self) -> ResourceParams:
@@ -87,7 +87,7 @@ class PipelineParams(Section):
     retries: Annotated[int, Field(ge=0, le=10)] = 2
     """Further attempts at a step that failed."""
     checkpoints: str | None = None
-    """Folder that all steps see, such as a volume that the cluster mounts: a step of training that is tried again goes
-    on from there. null: on Vertex AI a folder of the bucket; on a cluster none, so that it begins anew."""
+    """Folder that all steps see, such as a volume that the cluster mounts: a training step that is tried again
+    resumes from there. null: on Vertex AI a folder of the bucket; on a cluster none, so that it starts over."""
     resources: Annotated[dict[str, ResourceParams], AfterValidator(_steps_alone)] = Field(default_factory=dict)
     """Step -> what its machine has."""

@@ -81,7 +81,7 @@ class OutcomeParams(RewardParams):
     """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned only from `labels`;
     truth: the environment's own success, as an upper bound."""
     captions: Count = 1
-    """The last ones of an episode, which are its outcome."""
+    """How many of an episode's last captions make up its outcome."""
     prompt: str = "yes_no"
     """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
     goal: str | None = None
@@ -94,7 +94,7 @@ class OutcomeParams(RewardParams):
 
 
 class OnlineParams(RewardParams):
-    """Settings of online."""
+    """Settings of the method online."""
 
     kind: str = "online"
     """The method that makes the reward."""
@@ -133,9 +133,9 @@ class OnlineParams(RewardParams):
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members of the Bradley-Terry model."""
     epochs: Count = 50
-    """Passes over the labels each time that the model is fitted anew."""
+    """Passes over the labels each time that the model is refitted."""
     growth: NonNegative = 0.1
-    """Share of new labels among all from which on the model is fitted anew."""
+    """Refit the model once the labels have grown by this share since its last fit: 0.1 is a tenth more."""
     shuffled: bool = False
     """A control: the answers are given to the wrong questions, drawn by the agent's seed."""
     replay: str | None = None
@@ -192,7 +192,7 @@ def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[st
     """Return the names of the wanted rewards and of all that they are made from, in an order in which they can be made.
 
     Raises:
-        ParamsError: some are made from each other in a circle.
+        ParamsError: some are made from each other in a cycle.
     """
     graph: dict[str, list[str]] = {}
     left = list(wanted)
@@ -204,7 +204,7 @@ def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[st
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        raise ParamsError(f"rewards: {' needs '.join(error.args[1])}, which is a circle.") from None
+        raise ParamsError(f"rewards: {' needs '.join(error.args[1])}, which is a cycle.") from None
 
 
 def _with_those_of_arms(given: Any, info: ValidationInfo) -> dict[str, RewardParams]:
@@ -212,7 +212,7 @@ def _with_those_of_arms(given: Any, info: ValidationInfo) -> dict[str, RewardPar
 
 
 Rewards = Annotated[dict[str, SerializeAsAny[RewardParams]], BeforeValidator(_with_those_of_arms)]
-"""The section; stands behind `arms`."""
+"""Type of the section `rewards`; its field must come after `arms`, which it reads."""
 
 
 def _settings(name: str, given: Any) -> RewardParams:

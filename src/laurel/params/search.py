@@ -63,7 +63,7 @@ class Searched(Section):
 
     @property
     def text(self) -> str:
-        """As it is written behind NAME=."""
+        """As it is written after NAME=."""
         if self.choices is not None:
             return ",".join(map(json.dumps, self.choices))
         return f"{'log:' if self.log else ''}{self.low}:{self.high}"
@@ -114,7 +114,7 @@ def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Se
 
     Args:
         entries: NAME=VALUES in one of FORMS, or the name of a YAML file (name: {low, high, log} or {choices}).
-            None at all stand for the default.
+            Without any, the default space is taken.
         arm: which arm is trained; parameters that it does not depend on are refused.
 
     Raises:

@@ -34,9 +34,9 @@ class ShapingParams(Section):
     """Weight of the environment's reward."""
     form: Annotated[Literal["bonus", "potential"], Field(exclude_if=lambda form: form == "bonus")] = "bonus"
     """bonus: pays a caption for itself, less the more often it occurs; potential: pays the change of the captions'
-    reward, which does not change which policies are optimal (beta is of no effect)."""
+    reward, which does not change which policies are optimal (beta has no effect)."""
     gamma: Annotated[Probability | None, Field(exclude_if=lambda gamma: gamma is None)] = None
-    """form: potential only: discount of the next potential; null: the agent's own, as theory wants it."""
+    """form: potential only: discount of the next potential; null: the agent's own, as the theory requires."""
 
     @property
     def discount(self) -> float:

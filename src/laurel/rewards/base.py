@@ -44,7 +44,7 @@ class Reward(Protocol):
 
     @property
     def unseen(self) -> int:
-        """Captions met that were not known when training began, and were scored when they were met."""
+        """Captions that were not known when training began, and were scored when they were first met."""
         ...
 
     def begin(self, n_envs: int) -> None:
@@ -68,7 +68,7 @@ class LearningReward(Reward, Protocol):
         ...
 
     def resume(self, place: Path, steps: int) -> None:
-        """Be ready to be paid the first `steps` again, which a checkpoint was kept after, and learn as it did.
+        """Prepare to see the first `steps` again, up to the checkpoint, and to learn from them as before.
 
         Raises:
             DataError: what was kept is missing or damaged.

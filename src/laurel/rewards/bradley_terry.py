@@ -4,11 +4,10 @@
 
 with L the items of the longest segment (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741, who add up
 segments of one length): a shorter segment counts as if it went on like this, and length by itself is worth nothing.
-Items are rows of features, whatever they stand for. All members train at
-once as one batched network.
+Items are rows of features, whatever they stand for. All members are trained at once, as one batched network.
 
 Computes in the precision of the features. In double precision training gives the same weights, to single precision, on
-every CPU; in single precision it takes about half the time, and libraries that add up in another order show.
+every CPU; in single precision it takes about half the time, but weights depend on the order in which a CPU adds.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from laurel.rewards.normalizer import Floats
 
 CPU = torch.device("cpu")
 WEIGHT_GRID = 2.0**24
-"""Weights of a trained ensemble are multiples of 1 / WEIGHT_GRID, so that they are the same on every CPU."""
+"""Weights of a trained ensemble are multiples of 1 / WEIGHT_GRID, so that CPUs seldom differ by rounding errors."""
 PREDICTED_ITEMS = 2**18
-"""Items at most whose rewards are predicted at once: bounds memory, whatever the number of comparisons."""
+"""Most items whose rewards are predicted at once, which bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Comparisons:
     members: IntArray
     """(S, L) item numbers of each segment, -1 where it is shorter."""
     group: IntArray
-    """(S,) segments of one group say the same, and are held out together."""
+    """(S,) segments of one group stand for the same text, and are held out together."""
     first: IntArray
     """(P,) segments."""
     second: IntArray
@@ -63,8 +62,8 @@ class Ensemble(nn.Module):
         n_features: F, width of an item's features.
         hidden: widths of the hidden layers.
         size: K, number of members.
-        seed: of the initialisation, the only difference between members before training. Biases begin with 0 below
-            tanh; below ReLU they are drawn, since units that all bend at the origin bend nowhere else.
+        seed: of the initialisation, the only difference between members before training. Biases of tanh units start
+            at 0; those of ReLU units are drawn, since otherwise all would have their kink at the origin.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Ensemble(nn.Module):
     def round_weights(self) -> None:
         """Make weights multiples of 1 / WEIGHT_GRID.
 
-        The bias of the output cancels out of every comparison: it has no gradient but the rounding errors of others.
+        The bias of the output cancels out of every comparison: its gradient is nothing but rounding errors.
         """
         for weight in self.parameters():
             weight.copy_((torch.round(weight * WEIGHT_GRID) + 0.0) / WEIGHT_GRID)
@@ -103,7 +102,7 @@ class Ensemble(nn.Module):
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias.to(x.dtype), x, weight.to(x.dtype))
             if layer < len(self.weights) - 1:
-                x = self._activate(x)  # in place: nothing else needs what went in
+                x = self._activate(x)  # in place: its input is not needed again
         return x[..., 0]
 
 
@@ -114,7 +113,7 @@ class CrossValidation:
     epochs: int
     """Epochs after which the mean held-out loss was lowest."""
     pair: IntArray
-    """(H,) which comparison; it appears once for each fold that one of its sides is in."""
+    """(H,) which comparison; each appears once for each fold that one of its sides is in."""
     member: IntArray
     """(H,) which member judges it."""
     predicted: Floats
@@ -136,7 +135,7 @@ def cross_validate(
 ) -> CrossValidation:
     """Train K members, member k without the segments of fold k, and let each judge what it has not seen.
 
-    The split is by group, not by pair: with a split by pair the same text would sit on both sides. The
+    The split is by group, not by pair: with a split by pair the same text would be on both sides. The
     number of epochs is chosen by the same held-out loss, one number for all members. `advance` runs after each epoch.
     """
     rng = np.random.default_rng(seed)

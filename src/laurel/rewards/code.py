@@ -23,7 +23,7 @@ SOURCE, CONFIG = "reward.py", "code.json"
 MOST_FAILED = 0.01
 """Share of transitions for which a function may fail."""
 LEAST_FAILED = 100
-"""Transitions that must have failed before a training is ended for it."""
+"""Failed transitions below which training is not stopped, whatever their share."""
 MOST_REMEMBERED = 200_000
 """Distinct transitions whose rewards are remembered at a time."""
 Rows = tuple[list[list[Number]], list[Any], list[list[Number]]]
@@ -49,7 +49,7 @@ class CodeReward:
         self._evaluated, self._failures = 0, Counter[str]()
 
     def begin(self, n_envs: int) -> None:
-        """Do nothing: a transition is paid alike in all episodes."""
+        """Do nothing: a transition is paid the same in all episodes."""
 
     def close(self) -> None:
         """End the process in which the function runs."""
@@ -105,7 +105,7 @@ def rows_of(transitions: Transitions, numbers: Numbers) -> Rows:
 
 
 def table_of(transitions: Transitions, numbers: Numbers) -> DoubleArray:
-    """Return what a function sees of N transitions as rows (N, K), equal where the function is to return the same."""
+    """Return what a function sees of N transitions as rows (N, K): equal rows must be paid the same."""
     values = numbers.adapter.feature_values
     before, after = values(transitions.observation), values(transitions.next_observation)
     action = transitions.action.reshape(len(transitions), -1)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_STEPS = 20_000
 """Collected steps, in whole episodes, that functions are tried on."""
 FIRST, TWICE = 20, 200
-"""Transitions that a function is tried on before all others, and that it is called for a second time."""
+"""How many transitions a function is tried on first, and on how many it is called again to see if it repeats."""
 UNTRIED, FAILED_TRIAL = "refused", "failed in training"
 
 
@@ -46,9 +46,9 @@ class Sample:
     rows: Rows
     """The distinct ones."""
     place: IntArray
-    """(S,) of each step among the distinct ones."""
+    """(S,) number of each step among the distinct ones."""
     episode: IntArray
-    """(S,) from 0."""
+    """(S,) number of its episode, from 0."""
     returns: DoubleArray
     """(E,) the environment's own."""
     success: BoolArray | None
@@ -218,7 +218,7 @@ def _worth(candidate: Candidate) -> float:
 
 
 def examined(candidate: Candidate, sample: Sample, numbers: Numbers) -> Candidate:
-    """Try a function on collected steps: what it pays, what its components are like, or why it cannot be used."""
+    """Try a function on collected steps; return what it pays and its components, or why it cannot be used."""
     before, actions, after = sample.rows
     with Sandbox(candidate.source, numbers.names) as sandbox:
         try:
@@ -247,7 +247,7 @@ def _most(found: Evaluated) -> str:
 
 
 def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
-    """Describe a component: mean, range, and whether it goes along with returns and success."""
+    """Describe a component: mean, range, and rank correlation with returns and success."""
     known = values[~np.isnan(values)]
     totals = sample.totals(values)
     facts = [f"mean {known.mean():.3g}, from {known.min():.3g} to {known.max():.3g}"]
@@ -265,7 +265,7 @@ def _trace(name: str, values: DoubleArray, sample: Sample) -> str:
 
 
 def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_by: str) -> str:
-    """Return the feedback for the next round: on the last one, and on the best function so far."""
+    """Return the feedback for the next round: on the functions of the last one, and on the best so far."""
     lines = []
     if best is not None:
         lines = [f"The best function so far ({chosen_by}: {best.score:.3g}):", *best.traces]

@@ -35,7 +35,7 @@ class Moments:
 
 
 class Distillation:
-    """Pays the error of a network that learns to predict another one, which stays as it is.
+    """Pays the error of a network that learns to predict the output of another one, which is never trained.
 
     Args:
         features: packed observations (N, D) -> (N, F).
@@ -61,7 +61,7 @@ class Distillation:
         self._networks: tuple[nn.Module, nn.Module] | None = None
 
     def begin(self, n_envs: int) -> None:
-        """Forget all that was learned: a new training run, or episodes to look at, follow."""
+        """Forget all that was learned: a new training run begins, or an evaluation."""
         self._networks = None
         self._seen, self._sums = Moments(), Moments()
         self._discounted = np.zeros(n_envs)
@@ -83,7 +83,7 @@ class Distillation:
         bonus = np.zeros(valid.shape)
         bonus[valid] = error
         sums = np.empty(valid.shape)
-        for t, row in enumerate(bonus):  # novelty goes on across episodes, so no end cuts the sums, as in the paper
+        for t, row in enumerate(bonus):  # as in the paper, novelty has no episodes: the sums go on over their ends
             self._discounted = self._gamma * self._discounted + row
             sums[t] = self._discounted
         self._sums.update(sums.reshape(-1, 1))

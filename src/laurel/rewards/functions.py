@@ -1,4 +1,4 @@
-"""Rewards by what they look at: a table of captions, or observations; in normalised units."""
+"""Rewards of captions, from a table, and of observations; in normalised units."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class CaptionReward:
     """Scores texts that are not `known`."""
     unseen: int = 0
     _table: FloatArray = field(default_factory=lambda: np.full(1, UNPAID))
-    """_table[id + 1]; id -1 has nothing to say."""
+    """_table[id + 1] is the pay of a caption; id -1 stands for no caption."""
 
     def begin(self, n_envs: int) -> None:
-        """Forget which numbers captions have; a caption is paid alike in all episodes."""
+        """Forget the ids of captions; a caption is paid the same in all episodes."""
         self.unseen, self._table = 0, np.full(1, UNPAID)
 
     def pay(self, steps: Steps) -> FloatArray:
@@ -70,7 +70,7 @@ class ObservationReward:
     unseen: int = 0
 
     def begin(self, n_envs: int) -> None:
-        """Do nothing: a transition is paid alike in all episodes."""
+        """Do nothing: a transition is paid the same in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
         scores = self.model.score(self.features(steps.transitions)).reshape(steps.captions.shape)
@@ -149,7 +149,7 @@ def _scorer(model: RewardModel) -> Scorer:
 
 @dataclass
 class WeightedSum:
-    """Rewards added up, each with its weight; one with nothing to say counts as its threshold."""
+    """A weighted sum of rewards; one that does not pay a step counts as its threshold there."""
 
     parts: Sequence[tuple[Reward, float]]
 

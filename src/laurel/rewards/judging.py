@@ -36,7 +36,7 @@ HEARTBEAT_SECONDS = 1.0
 HUNG_SECONDS = 60.0
 """A judge that does not respond for this long is ended and started again."""
 LONGEST_PAUSE = 30.0
-"""Seconds at most between two starts of a judge that dies without an answer."""
+"""Most seconds between two starts of a judge that dies without an answer."""
 STARTED_WITHIN = 600.0
 """Seconds that a judge may take to load its model before training begins without it."""
 
@@ -46,9 +46,8 @@ class Judging:
 
     Args:
         context: has the section annotate.
-        topics: what will be asked; none starts no process.
-
-        preload: modules that worker processes find imported, as in `laurel.pool.run_jobs`; the first to say so decides.
+        topics: what will be asked; without any, no process is started.
+        preload: modules that worker processes find imported, as in `laurel.pool.run_jobs`; the first caller decides.
 
     Raises:
         LaurelError: a judge cannot be made, e.g. because a key or a model is missing.
@@ -133,7 +132,7 @@ class Judging:
                     reports = workers.poll()
                 except WorkerError:
                     return "died"
-                except LaurelError as error:  # it cannot be made, or may not go on
+                except LaurelError as error:  # the judge cannot be made, or must not go on
                     if self._queue.fact(READY) is None:
                         self._failed = error
                     else:
@@ -194,7 +193,7 @@ def serve(
         queue.note(SPENT, json.dumps(asdict(budget.spent)))
         queue.note(USAGE, json.dumps(used))
 
-    if queue.fact(READY) is None:  # which a judge that was started again need not say again
+    if queue.fact(READY) is None:  # a judge that was restarted need not say so again
         who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}
         queue.note(READY, json.dumps(who))
     most = max(responder.at_once for responder in responders.values())
@@ -205,7 +204,7 @@ def serve(
             pause = 0.0
         except (BudgetError, UnreadableError):
             raise
-        except LaurelError as error:  # such as a server that is away: it may come back
+        except LaurelError as error:  # such as a server that is down: it may come back
             pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False
             if str(error) != told:
                 told = str(error)
@@ -214,7 +213,7 @@ def serve(
             time.sleep(rest)
             rest = min(2 * rest, LONGEST_IDLE)
             continue
-        spent()  # what failed has its price, too
+        spent()  # failed calls cost something, too
         rest = IDLE_SECONDS
         time.sleep(pause)
 
@@ -227,7 +226,7 @@ def _answer(queue: QuestionQueue, responders: dict[str, Responder], most: int, s
         if not mine:
             continue
         verdicts = responder.answers([one.item for one in mine])
-        spent()  # a judge that is killed here has paid for answers that its store holds; all are accounted for
+        spent()  # a judge that is killed from here on has the usage of earlier responders written down
         for question, verdict in zip(mine, verdicts, strict=True):
             if verdict.status == "unasked":
                 raise BudgetError("Its budget is spent (annotate.budget).")

@@ -17,12 +17,12 @@ def logistic(
     """Minimise, for each of K columns, the mean cross-entropy of sigmoid(rows @ w) plus ridge |w|^2, by L-BFGS.
 
     Args:
-        rows: (P, F), in the precision that is to be computed in; single precision takes half the time and memory, and
-            ends about 1e-4 from the optimum.
+        rows: (P, F), in the precision to compute in; single precision takes half the time and memory, and ends about
+            1e-4 from the optimum.
         targets: (P,) probabilities.
         weights: (P, K) how much each row counts in each column.
         ridges: (K,).
-        penalized: (F,) 0 for what has no penalty, such as an offset; None: all have.
+        penalized: (F,) 0 for features without a penalty, such as an intercept; None: all have one.
 
     Returns:
         (F, K) weights.
@@ -36,8 +36,8 @@ def logistic(
     targets = targets.astype(rows.dtype)[:, None]
     penalties = ridges * (np.ones((rows.shape[1], 1)) if penalized is None else penalized[:, None])
     shape = rows.shape[1], len(ridges)
-    # the curvature is at most a quarter of the rows' second moments: in the coordinates of its root all directions are
-    # about alike, and a dozen steps are enough
+    # preconditioning: the Hessian is at most a quarter of the rows' second moments, and in the coordinates of the root
+    # of that bound all directions are about equally curved, so that a dozen steps are enough
     moments = (there.T @ there).numpy().astype(np.float64) / (4 * len(rows))
     floor = 1e-9 * max(float(np.trace(moments)), 1e-9)
     root = np.linalg.cholesky(moments + np.diag(2 * penalties.min(axis=1) + floor))

@@ -1,6 +1,6 @@
-"""What a method of making rewards is. One file a method: a class below `Method`, bound to METHOD.
+"""The interface of reward methods. One file per method: a subclass of `Method`, bound to METHOD.
 
-A method turns what the stages before wrote (or nothing at all) into an artefact, a directory that holds all that
+A method turns the outputs of earlier stages (or nothing at all) into an artefact, a directory that holds all that
 paying needs, and loads that again as a `Reward`. The module of a method imports nothing heavy at its top, since params
 are checked against its settings.
 """
@@ -38,10 +38,10 @@ QUALITY = "quality.json"
 
 @dataclass(frozen=True)
 class Tried:
-    """How agents did on a reward in a short training."""
+    """Results of agents in a short training on a reward."""
 
     score: float
-    """Mean return in the last quarter of it, the environment's own."""
+    """Mean return by the environment's own reward in the last quarter of it."""
     returns: Sequence[float]
     """Mean return in each fifth of it; NaN where no episode ended."""
 
@@ -67,9 +67,9 @@ class Program:
     simulated: bool
     """Whether no language model wrote it."""
     chosen_by: str
-    """Why it was taken and not another, as the head of a column."""
+    """The score that it was chosen by, as the head of a column."""
     candidates: Sequence[tuple[int, str, float | None, bool]]
-    """Round, what became of it, score, whether it is the source, of all functions that were written."""
+    """For each function that was written: round, outcome, score, and whether it is the source."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Inputs:
     reward: Path
     """Where all rewards of the run are, each in a folder of its name."""
     trajectories: Path | None = None
-    """The collected steps; None for a seed that train-reward did not have, as the seeds of a search."""
+    """The collected steps; None for a seed that train-reward did not have, such as those of a search."""
     label_set: int = 0
-    """Which of annotate.feedback_seeds the preferences are."""
+    """Number of the label set, one of annotate.feedback_seeds, that the preferences are from."""
     judge: Path | None = None
     """The queue of the online judge, for rewards that are learned while these are trained."""
     agents: Path | None = None
-    """Where agents are that were trained: the final state of such a reward is stored with each."""
+    """Folder of trained agents: the final state of such a reward is stored with each."""
     trial: Trial | None = None
     """The short training by which some methods choose; only the stage train-reward has one."""
 
@@ -127,7 +127,7 @@ class RewardContext:
 
     @property
     def adapter(self) -> EnvAdapter:
-        """The environment's adapter, made anew; it has the captions' actions where the params say so."""
+        """A new adapter of the environment, whose captions name the action where the params say so."""
         return adapter_for(self.env, with_action=self.caption.with_action)
 
 
@@ -161,7 +161,7 @@ class Method(ABC, Generic[Own]):
     """
 
     kind: ClassVar[str]
-    """Its name, which is its module's or entry point's, too."""
+    """Its name, the same as that of its module or entry point."""
     role: ClassVar[Role] = "method"
     """Role of arms that are paid its reward: method, control or bound."""
     summary: ClassVar[str]
@@ -189,7 +189,7 @@ class Method(ABC, Generic[Own]):
         return self.reads
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
-        """Return whose preferences it reads, where it does: `main`, or one of annotate.judges."""
+        """Return the judge whose preferences it reads, if any: `main`, or one of annotate.judges."""
         return MAIN
 
     def asked_in_fit(self) -> str | None:
@@ -201,7 +201,7 @@ class Method(ABC, Generic[Own]):
         return None
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        """Return why there can be no such reward here, as a sentence; its arms are then left out.
+        """Return why this reward cannot be made here, as a sentence; its arms are then left out.
 
         Raises:
             LaurelError: something is missing that the user must fix before any run.
@@ -209,7 +209,7 @@ class Method(ABC, Generic[Own]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        """Say in a line what making it asks of a chat model, and at what cost; None where it asks none.
+        """Return a line that says what a chat model is asked to make it, and the cost; None where none is asked.
 
         Args:
             params: what else of the run's params it may read.
@@ -243,7 +243,7 @@ class Method(ABC, Generic[Own]):
         return None
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
-        """Return the artefact's reward of each caption; None where it does not depend on only the caption."""
+        """Return the artefact's reward of each caption; None where it depends on more than the caption."""
         return None
 
 

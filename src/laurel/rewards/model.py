@@ -5,7 +5,7 @@
     DIR/config.json           input, encoder, sizes, mean, sd and quantiles
     DIR/vocabulary.parquet    id, text, reward (normalised), spread (sd over members), count
 
-Nothing else is needed to reward a caption, also one that was never met: it is encoded and scored.
+Nothing else is needed to reward a caption. One that was never met is encoded and scored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
 )
 STAGE = "train-reward"
 AT_ONCE = 2**15
-"""Rows at most that are scored at once: bounds memory, whatever the number of captions."""
+"""Most rows that are scored at once, which bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RewardModel:
         from safetensors.torch import save as as_bytes
 
         weights = {name: tensor.contiguous() for name, tensor in self.ensemble.state_dict().items()}
-        (path / MODEL).write_bytes(as_bytes(weights))  # safetensors' own files can be read by their owner alone
+        (path / MODEL).write_bytes(as_bytes(weights))  # files that safetensors writes can be read by their owner alone
         (path / EMBEDDINGS).write_bytes(arrays_as_bytes({"embeddings": self.embeddings}))
         config = {
             "input": self.input,
@@ -87,7 +87,7 @@ class RewardModel:
         """Read the artefact.
 
         Raises:
-            DataError: a file is missing, damaged, does not fit the others, or is another than its stage wrote.
+            DataError: a file is missing, damaged, does not fit the others, or was changed after its stage wrote it.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file as load_arrays
@@ -123,7 +123,7 @@ class RewardModel:
                 f"{path}: {EMBEDDINGS} has {len(model.embeddings)} rows, but {VOCABULARY} has {len(model.texts)}. "
                 f"Run laurel {STAGE} again."
             )
-        if (path / MANIFEST).exists():  # not in what MLflow keeps of it
+        if (path / MANIFEST).exists():  # there is none in MLflow's copy
             checked_manifest(path)
         return model
 

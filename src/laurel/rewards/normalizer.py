@@ -1,4 +1,4 @@
-"""Units of rewards: a raw reward in units of its spread over distinct captions, on a grid that all CPUs share."""
+"""Normalises rewards to units of their spread over distinct captions, rounded so that all CPUs give the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats = FloatArray | DoubleArray
 LEVELS = np.linspace(0, 1, 101)
 """Levels at which a normaliser keeps quantiles."""
 GRID = 2.0**20
-"""Rewards are multiples of 1 / GRID: what the order of additions changes in double precision is far below that."""
+"""Rewards are multiples of 1 / GRID, far coarser than what the order of additions changes in double precision."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Normalizer:
         return on_grid((raw - self.mean) / self.sd)
 
     def threshold(self, quantile: float) -> float:
-        """Return the normalised reward at a quantile, between those kept by interpolation."""
+        """Return the normalised reward at a quantile, interpolated between those that are kept."""
         return float(np.interp(quantile, LEVELS, self.quantiles))
 
 
 def on_grid(values: Floats) -> FloatArray:
-    """Round to multiples of 1 / GRID; zero has no sign then."""
+    """Round to multiples of 1 / GRID; -0.0 becomes 0.0."""
     return ((np.rint(values * GRID) + 0.0) / GRID).astype(np.float32)
 
 

@@ -1,7 +1,7 @@
 """A reward that an agent learns from an online judge while it is trained; what `laurel.rewards.methods.online` pays.
 
-Every so many environment steps the agent asks about captions that it has met, and learns anew from the labels that
-count by then. `laurel.rewards.online_asking` says which captions it asks about, and when an answer counts.
+Every `settings.every` environment steps the agent asks about captions that it has met, and refits the reward to the
+labels that count by then. `laurel.rewards.online_asking` says which captions it asks about, and when an answer counts.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class OnlineReward:
             self._questions.follow(labels_to_replay(Path(settings.replay), arm, seed, name), 2**62)
         self._learned = CaptionLearner(settings, quantile, self._seed)
         self._places = np.full(1, NOTHING)
-        """_places[id + 1] is the number of a caption of training among those met."""
+        """_places[id + 1] is the number, among the captions met, of the caption with this id in training."""
         self._table = np.full(1, UNPAID)
-        """_table[id + 1] is paid; id -1 has nothing to say."""
+        """_table[number + 1] is the pay of a caption; number -1 stands for no caption."""
         self._labelled: set[int] = set()
         """Numbers of the captions with a label."""
         self._labels: list[Label] = []
@@ -86,14 +86,14 @@ class OnlineReward:
         self._fitted = 0
         """Labels that the reward was last fitted to."""
         self._gates_at = FIRST_LOOK
-        """Labels at which the gates are looked at next."""
+        """Number of labels at which the gates are checked next."""
         self._rows: list[dict[str, Any]] = []
         self._steps, self._next = 0, settings.every
         self._looks = False
         self._since = _Since()
 
     def begin(self, n_envs: int) -> None:
-        """Do nothing: a caption is paid alike in all episodes."""
+        """Do nothing: a caption is paid the same in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
         """Return the rewards of captions by the labels that count so far; look for answers when it is time."""
@@ -143,7 +143,7 @@ class OnlineReward:
                 ) from None
 
     def _check(self) -> None:
-        """Raise RefusedLabelsError where labels do not pass the gates, which are looked at ever more rarely."""
+        """Raise RefusedLabelsError where labels do not pass the gates, which are checked ever more rarely."""
         if self._annotate is None or len(self._labels) < self._gates_at:
             return
         self._gates_at = 2 * len(self._labels)
@@ -158,7 +158,7 @@ class OnlineReward:
         return measured(self._labels, self._adapter, self._seed)
 
     def _fit(self) -> None:
-        """Learn anew from all labels, where there are enough new ones."""
+        """Refit the reward to all labels, where there are enough new ones."""
         usable = [row for row in self._labels if row["p"] is not None]
         if len(usable) == self._fitted or len(usable) < (1 + self._own.growth) * self._fitted:
             return
@@ -214,7 +214,7 @@ class OnlineReward:
         write_json(place / CARD, self._card)
 
     def resume(self, place: Path, steps: int) -> None:
-        """Let labels count as the log of a checkpoint says, up to its environment steps.
+        """Let labels count as in the log of a checkpoint, up to its number of environment steps.
 
         Raises:
             DataError: the log is missing or damaged.
@@ -230,5 +230,5 @@ class _Since:
 
     def __init__(self) -> None:
         self.captioned = self.labelled = 0
-        """Steps with a caption, and of these with one that has a label."""
+        """Steps with a caption, and those of them whose caption has a label."""
         self.lags: list[int] = []

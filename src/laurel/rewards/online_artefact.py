@@ -5,7 +5,7 @@ DIR/labels.parquet        the log: each question that was answered, when it was 
 DIR/annotation.parquet    how labels grew: a row for each look for answers
 DIR/reward.json           what `laurel.load_reward` needs to pay by it anywhere
 DIR/model.safetensors …   of ranking: the reward model, as `laurel.rewards.model` has it
-DIR/captions.parquet      of the other forms: what each caption is paid
+DIR/captions.parquet      of the other forms: the probability that each labelled caption helps
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONFIG, LABELS, ANNOTATION, TABLE = "online.json", "labels.parquet", "annotation
 STAGE = "train-agents"
 LABELS_SCHEMA = pa.schema(
     [
-        pa.field("asked", pa.int64(), nullable=False),  # environment steps that were done when it was asked
+        pa.field("asked", pa.int64(), nullable=False),  # environment steps done when it was asked
         pa.field("step", pa.int64(), nullable=False),  # environment steps from which on it counts
         pa.field("first", pa.string(), nullable=False),
         pa.field("second", pa.string(), nullable=False),  # empty where a single caption was judged
@@ -86,7 +86,7 @@ class YesNoTable:
 
 
 def classified(embeddings: FloatArray, weights: DoubleArray) -> FloatArray:
-    """Return 1 where a classifier says yes (N,) of embeddings (N, E)."""
+    """Return 1 where a classifier says yes to embeddings (N, E), else 0 (N,)."""
     return (embeddings.astype(np.float64) @ weights[:-1] + weights[-1] > 0).astype(np.float32)
 
 

@@ -1,8 +1,8 @@
 """What an agent in training asks its online judge, and from which step on each answer counts.
 
-The answer to a question counts `delay` looks after it was asked, and training waits for it if it must: so labels count
-from the same step on in every run, whenever they came, and a run is repeatable to the bit wherever the judge answers
-alike. Only where an answer does not come within `patience` seconds, training goes on without it, and takes answers as
+The answer to a question counts `delay` looks after it was asked, and training waits for it if it must. So labels count
+from the same step on in every run, whenever they came, and a run is bitwise repeatable if the judge gives the same
+answers. Only if an answer does not come within `patience` seconds, training goes on without it, and takes answers as
 they come until the judge has caught up. A run that is resumed or replayed goes by its log of labels instead.
 """
 
@@ -46,7 +46,7 @@ class MetCaptions:
         self._most = most
 
     def add(self, texts: Sequence[str]) -> None:
-        """Number those of the captions that are new."""
+        """Give numbers to those captions that are new."""
         new = [text for text in dict.fromkeys(texts) if text not in self.ids]
         room = self._most - len(self.texts)
         self.left_out += max(len(new) - room, 0)
@@ -184,7 +184,7 @@ class Questions:
         return [(self._met.texts[i], "") for i in new.tolist()]
 
     def _drawn_pairs(self, among: IntArray, room: int) -> list[Item]:
-        """Return pairs of captions: of one that was asked about least, and of another at random."""
+        """Return pairs of captions: one that was asked about least, and a random other one."""
         order = self._rng.permutation(among)
         texts, full, found = self._met.texts, set[int](), list[Item]()
         while len(found) < room and len(full) < len(order):

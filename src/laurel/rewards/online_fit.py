@@ -21,7 +21,7 @@ from laurel.seeding import derive_seed
 
 RIDGE = 1e-3
 Answers = DoubleArray
-"""(L,) probabilities that labels give."""
+"""(L,) probabilities, one for each label."""
 
 
 class CaptionLearner:
@@ -44,7 +44,7 @@ class CaptionLearner:
         usable: Sequence[Mapping[str, Any]],
         answers: Answers,
     ) -> None:
-        """Learn anew from all labels.
+        """Fit to all labels, from scratch.
 
         Args:
             texts: (V,) captions so far.

@@ -1,6 +1,6 @@
 """Pays steps: captions, their counts in the episode, the raw reward and the shaped one.
 
-The one place where that happens: for training, Stable-Baselines3, roll-outs and films alike.
+The one place where that happens, for training, Stable-Baselines3, roll-outs and films.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pay:
     captions: IntArray
     """Ids; NOTHING (-1) where a step has no caption, or where a row is not a step."""
     raw: FloatArray
-    """UNPAID where the reward has nothing to say."""
+    """UNPAID where the reward does not score the step."""
     shaped: FloatArray
     """0 where a row is not a step."""
     scored: BoolArray
@@ -36,9 +36,9 @@ class RewardCalculator:
     """Computes the rewards of N environments' steps, in order; counts the captions that each episode has met.
 
     Args:
-        reward: what is paid before shaping; begins anew here.
+        reward: what is paid before shaping; it is reset here (`begin`).
         n_envs: N.
-        captioner: one whose texts are read elsewhere, too; None: one of its own.
+        captioner: to share its ids and texts with the caller; None: a new one.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RewardCalculator:
         return self._captioner.texts
 
     def recall(self, texts: Sequence[str]) -> None:
-        """Number captions that were met before."""
+        """Give ids to captions that were met before, in this order."""
         self._captioner.recall(texts)
 
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
@@ -76,7 +76,7 @@ class RewardCalculator:
         return self._shaping.extrinsic * extrinsic + self._shaping.intrinsic * shaped
 
     def abandon(self, transitions: Transitions, which: BoolArray) -> None:
-        """Forget the running episodes (N,) that are left without an end; of the transitions (N,) the shape matters."""
+        """Forget running episodes (N,) that are left before their end; the transitions (N,) only give the shape."""
         nowhere = np.zeros((1, len(which)), np.bool_)
         self.pay(transitions, nowhere, nowhere, which[None])
 

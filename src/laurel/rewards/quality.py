@@ -1,7 +1,6 @@
 """Quality of a reward model, compared with simple baselines.
 
-Every figure is on pairs with a caption that the judging member was not trained on. Knows predictions and
-labels.
+Every figure is on pairs with a caption that the judging member was not trained on.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ BINS = 10
 RIDGE = 1.0
 """Penalty of the bag-of-words regression."""
 MOST_WORDS = 2000
-"""Distinct words up to which the regression is solved exactly, and above which step by step, in little memory."""
+"""Up to this many distinct words the regression is solved exactly, with more iteratively, in little memory."""
 
 
 def quality(
@@ -32,11 +31,11 @@ def quality(
     Args:
         held_out: predictions of members on what they have not seen.
         comparisons: all labelled pairs.
-        segments: what the groups of the comparisons say.
+        segments: the texts of the groups of the comparisons.
         environment: (V,) the environment's mean reward at each caption, NaN where unknown.
 
     Returns:
-        pairs, distinct ones by what they say; heldout_pairs, judgements of pairs that are not ties, one for each
+        pairs, distinct ones by their texts; heldout_pairs, judgements of pairs that are not ties, one for each
         member that had not seen it; heldout_agreement, how often the prediction agrees with the label on those (which
         says how well the annotator is copied, not whether it is right), the same where both captions are new,
         heldout_loss, brier, calibration bins and expected error, and the agreement of three baselines on the same.
@@ -92,7 +91,7 @@ def _bag_of_words(
     from scipy.sparse import csr_array
     from scipy.sparse.linalg import lsqr
 
-    judged, row = np.unique(np.concatenate([first, second]), return_inverse=True)  # of a million texts, perhaps few
+    judged, row = np.unique(np.concatenate([first, second]), return_inverse=True)  # perhaps few of many texts
     first, second = np.split(row, 2)
     words: dict[str, int] = {}
     counted = [[words.setdefault(word, len(words)) for word in re.findall(r"\w+", texts[i].lower())] for i in judged]

@@ -17,7 +17,7 @@ from typing import Any
 from laurel.errors import DataError
 
 SECONDS = 300
-"""That a server may take for an answer."""
+"""Seconds that a server may take for an answer."""
 AT_ONCE = 256
 """Texts that a server is sent at a time."""
 
@@ -30,7 +30,7 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
             `laurel reward serve`, such as http://127.0.0.1:8000.
 
     Raises:
-        DataError: the directory holds no reward model of texts. The function: the server gives no scores.
+        DataError: the directory holds no reward model of texts; raised by the function: the server gives no scores.
     """
     where = str(source)
     if where.startswith(("http://", "https://")):
@@ -63,7 +63,7 @@ def _text(text: Any) -> str:
 
 def _asked(server: str, texts: Sequence[str]) -> list[float]:
     body = json.dumps({"texts": list(texts)}).encode()
-    request = urllib.request.Request(  # noqa: S310 - http or https, as was looked at
+    request = urllib.request.Request(  # noqa: S310 - http or https, as checked above
         f"{server.rstrip('/')}/score", body, {"Content-Type": "application/json"}
     )
     try:

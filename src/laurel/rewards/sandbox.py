@@ -34,9 +34,9 @@ BATCH = 4096
 SECONDS, MEMORY, DEPTH = 2.0, 64 * 2**20, 100
 """Limits on the evaluation of a batch: time, bytes, nested calls."""
 SUSPENSIONS = 100
-"""How often a function may ask for what is not there (a name, a file, the clock's host) before it is stopped."""
+"""How often a function may ask the host for what is not there (a name, a file) before it is stopped."""
 LARGEST = 1e6
-"""Magnitude of a reward at most."""
+"""Largest magnitude of a reward."""
 MOST_COMPONENTS, LONGEST_NAME, LONGEST_REASON = 12, 40, 160
 MODULES = ("math",)
 """What the function finds without importing it."""
@@ -80,7 +80,7 @@ class Sandbox:
 
     Args:
         source: Python that defines it.
-        names: of an observation's numbers, which then is a dict; (): it is a list.
+        names: of an observation's numbers, which are then passed as a dict; (): as a list.
         seconds: limit for a batch.
         memory: limit in bytes.
 

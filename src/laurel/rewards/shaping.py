@@ -1,4 +1,4 @@
-"""Shaping: from a caption's normalised reward to what the agent is paid. The same everywhere.
+"""Shaping: from a caption's normalised reward to what the agent is paid.
 
 The form `bonus` adds to the environment's reward
 
@@ -7,7 +7,7 @@ The form `bonus` adds to the environment's reward
 after Motif (Klissarov et al. 2023, arXiv 2310.00166, sec. 3): eps is a quantile over distinct captions and
 N counts the caption's occurrences in the episode so far, this one included. Motif pays r_hat itself above eps. Rewards
 are normalised to a mean of 0, so eps is often negative; captions between eps and 0 would then be paid less than worse
-ones, which get nothing. Paying what exceeds eps, a better caption is never paid less than a worse one.
+ones, which get nothing. Since only what exceeds eps is paid, a better caption is never paid less than a worse one.
 
 The form `potential` adds
 
@@ -118,7 +118,3 @@ class EpisodeCounts:
                 self._counts[ended[t]] = 0
         seen[~counted] = 1
         return seen
-
-    def reset(self) -> None:
-        """Begin new episodes everywhere."""
-        self._counts[:] = 0

@@ -43,7 +43,7 @@ class StoredRewards:
     settings: Mapping[str, RewardParams]
     seeds: Mapping[str, Sequence[int] | None]
     sets: Mapping[str, int]
-    """Label sets that it was learned from; of agents, the one with seed s goes by the set s modulo their number."""
+    """How many label sets each was learned from; an agent with seed s is paid by the one of set s modulo that."""
 
     @classmethod
     def read(cls, path: Path) -> StoredRewards:
@@ -53,7 +53,7 @@ class StoredRewards:
             DataError: the list is missing or damaged.
         """
         if not (path / INDEX).exists():
-            raise DataError(f"{path}: has no {INDEX}, as of an older version. Run laurel train-reward again.")
+            raise DataError(f"{path}: has no {INDEX}, which old versions did not write. Run laurel train-reward again.")
         content = read_json(path / INDEX)
         try:
             settings = {name: entry["settings"] for name, entry in content.items()}
@@ -102,7 +102,7 @@ class StoredRewards:
         return method_of(settings).table(self._of_set(name, seed), quantile)
 
     def qualities(self) -> dict[str, list[dict[str, Any]]]:
-        """Return name -> what a reward says of itself, for each of its label sets; nothing of one that says nothing."""
+        """Return name -> the quality of a reward for each of its label sets; rewards without quality are left out."""
         found = {}
         for name in self.settings:
             files = [set_of(self.path / name, number) / QUALITY for number in range(self.sets[name])]
@@ -123,7 +123,7 @@ class StoredRewards:
         return {name: program for name, program in found.items() if program is not None}
 
     def simulated(self) -> dict[str, str]:
-        """Return who made the rewards that no language model made although one could have: name -> who."""
+        """Return the rewards made by a simulated judge, where a language model could have judged: name -> judge."""
         return {name: str(sets[0]["judge"]) for name, sets in self.qualities().items() if sets[0].get("simulated")}
 
 
@@ -153,7 +153,7 @@ class Described:
         """Describe an artefact as `card` does.
 
         Raises:
-            DataError: what was written in `source` is not what `card` gives.
+            DataError: `card`, which `source` holds, does not describe a reward.
         """
         try:
             content = {"rewards": card["rewards"], "env": card["env"], "caption": card["caption"]}
@@ -198,7 +198,7 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     """Return an arm's reward besides the environment's; None where it has none.
 
     A reward that is made separately for each seed is made here where train-reward did not know the
-    seed, as those of a search.
+    seed, such as the seeds of a search.
 
     Raises:
         DataError: a reward is missing or damaged.
@@ -235,7 +235,7 @@ def _learned(
     adapter: EnvAdapter,
     inputs: Inputs,
 ) -> Reward:
-    """Return a reward that is learned while its agent is trained: as it begins, or as it was in the end."""
+    """Return a reward that is learned while its agent is trained: as it begins, or in its final state."""
     method, quantile = method_of(settings), arm.shaping.quantile
     found: Reward
     if inputs.agents is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -40,7 +40,7 @@ VERSION = 1
 PRIOR_SD = 10.0
 """Standard deviation of the prior over the head's weights; sentence vectors have length 1."""
 EXACT = 20_000
-"""Pairs up to which a head is fitted in double precision, so that it is the same on every CPU."""
+"""Up to this many pairs a head is fitted in double precision, so that it is the same on every CPU."""
 Vectors = FloatArray
 
 
@@ -58,7 +58,6 @@ class TextReward:
     """Where a tuned model is."""
     max_length: int = 512
     """Tokens of a text that a tuned model reads."""
-    _tuned: Any = field(default=None, repr=False)
 
     def score(self, texts: Sequence[str]) -> FloatArray:
         """Return rewards (N,), in units of their spread over the texts that it was trained on."""
@@ -98,7 +97,7 @@ class TextReward:
         """Read what `save` wrote.
 
         Raises:
-            DataError: a file is missing, damaged, or of another version; or of what `laurel reward fit` wrote, changed.
+            DataError: a file is missing, damaged, of another version, or changed since `laurel reward fit` wrote it.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file

@@ -76,7 +76,7 @@ class TextPairs:
 
 
 def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, Any]:
-    """Say how often predictions agree with labels that were held out, beside what needs no learning.
+    """Measure how often predictions agree with held-out labels, and the same of baselines without learning.
 
     Args:
         held_out: (P,) which pairs are judged.
@@ -114,7 +114,7 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
 
 
 def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate | None:
-    """Return the share of right pairs (1; wrong 0, undecided 1/2), of which those with a text in common are dependent.
+    """Return the share of right pairs (right 1, wrong 0, undecided 1/2); pairs with a text in common are dependent.
 
     The variance is the dyadic one (Aronow, Samii and Assenova 2015, Political Analysis 23(4)): with e the errors,
 

@@ -22,9 +22,9 @@ from laurel.rewards.text_pairs import joined
 MOST_BYTES = 1_000_000
 """Largest body of a request."""
 MOST_TEXTS = 1024
-"""In a request."""
+"""Most texts of a request."""
 SECONDS = 30
-"""That a connection may be silent for."""
+"""Seconds that a connection may be silent."""
 
 
 class RefusedRequestError(Exception):
@@ -65,7 +65,7 @@ class ScoreServer(ThreadingHTTPServer):
         """Answer the content of a request.
 
         Raises:
-            RefusedRequestError: the request has not the form that this module's docstring gives.
+            RefusedRequestError: the request does not have the form that this module's docstring gives.
         """
         texts = _texts(content)
         with self.at_work:
@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdecimal()):
             raise RefusedRequestError(HTTPStatus.LENGTH_REQUIRED, "The request has no Content-Length.")
         if len(length) > 15 or int(length) > MOST_BYTES:
-            left = min(int(length[:15]), 10 * MOST_BYTES)  # who is still sending would not read the answer
+            left = min(int(length[:15]), 10 * MOST_BYTES)  # a client reads no answer while it sends
             while left > 0 and (part := self.rfile.read(min(left, 65536))):
                 left -= len(part)
             raise RefusedRequestError(

@@ -1,7 +1,7 @@
 """Tuning a whole model with a scalar head on pairs of texts, by TRL's RewardTrainer.
 
 Any model that transformers loads for sequence classification: causal language models and encoders. Texts are tokenized
-here, for training and for scoring alike: whole ones, with the token that ends a text, cut at `max_length`. A fifth of
+here, in the same way for training and scoring: with the token that ends a text, cut at `max_length`. A fifth of
 the texts is held out for the quality, and with them their pairs. Ties teach nothing here and are left out.
 """
 
@@ -47,7 +47,7 @@ class Tuned:
 
     @classmethod
     def load(cls, source: Path | str, max_length: int, *, new_head: bool = False) -> Tuned:
-        """Load a model; with `new_head` one that was not trained for this.
+        """Load a model; `new_head`: it was not trained for this, and gets a new scalar head.
 
         Raises:
             AnnotationError: there is no such model, or it cannot be fetched.
@@ -149,7 +149,7 @@ def tune(name: str, pairs: TextPairs, how: Tuning, seed: int, place: Path) -> tu
         for i, side in zip(taught, sides, strict=True)
     ]
     with tempfile.TemporaryDirectory(prefix="laurel-") as scratch, warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of names that transformers will drop, used by TRL
+        warnings.simplefilter("ignore", FutureWarning)  # about names that TRL uses and transformers will drop
         args = RewardConfig(
             output_dir=scratch,
             num_train_epochs=how.epochs,

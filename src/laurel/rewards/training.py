@@ -1,7 +1,6 @@
-"""From preferences to a reward model and an honest account of its quality.
+"""From preferences to a reward model, with its quality on held-out pairs.
 
-Gathers items and comparisons from the stages' files, cross-validates by caption, fits on everything and
-normalises.
+Gathers items and comparisons from the stages' files, cross-validates by caption, fits on everything and normalises.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from laurel.rewards.quality import quality
 from laurel.seeding import derive_seed, generator
 
 REDRAWS = 4
-"""input: observation: each pair is compared on this many draws of example observations."""
+"""With `input: observation`, each pair is compared on this many draws of example observations."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def train_reward_model(
     """Train on the labelled pairs; return the model and the figures that say how good it is.
 
     Raises:
-        ParamsError: input and caption.segment_length do not go together.
+        ParamsError: input and caption.segment_length do not fit each other.
         DataError: an input is missing or damaged, or leaves nothing to train on.
     """
     from laurel.llm.encoder import load_encoder
@@ -90,7 +89,7 @@ def train_reward_model(
             "laurel annotate again where the arms asked for none), "
             'collect more steps (collect.steps), or set the reward\'s input to "caption".'
         )
-    # on a CPU in double precision, so that the same labels make the same rewards on all of them; GPUs are slow at it
+    # in double precision on CPUs, so that the same labels give the same rewards on all of them; GPUs are slow at it
     features = items.features.astype(np.float64) if device.type == "cpu" else items.features
     folds, fitting = derive_seed(seed, "folds"), derive_seed(seed, "fit")
     with progress(settings.max_epochs, "train-reward: held out", "epochs at most") as advance:
@@ -129,7 +128,7 @@ def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: Prefe
     return RewardModel(
         ensemble, normalizer, model.input, model.encoder, model.epochs, model.texts,
         normalizer(raw), np.zeros(len(raw), dtype=np.float32), model.counts,
-        np.zeros((len(raw), 0), dtype=np.float32),  # they are the original's, and nothing is trained on them again
+        np.zeros((len(raw), 0), dtype=np.float32),  # the original has them, and nothing is trained on them again
     )  # fmt: skip
 
 

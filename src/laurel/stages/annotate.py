@@ -54,12 +54,12 @@ def run(
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
             judges and label sets go where `laurel.data.preferences.labels_of` says.
         shard: (number, of how many): judge only this shard of the pairs; `merge_preferences` joins them.
-        responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
-            goes with it; None where it stays.
+        responses: folder to which a language model's answers are also written, where the disk with this machine's store
+            is discarded after the run; None where that disk stays.
 
     Raises:
         AnnotationError: the annotator cannot be made, or a budget is spent.
-        RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
+        RefusedLabelsError: nothing can be learned from the labels; they are kept beside `output`.
         DataError: the captions are missing, damaged or of another environment.
         ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """

@@ -77,8 +77,9 @@ class Comparison:
         """What a reader must know about the tables."""
         found = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
         found.append(
-            "Means over seeds with 95% intervals. P(B higher): probability that a seed of B returns more than A's; "
-            f"p: exact permutation test between the seeds of arms of one name, adjusted for {self.tests} tests (Holm)."
+            "Means over seeds, with 95% intervals. P(B higher): probability that a seed of B returns more than a seed "
+            f"of A; p: exact permutation test between arms of the same name, with Holm's correction for {self.tests} "
+            "tests."
         )
         versions = {report.manifest["version"] for report in self.reports}
         if len(versions) > 1:

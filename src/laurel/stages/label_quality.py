@@ -82,7 +82,7 @@ def gold_of(annotate: AnnotateParams, adapter: EnvAdapter) -> GoldFile | None:
 
 
 def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: Output, *, share: bool) -> None:
-    """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
+    """Write a sample of the labels with their raw answers from the store; a larger one for a share of the pairs."""
     seed = _seed(seed)
     pairs, preferences = read_labels(out.path)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
@@ -155,7 +155,7 @@ def ask_about_success(
     """Ask the annotator whether success at the task is better than something else, and keep its answers.
 
     Returns:
-        A sentence if it prefers other captions, so that it is not to be asked about pairs; quality.json then says so.
+        A sentence if it prefers other captions and so must not be asked about pairs; quality.json then says so.
     """
     questions, why_not = questions_about_success(seed, annotate, adapter, captions)
     if not questions:
@@ -179,7 +179,7 @@ def _warn(checked: Checked, out: Output) -> None:
 def assess(
     seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Path, texts: Sequence[str], out: Output
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write quality.json beside the labels, also of bad ones, and note warnings.
+    """Write quality.json beside the labels, even if they are bad, and note warnings.
 
     Returns:
         What quality.json holds, and a sentence for each gate of annotate.gates that does not let the labels pass.

@@ -45,7 +45,7 @@ class LivePage:
     _stamps: dict[Path, int] = field(default_factory=dict)
     _figures: list[Markup] = field(default_factory=list)
     _draw_at: float = 0.0
-    """When figures may be drawn anew."""
+    """When figures may be redrawn."""
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> LivePage:

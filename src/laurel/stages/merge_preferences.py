@@ -45,7 +45,7 @@ def run(
         output: directory to write pairs.parquet and preferences.parquet into.
 
     Raises:
-        RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
+        RefusedLabelsError: nothing can be learned from the labels; they are kept beside `output`.
         DataError: a share is missing, damaged, there twice, or of other parameters or captions.
     """
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}

@@ -41,7 +41,7 @@ class Stage:
     sections: tuple[str, ...]
     """Sections of params that its `run` takes by name, and `judges`, which follows from arms and rewards."""
     work: Work | None = None
-    """What its worker processes do, where it always has some: what they import is imported beside its own modules."""
+    """The work of its worker processes, if it always has some: their imports begin while the stage imports its own."""
 
     @property
     def module(self) -> str:
@@ -72,7 +72,7 @@ STAGES = (
     ),
     Stage(
         "caption",
-        "Say every transition in words and count the distinct captions.",
+        "Describe every transition in words, and count the distinct captions.",
         ("trajectories",),
         PLACES["captions"],
         "laurel caption --trajectories data/trajectories",

@@ -1,7 +1,7 @@
 """preflight: checks that a whole run fits together and says what it will do, before anything is collected or paid.
 
-Every entry calls it: the command line before each stage (and so DVC), the first step on Kubeflow, a submission. Loads
-no language model and asks none; stages themselves check only what they use.
+Every entry point calls it: the command line before each stage (and so DVC), the first step on Kubeflow, a submission.
+Loads no language model and asks none; stages themselves check only what they use.
 """
 
 from __future__ import annotations

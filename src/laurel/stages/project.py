@@ -138,7 +138,7 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
                 code = process.wait()
                 break
             except KeyboardInterrupt:
-                process.terminate()  # not SIGINT, which what a shell runs in its background ignores
+                process.terminate()  # not SIGINT, which a process in a shell's background ignores
     if code in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
         raise KeyboardInterrupt
     if code:

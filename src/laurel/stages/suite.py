@@ -153,9 +153,9 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
         for run in runs.values()
     ]
     caption = (
-        "Success of fresh episodes, or the return where an environment has no notion of success, and how many seeds "
-        "solved the task. Steps are those of an agent; seconds are of the whole run, all arms and seeds together; "
-        "calls and what they cost are those of annotators, without models that act."
+        "Success rate on fresh episodes, or the return where an environment does not define success, and how many "
+        "seeds solved the task. Steps are per agent; seconds are for the whole run, with all arms and seeds; calls and "
+        "their cost are those of annotators, without models that act."
     )
     return f"{markdown([*axes, *arms, *COSTS], rows)}\n\n{caption}"
 

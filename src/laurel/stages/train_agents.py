@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 Agents = Sequence[tuple[Arm, int, Path]]
 """Arm, seed and directory of each."""
 Live: TypeAlias = "Callable[[str, Sequence[ArmInfo], Agents, int, int], LivePage]"
-"""Takes what `laurel.stages.live.LivePage` takes behind its place. It is handed in, so that agents do not depend on
-what draws the page."""
+"""Takes the arguments of `laurel.stages.live.LivePage` after its place. It is passed in, so that agents do not depend
+on what draws the page."""
 
 
 def run(
@@ -171,7 +171,7 @@ def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
         if agent.engine == "sb3":
             divided += divide(some, 1, 1)  # nothing is shared there
         elif on_gpu(agent):
-            divided += divide(some, agent.workers or 1, len(some))  # the quicker the more it has to do
+            divided += divide(some, agent.workers or 1, len(some))  # a GPU is quicker with more agents at once
         else:
             divided += divide(some, agent.workers or usable_cpus(), adapter.agents_in_lockstep)
     return divided
@@ -232,7 +232,7 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
             continue
         if on_device(env, adapter, agent.settings, agent.device):
             notes.append(
-                f"The agents were trained with all on the GPU: {adapter.env_id} ran there as tensors. Its random "
+                f"The agents were trained entirely on the GPU: {adapter.env_id} ran there as tensors. Its random "
                 "numbers differ from those on the CPU, so agents of the same seed differ."
             )
         else:
@@ -297,7 +297,9 @@ def _notes_on_unseen(places: Agents) -> list[str]:
     for arm in dict.fromkeys(arm.name for arm, _, _ in places):
         unseen = max(read_json(place / STATE)["unseen"] for found, _, place in places if found.name == arm)
         if unseen:
-            notes.append(f"The arm {arm} met up to {unseen} captions that collection had not; they were scored then.")
+            notes.append(
+                f"Agents of {arm} met up to {unseen} captions that collection had not; these were scored then."
+            )
     return notes
 
 

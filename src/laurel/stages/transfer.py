@@ -98,7 +98,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
     names = [source.name for source in found]
     if len(names) < 2 or len(set(names)) < len(names):
         raise ParamsError(
-            f"transfer: the runs are {', '.join(names)}, but there must be two or more, each with a name."
+            f"transfer: the runs are {', '.join(names)}, but there must be two or more, each with its own name."
         )
     return found
 
@@ -119,7 +119,7 @@ def transfer(
         output: NAME.md; NAME.json beside it holds the same for programs.
         command: how it was started, for the page.
         report: takes a line on each training that begins.
-        train: False leaves out the rewards' matrix but for its diagonal, so that nothing is trained.
+        train: False leaves out the rewards' matrix except its diagonal, so that nothing is trained.
 
     Raises:
         DataError: agents of one run do not fit the environment of another.

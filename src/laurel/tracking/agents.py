@@ -1,7 +1,7 @@
 """Agents' runs in MLflow, filled while they train: each begins and ends when its training does.
 
 Read only from the agents' checkpoints, by a thread, so that a slow server keeps no process from training; what could
-not be logged on the way is logged in the end. A stage that was stopped finds its runs again by a note beside the
+not be logged during training is logged at its end. A stage that was stopped finds its runs again by a note beside the
 agents.
 """
 
@@ -39,7 +39,7 @@ LOOK_SECONDS = 30.0
 POINTS = 30
 """Points of a learning curve that MLflow gets, at most; the files have them all."""
 ADAPTER = "adapter"
-"""Folder of an agent with LoRA weights; with an s, that of its earlier ones among the run's artifacts."""
+"""Folder of an agent's LoRA weights; with an s appended, the run's folder of artifacts for earlier ones."""
 NOTE = ".mlflow.json"
 """Which run each agent has, while the stage has not finished."""
 STAGE = "stage"
@@ -244,7 +244,7 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
 
 
 def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Add to the rows of a curve how labels grew, of each reward that is learned on the way: the latest before each."""
+    """Add to each row of a curve the label counts at that step, of each reward that is learned during training."""
     from laurel.rewards.online_artefact import read_rows
 
     for folder in sorted((place / OWN).glob("*")):

@@ -1,7 +1,7 @@
 """The run of a whole pipeline in MLflow: opened by its first step, closed by its last, parent of the stages' runs.
 
-Steps find it by the pipeline's name of the run. A server that cannot be reached
-costs a warning, not the pipeline.
+Steps find it by the name that the pipeline gives the run. A server that cannot be reached costs a warning, not the
+pipeline.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 NAME = "pipeline_run"
-"""Tag with the pipeline's name of the run."""
+"""Tag with the name that the pipeline gives the run."""
 PARENT = "mlflow.parentRunId"
 UPSTREAM = "upstream."
-"""What names of tags begin with that hold the run of an input."""
+"""Prefix of the names of tags that hold the run of an input."""
 STATUS = {"SUCCEEDED": "FINISHED", "CANCELLED": "KILLED"}
 """KFP's states as MLflow's; any other is a failure."""
 ERROR_LENGTH = 1000
@@ -50,8 +50,8 @@ def close_pipeline_run(
     Args:
         tracking: whether and where runs are logged.
         state: as KFP says it.
-        error: as KFP says it; empty of none.
-        folders: names of which one is a folder in the places of all outputs of this run.
+        error: as KFP says it; empty without one.
+        folders: names, one of which is a folder in the path of every output of this run.
     """
 
     def log(client: MlflowClient, experiment: str) -> None:

@@ -138,7 +138,7 @@ class Run:
             self.client.set_registered_model_alias(name, alias, version.version)
 
     def point_to(self, alias: str, model: str, run_id: str, tags: Mapping[str, str]) -> None:
-        """Let an alias name the version of a registered model with these tags that a run made; if none is, it goes."""
+        """Point an alias to a registered model's version that a run made with these tags; without one, remove it."""
         from mlflow.exceptions import MlflowException
 
         name = registered(model)

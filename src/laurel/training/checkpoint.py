@@ -1,6 +1,6 @@
 """The checkpoint of an agent: how far its training is, written whole and read back.
 
-Environments cannot be saved, but they are deterministic: actions are kept instead, and taken again.
+Environments cannot be saved, but they are deterministic: the actions are kept instead, and replayed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from laurel.training.task import Task
 
 OPTIMIZER, ACTIONS, STATE = "optimizer.safetensors", "actions.safetensors", "state.json"
 DIGESTED = (OPTIMIZER, ACTIONS)
-"""Files of a checkpoint whose digests its state holds; weights are known to their own configuration."""
+"""Files of a checkpoint whose digests are in its state file; that of the weights is in the policy's config.json."""
 
 
 @dataclass
@@ -49,12 +49,12 @@ class Progress:
 
     update: int = 0
     seconds: float = 0.0
-    """The agent's share of them, where several are trained at once."""
+    """Training time; the agent's share of it, where several are trained at once."""
     began: float = field(default_factory=time.time)
-    """When the training did, in seconds since 1970."""
+    """When training began, in seconds since 1970."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     since: int = 0
-    """The update at which environments are made anew; 0 where they are those of the beginning."""
+    """The update at which environments were last made anew; 0 if they are still the first ones."""
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update since then."""
     backend: str | None = None
@@ -83,9 +83,7 @@ def save(
     partial.mkdir(parents=True)
     finished = progress.update >= task.updates
     save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
-    (partial / OPTIMIZER).write_bytes(
-        as_bytes(learner.state())
-    )  # safetensors' own files can be read by their owner alone
+    (partial / OPTIMIZER).write_bytes(as_bytes(learner.state()))  # save_file's files can be read by their owner alone
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
@@ -147,13 +145,13 @@ def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any
     """Return an agent's RUN: how long it was trained, when that began, and when it came this far.
 
     Args:
-        accounts: what its training asked of language models: what for -> `laurel.feedback.chooser.Chooser.account`.
+        accounts: purpose -> what training asked of language models for it (`laurel.feedback.chooser.Chooser.account`).
     """
     return {"seconds": seconds, "wall": [began, time.time()], **({"accounts": dict(accounts)} if accounts else {})}
 
 
 def read_run(directory: Path) -> dict[str, Any]:
-    """Read an agent's `run_of`; where it is missing, as from data that DVC pulled, it was written in no time."""
+    """Read an agent's `run_of`; without that file, as in data pulled by DVC, return 0 seconds at the state's date."""
     try:
         return dict(json.loads((directory / RUN).read_text(encoding="utf-8")))
     except FileNotFoundError:

@@ -46,7 +46,7 @@ class Credit:
         self._steps[third] += np.bincount(ids, minlength=width)
 
     def recall(self, rows: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
-        """Take up the rows of a table, where texts have these ids."""
+        """Continue from the rows of a `table`; `ids` are those of its captions now."""
         self._make_room(len(ids) + 1)
         for row in rows:
             place = THIRDS.index(row["third"]), ids[row["caption"]] + 1 if row["caption"] else 0

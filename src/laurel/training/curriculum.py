@@ -7,9 +7,9 @@ the learning progress of Kanitscheider et al. 2021 (arXiv 2106.14876). With the 
     progress = |f(fast) - f(slow)|,  f(p) = (1 - θ) p / (p + θ (1 - 2 p)), which spreads low rates of success
     chance of a task ~ sigmoid(z-score of its progress) x (`boring` where it is boring, else 1)
 
-Tasks that are done well are gone through, the best first: each that was not called boring yet makes boring what the
-judge calls so beside it. Two things differ from OMNI's code: success is that of the episodes in which the agent learns,
-not of others played for the purpose, and so a task that was never solved keeps its chance.
+Mastered tasks are visited in turn, the best first: each that is not yet boring makes those tasks boring that the judge
+calls boring beside it. Two things differ from OMNI's code: success is measured in the episodes in which the agent
+learns, not in separate ones, and so a task that was never solved keeps its chance.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Curriculum:
 
     Args:
         adapter: has the tasks.
-        boring: (K, K) as of `laurel.feedback.interest.boring`; None: only learning progress.
+        boring: (K, K) from `laurel.feedback.interest.boring`; None: only learning progress counts.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Curriculum:
 
 
 def chances(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
-    """Return how likely a new episode is of each task (K,), from learning progress and weights.
+    """Return the probability that a new episode is of each task (K,), from learning progress and weights.
 
-    >>> chances(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2).tolist()
-    [0.23, 0.23, 0.54, 0.0]
+    >>> chances(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2)
+    array([0.23, 0.23, 0.54, 0.  ], dtype=float32)
     """
     apart = progress - progress.mean()
     score = apart / (apart.std() or 1.0)
@@ -108,7 +108,7 @@ def chances(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
 
 
 def bored(success: DoubleArray, boring: BoolArray | None, mastered: float) -> BoolArray:
-    """Return which tasks are boring (K,) beside those that are done well.
+    """Return which tasks (K,) are boring beside the mastered ones.
 
     >>> same = np.array([[False, True], [True, False]])
     >>> bored(np.array([0.6, 0.7]), same, 0.5).tolist(), bored(np.array([0.1, 0.2]), same, 0.5).tolist()
@@ -126,5 +126,5 @@ def bored(success: DoubleArray, boring: BoolArray | None, mastered: float) -> Bo
 
 
 def _spread(p: DoubleArray) -> DoubleArray:
-    """Return f(p) of the module's head."""
+    """Return f(p) of the module's docstring."""
     return (1 - THETA) * p / (p + THETA * (1 - 2 * p))

@@ -47,9 +47,10 @@ def curve_schema(columns: Iterable[str]) -> pa.Schema:
 
 
 def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return rows of a learning curve as one: the sum of their episodes, the means of what is a mean of an update.
+    """Merge rows of a learning curve into one.
 
-    What is a mean over the last episodes is the last row's, as are environment steps.
+    Episodes are summed, and means over an update are averaged. Means over the last episodes are those of the last row,
+    as are the environment steps.
     """
     last = dict(rows[-1])
     if len(rows) > 1:

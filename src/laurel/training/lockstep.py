@@ -36,10 +36,10 @@ def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, de
 
 
 def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams) -> bool:
-    """Whether environment and algorithm have a form of tensors: PPO of plain layers has."""
+    """Whether environment and algorithm have a tensor form; of the algorithms, PPO of plain layers has one."""
     return (
         isinstance(settings, PPOParams)
-        and settings.hints is None  # which are computed on the host
+        and settings.hints is None  # hints are computed on the host
         and settings.episodic
         and has_tensors(env, adapter)
         and type(initial_policy(adapter, settings, 0, 0)) is ActorCritic

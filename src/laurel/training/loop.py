@@ -2,9 +2,9 @@
 
 Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
 checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
-saved, but they are deterministic: a resumed run plays its actions again, without learning, and is then the run that
-it was. Every ANEW steps a run goes on from its own checkpoint in environments that are made anew, where nothing that it
-learns with remembers older steps: so billions of steps take no more memory, and no longer to resume, than ANEW.
+saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the state that it
+was in. If nothing that a run learns with remembers older steps, it goes on from its own checkpoint in new environments
+every ANEW steps: so billions of steps take no more memory, and no longer to resume, than ANEW steps do.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def train_together(
     Args:
         agents: to train; their tasks differ only in arm, seed and shaping.
         advance: called with the number of environment steps done, steps of the checkpoints included.
-        tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
+        tensors: whether environments are tensors on the device; None: as `lockstep.on_device` decides.
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
@@ -94,7 +94,7 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
 
 
 def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
-    """Return which tasks the judge calls boring beside which, and what asking took; None without its interest."""
+    """Return which tasks the judge calls boring beside which, and what asking it cost; None if it is not asked."""
     if task.curriculum is None or task.curriculum.interest is None:
         return None, {}
     assert task.annotate is not None
@@ -102,8 +102,8 @@ def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[s
 
 
 def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
-    """Take the actions of checkpoints again, without learning; return the group that goes on."""
-    if len({run.progress.since for run in runs}) > 1:  # some of them remember all that they did
+    """Replay the actions of checkpoints, without learning; return the group that goes on."""
+    if len({run.progress.since for run in runs}) > 1:  # they replay different updates
         for run in runs:
             _caught_up([run])
         return _group(runs)
@@ -167,7 +167,8 @@ class _Run:
         if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
             raise DataError(
                 f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
-                f"of {self.envs.backend}, whose episodes differ. Go on where it began, or delete it to train it anew."
+                f"of {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is used, or "
+                "delete it to train it anew."
             )
         self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
         if since:
@@ -177,7 +178,7 @@ class _Run:
         self.rows: list[dict[str, Any]] = []
         """Rows of the updates since the curve's last row."""
         self.ends_here = False
-        """Whether training goes on from the checkpoint, in new environments."""
+        """Whether this object is done: training goes on from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None
         self.forgets = not remembers and self.learner.forgets and self.signal.forgets
         self.episodes = Episodes(adapter, task.settings.n_envs)
@@ -207,7 +208,7 @@ class _Run:
         progress.actions.append(compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update}
         self.follow()
-        at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
+        at_least = LEAST if progress.update < task.updates else 1  # a short run has few episodes
         self.rows.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if len(self.rows) == task.updates_per_row or progress.update == task.updates:
             progress.curve.append(joined(self.rows))

@@ -64,7 +64,7 @@ def train_sb3(
         TrainingError: training diverged.
     """
     if is_finished(directory):
-        load_policy(directory)  # which says so if it is damaged
+        load_policy(directory)  # raises if it is damaged
         advance(task.steps)
         return
     model, envs = make_model(task, adapter, reward)
@@ -143,7 +143,7 @@ class _CheckpointCallback(BaseCallback):
     def finish(self, model: Any) -> None:
         """Keep the last point of the curve and the agent."""
         if not self._curve or self._curve[-1]["env_steps"] < model.num_timesteps:
-            self._add_point(model, at_least=1)  # a short run has no more than it has
+            self._add_point(model, at_least=1)  # a short run has few episodes
         self._save(model, finished=True)
         self._tell(self._task.steps)
 
@@ -161,7 +161,7 @@ class _CheckpointCallback(BaseCallback):
             for column, names in METRIC_OF.items()
         }
         if metrics["entropy"] is not None:
-            metrics["entropy"] *= -1  # what they log is its loss
+            metrics["entropy"] *= -1  # Stable-Baselines3 logs the entropy loss
         point = {"env_steps": model.num_timesteps}
         self._curve.append({**point, **self._envs.figures(at_least=at_least), **metrics})
 

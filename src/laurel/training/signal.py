@@ -41,7 +41,7 @@ class Signal:
         return all(isinstance(part, CaptionReward | ObservationReward) for part in parts_of(self._reward))
 
     def recall(self, agent: Path) -> None:
-        """Take up what captions had earned by an agent's checkpoint, whose steps are not taken again."""
+        """Restore what captions had earned up to an agent's checkpoint, whose steps are not replayed."""
         if self._calculator is not None:
             rows = pq.read_table(agent / CREDIT, schema=SCHEMA).to_pylist()
             self._calculator.recall(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
@@ -54,7 +54,7 @@ class Signal:
 
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:
-        """What paying took, where the reward asks a language model about steps."""
+        """What computing the reward cost, where it asks a language model about steps."""
         asking = (part for part in parts_of(self._reward) if isinstance(part, AskingReward) and part.account)
         return {f"its reward{f' ({n})' if n > 1 else ''}": dict(part.account) for n, part in enumerate(asking, 1)}
 

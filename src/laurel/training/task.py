@@ -28,7 +28,7 @@ class Task:
     """Seed of the whole run."""
     env: EnvParams
     settings: Any
-    """AlgorithmParams, or SB3Params where Stable-Baselines3 trains: of the algorithm, which they also name."""
+    """Settings of the algorithm, which they also name: AlgorithmParams, or SB3Params where Stable-Baselines3 trains."""
     shaping: ShapingParams
     """Shaping with the arm's own weights."""
     steps: int
@@ -36,9 +36,9 @@ class Task:
     device: str = "cpu"
     """cpu, cuda or auto."""
     annotate: AnnotateParams | None = None
-    """The section of the run, for hints of its chat models, and its judge's interest in tasks."""
+    """The run's section `annotate`, for hints by its chat models and for its judge's interest in tasks."""
     curriculum: CurriculumParams | None = None
-    """Which tasks episodes are of; None: in turns, or there is but one."""
+    """How the task of each episode is chosen; None: in turns, or there is only one."""
 
     @property
     def steps_per_update(self) -> int:

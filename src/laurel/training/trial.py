@@ -1,4 +1,4 @@
-"""A short training on a candidate for a reward: what the environment's own return becomes."""
+"""A short training on a candidate reward, to see what return it leads to by the environment's own reward."""
 
 from __future__ import annotations
 

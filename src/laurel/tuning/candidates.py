@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from pydantic import JsonValue
@@ -18,7 +18,6 @@ from laurel.params.search import Searched, Space, is_whole, value_of
 from laurel.seeding import derive_seed, generator
 
 Sampler = Literal["tpe", "sobol", "random", "grid"]
-SAMPLERS: tuple[str, ...] = get_args(Sampler)
 LEARNS = "tpe"
 """The sampler that looks at results; the others are drawn here."""
 

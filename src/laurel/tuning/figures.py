@@ -58,7 +58,7 @@ def importance(importances: Mapping[str, Importance]) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.set_title("What the best trials have in common")
-        axes.set_xlabel("importance (PED-ANOVA; in all 1) · line: 95% interval")
+        axes.set_xlabel("importance (PED-ANOVA; sums to 1) · line: 95% interval")
         return figure
 
 
@@ -122,7 +122,7 @@ def _panel(axes: Axes, name: str, searched: Searched, scored: Sequence[Trial], c
         if searched.log:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 3.0) if _decades(searched) < 3 else (1.0,)))
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # by itself it writes mathematics
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # the default writes powers of ten
             axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         else:
             axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
@@ -163,7 +163,7 @@ def nearness(x: DoubleArray, *, log: bool) -> tuple[DoubleArray, DoubleArray]:
 
     Args:
         x: (N,) places of the points.
-        log: whether nearness is one of logarithms.
+        log: whether nearness is measured on a log scale.
     """
     place = np.log(x) if log else x
     grid = np.linspace(place.min(), place.max(), 100)

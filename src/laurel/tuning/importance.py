@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import optuna
 
 BEST_TRIALS = 5
-"""Trials that count as the best at least; PED-ANOVA is unsteady with fewer."""
+"""Fewest trials that count as the best; PED-ANOVA is unstable with fewer."""
 MIN_TRIALS = 3 * BEST_TRIALS
 RESAMPLES = 100
 """Each takes some 30 milliseconds."""
@@ -42,7 +42,7 @@ class Importance:
 def importances(space: Space, trials: Sequence[Trial], *, resamples: int = RESAMPLES) -> dict[str, Importance]:
     """Return how much each parameter matters for being among the best trials, most first.
 
-    Empty where fewer than MIN_TRIALS are complete: it would be an accident. The same trials give the same.
+    Empty where fewer than MIN_TRIALS are complete: it would be due to chance. The same trials give the same result.
     """
     known = _as_optuna(space, trials)
     if len(known) < MIN_TRIALS:

@@ -65,7 +65,7 @@ def read_curve(agent: Path) -> pd.DataFrame:
     """Read the learning curve of an agent as far as its last checkpoint; empty before the first checkpoint."""
     try:
         content = (agent / CURVE).read_bytes()
-    except FileNotFoundError:  # or a checkpoint takes the place of the last one just now
+    except FileNotFoundError:  # or a new checkpoint is just replacing the last one
         return pd.DataFrame(columns=CURVE_SCHEMA.names)
     return pq.read_table(io.BytesIO(content), schema=CURVE_SCHEMA).to_pandas()
 

@@ -94,7 +94,7 @@ def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[A
         return
     algorithm = "agent.sb3.algorithm"
     if algorithm in space:
-        names = [algorithm]  # which arguments go with which of them, each trial says
+        names = [algorithm]  # each trial checks its arguments against the algorithm that it draws
     else:
         check_algorithm(agent.sb3, action_space)
         names = [name for name in space if name.startswith("agent.sb3.")]

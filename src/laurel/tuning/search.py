@@ -161,5 +161,5 @@ def _look(study: Study, trial: _Running, *, prune: bool) -> Trial | None:
 def _written(file: Path) -> int | None:
     try:
         return file.stat().st_mtime_ns
-    except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now
+    except FileNotFoundError:  # not written yet, or a new checkpoint is just replacing the last one
         return None

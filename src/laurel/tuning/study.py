@@ -71,7 +71,7 @@ class Study:
         self._space, self._params, self._sampler = space, params, sampler
         self._distributions = {name: distribution_of(name, searched) for name, searched in space.items()}
         storage.parent.mkdir(parents=True, exist_ok=True)
-        with _explaining(storage), FileLock(storage.with_name(f".{storage.stem}.lock")):  # two would make its tables
+        with _explaining(storage), FileLock(storage.with_name(f".{storage.stem}.lock")):  # else two make its tables
             self._study = optuna.create_study(
                 study_name=name,
                 storage=_storage(storage),
@@ -110,7 +110,7 @@ class Study:
 
         for left in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(left.number, state=TrialState.FAIL)
-            if NUMBER in left.user_attrs:  # else it ended while it was being asked for
+            if NUMBER in left.user_attrs:  # without it, the process ended within `ask`
                 values = left.system_attrs.get("fixed_params", left.params)
                 self._study.enqueue_trial(values, user_attrs={NUMBER: left.user_attrs[NUMBER]})
 

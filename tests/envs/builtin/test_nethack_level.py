@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from laurel.envs import adapter_for
+from laurel.envs.builtin import nethack
 from laurel.envs.builtin.nethack import Games, message_of
 from laurel.envs.builtin.nethack_glyphs import symbols
 from laurel.errors import EnvError
@@ -17,7 +18,8 @@ from laurel.params import EnvParams
 pytest.importorskip("nle")
 CELL = "MAZE: \"mylevel\", ' '\nFLAGS: hardfloor\nGEOMETRY: center,center\nMAP\n|-----|\n|.....|\n|-----|\nENDMAP\n"
 CELL += 'BRANCH: (1,1,1,1),(0,0,0,0)\nSTAIR: (%d,1),down\n'  # fmt: skip
-EAST = 2
+KEY = 'OBJECT:(\'(\',"skeleton key"),(1,1),blessed,0,name:"The Master Key of Thievery"\n'
+EAST, WEST = 2, 4
 
 
 def test_a_level_is_played_until_its_staircase(tmp_path: Path) -> None:
@@ -30,6 +32,22 @@ def test_a_level_is_played_until_its_staircase(tmp_path: Path) -> None:
         one.begin(np.random.default_rng(seed))
         assert [one.step(EAST) for _ in range(3)] == [(0.0, False), (0.0, False), (1.0, True)]
     games.close()
+
+
+def test_a_game_that_is_over_before_the_first_move_is_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A monk who begins on the key picks it up, and mostly dies of it."""
+    file = tmp_path / "cell.des"
+    file.write_text(CELL % 4 + KEY)
+    game = Games(1, task="staircase", level_file=str(file)).games[0]
+    for seed in range(4):
+        game.begin(np.random.default_rng(seed))
+        assert game.step(WEST) == (0.0, False)
+    monkeypatch.setattr(nethack, "_DRAWS", 1)
+    with pytest.raises(EnvError, match="1 games in a row were over before the first move"):
+        game.begin(np.random.default_rng(0))
+    game.close()
 
 
 @pytest.mark.parametrize("level", ["river", "river_narrow"])

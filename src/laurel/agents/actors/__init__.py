@@ -1,7 +1,7 @@
-"""The actors that params can name, one kind a module: `collect.policies: [{kind: NAME}]`, `laurel play NAME`.
+"""The actors that params can name, one module per kind: `collect.policies: [{kind: NAME}]`, `laurel play NAME`.
 
-Another package adds a kind by an entry point of the group "laurel.actors"; see `laurel.plugins`. What is named is
-called as `ACTOR(adapter, **options)` and returns a `laurel.agents.actor.Actor`; a class will do.
+Another package adds a kind by an entry point of the group "laurel.actors"; see `laurel.plugins`. It names a function or
+a class that is called as `ACTOR(adapter, **options)` and returns a `laurel.agents.actor.Actor`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def make_actor(
     Args:
         kind: a module of this package, or an entry point.
         adapter: of the environment that it is to act in.
-        key: of the params that names it, for messages.
-        annotate: the section of the run, for kinds that ask its chat model; they take `annotate` by that name.
+        key: the parameter that names the actor, for messages.
+        annotate: the run's section of that name, passed to kinds that have an argument `annotate`.
 
     Raises:
         ParamsError: there is no such kind, or it does not take these options.
@@ -70,7 +70,7 @@ def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:
 
 
 class Checked(Actor):
-    """Another package's actor, whose exceptions and wrong actions become a sentence that names it."""
+    """Another package's actor, whose exceptions and wrong actions become an `ActorError` that names it."""
 
     def __init__(self, actor: Actor, kind: str, space: gym.Space[Any]) -> None:
         self.actor, self._kind, self._space = actor, kind, space

@@ -24,7 +24,7 @@ def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Acto
         greedy: take the likeliest action instead of a sample.
 
     Raises:
-        DataError: the agent is missing, damaged or of another environment.
+        DataError: the agent is missing or damaged, or was trained in another environment.
     """
     from laurel.agents.checkpoint import load_policy  # torch is not needed where no agent acts
 
@@ -37,7 +37,7 @@ ACTOR = load_agent
 
 
 def check_fit(place: Path, network: PolicyNetwork, adapter: EnvAdapter) -> None:
-    """Raise DataError for an agent that was trained on an environment of other observations or actions."""
+    """Raise DataError for an agent that was trained on an environment with other observations or actions."""
     blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
     n_features = adapter.features(blank).shape[1]
     uniform = UniformPolicy(adapter.action_space)

@@ -1,11 +1,11 @@
 """llm_policy: a chat model chooses among the environment's named actions, from the state in words. It trains nothing.
 
-A model in this process (`huggingface`) reads off the likelihood of each action's text, a server writes a JSON object
-that its schema holds to the actions' names. Each distinct state is asked about once, and answers are kept in the store
-of responses. Where no answer can be read, all actions are equally likely; the report says how often that was.
+A model in this process (`huggingface`) gives the likelihood of each action's text; a server writes a JSON object whose
+schema allows only the actions' names. Each distinct state is asked about once, and answers are kept in the response
+store. Where no answer can be read, all actions are equally likely; the report says how often that happened.
 
-As in "Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning" (GLAM, Carta et
-al. 2023, arXiv 2302.02662) before its training, but a state has no history.
+The policy is that of "Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning"
+(GLAM, Carta et al. 2023, arXiv 2302.02662) before training, except that the model sees no history.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEY = "llm_policy"
 LEAST = 1e-6
-"""Least probability of an action: an answer in words is not certain, and other policies may learn from it."""
+"""Lowest probability of an action: a written answer is not a certainty, and other policies may learn from it."""
 
 
 class ChatModelPolicy(Advisor):
@@ -73,8 +73,8 @@ def language_model_policy(
 
     Args:
         adapter: of the environment, whose adapter must describe its observations.
-        judge: whose chat model: `main`, that of annotate, or one of annotate.judges.
-        prompt: of the kind `action`, by name or a file; None: the packaged one that fits the model.
+        judge: the judge whose chat model is asked: `main`, the section annotate itself, or one of annotate.judges.
+        prompt: a prompt of the kind `action`, by name or file; None: the packaged one that fits the model.
         goal: what to act for; None: the environment's own goal.
         greedy: take the likeliest action instead of a sample.
         temperature: above 1 makes actions more alike, below 1 less.

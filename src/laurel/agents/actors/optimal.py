@@ -1,7 +1,7 @@
-"""optimal: the best action by dynamic programming, in an environment that says what each action leads to.
+"""optimal: the best action by dynamic programming, in an environment with a known table of transitions.
 
-These are FrozenLake, CliffWalking, Taxi and GridWorld. A list of moves follows the likeliest way, so that where moves
-may slip it is not the best list, though its first move is.
+These are FrozenLake, CliffWalking, Taxi and GridWorld. Where an action is a list of moves, the list follows the
+likeliest path: if moves may slip, it need not be the best list, though its first move is the best one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from laurel.errors import EnvError
 
 
 class Optimal(Actor):
-    """Looks the best action up.
+    """Looks up the best action.
 
     Args:
-        actions: (S,) of each state.
+        actions: (S,) the best action in each state.
     """
 
     def __init__(self, actions: IntArray) -> None:
@@ -51,7 +51,7 @@ def optimal(adapter: EnvAdapter, *, gamma: float = 0.99) -> Optimal:
 
 
 def _lists(model: Model, moves: IntArray, longest: int) -> IntArray:
-    """Return for each state the number (S,) of the list of moves to where the episode ends, or as far as it goes."""
+    """Return for each state the number (S,) of the list of moves to the episode's end, or of the first `longest`."""
     numbers = Sequences(model.n_actions, longest)
     likeliest = model.transitions.argmax(axis=2)
     found = []

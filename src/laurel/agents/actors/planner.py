@@ -2,10 +2,10 @@
 
 After "Collaborating with language models for embodied reasoning" (Dasgupta et al. 2023, arXiv 2302.00763): planner,
 actor and reporter. The subgoals are captions of the environment: what can be picked up, unlocked, opened or reached.
-The actor is `laurel.agents.grid_navigator`, which learns nothing, so that success is the planner's to win or lose;
-the reporter is the environment's captions of what the actor did last. The model is asked anew where a subgoal was
-reached or failed, or took too long. `plan: random` draws subgoals at random, the control; `plan: progress` names what
-the environment's hand-written progress wants, the bound.
+The actor is `laurel.agents.grid_navigator`, which learns nothing, so that success depends on the planner alone; the
+reporter is the environment's captions of what the actor did last. The model is asked again when a subgoal was reached,
+failed or took too long. `plan: random` is the control and draws subgoals at random; `plan: progress` is the bound and
+names those that the environment's hand-written progress pays for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ USES: Mapping[int, int | None] = {
     grid.OPEN_BOX: grid.TOGGLE,
     grid.REACH_GOAL: None,
 }
-"""Event of a subgoal -> the action that brings it about before the thing; None: a step onto it."""
+"""Event of a subgoal -> the action, in front of the thing, that brings it about; None: step onto the thing."""
 REPORTED = (*USES, grid.PUT_DOWN, grid.TRY_LOCKED, grid.PASS_DOOR)
 """Events after which the planner is asked again."""
 LAST = 3
@@ -81,7 +81,7 @@ class Planner(Actor):
         adapter: MiniGrid's, whose captions report.
         subgoals: all that exist, EXPLORE among them.
         plan: who names them.
-        model: where it is a chat model.
+        model: the chat model, where it is the one who names them.
         patience: steps after which a subgoal is given up.
         greedy: take the model's likeliest subgoal instead of a sample.
     """
@@ -172,7 +172,7 @@ class Planner(Actor):
         return f"Reports: {reports} Now: {text}"
 
     def _wanted(self, episode: _Episode) -> Subgoal:
-        """Return the first subgoal in which the environment sees progress and to which a way is known."""
+        """Return the first subgoal that the environment's progress pays for and to which a path is known."""
         done = set(episode.reports)
         for subgoal in self._subgoals:
             progress = (self._adapter.oracle(subgoal.text) or 0.0) > 0 and subgoal.text not in done
@@ -184,7 +184,7 @@ class Planner(Actor):
 
     # -- actor --------------------------------------------------------------------------------------
     def _next(self, episode: _Episode, rng: np.random.Generator) -> int:
-        """Return the next action on the way to the subgoal; where there is no way, exploration's, or any move."""
+        """Return the next action towards the subgoal; where no path is known, one that explores, or a random move."""
         assert episode.subgoal is not None
         action = None if episode.subgoal is EXPLORE else self._towards(episode.map, episode.subgoal)
         if action is None:
@@ -227,8 +227,8 @@ def make_planner(
     Args:
         adapter: of a MiniGrid environment.
         plan: who names subgoals: `model`, `random` (a control), or `progress` (a bound).
-        judge: whose chat model: `main`, that of annotate, or one of annotate.judges.
-        prompt: of the kind `subgoal`, by name or a file; None: the packaged one that fits the model.
+        judge: the judge whose chat model is asked: `main`, the section annotate itself, or one of annotate.judges.
+        prompt: a prompt of the kind `subgoal`, by name or file; None: the packaged one that fits the model.
         goal: what to plan for; None: the environment's own goal.
         greedy: take the likeliest subgoal instead of a sample.
         per_token: where likelihoods are read off, compare means over the tokens of the subgoals' texts.

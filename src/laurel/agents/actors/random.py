@@ -17,8 +17,8 @@ from laurel.errors import EnvError
 class UniformPolicy(Actor):
     """Actions as `action_space.sample()` draws them: uniform where there are bounds.
 
-    Continuous actions without bounds are standard normal, those with one bound lie exponentially beyond it
-    (as in gymnasium.spaces.Box).
+    Continuous actions without bounds are standard normal, and the distance of those with one bound from it is
+    exponentially distributed (as in gymnasium.spaces.Box).
 
     Raises:
         EnvError: the space is neither Discrete nor a flat Box of floats.

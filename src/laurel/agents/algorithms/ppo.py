@@ -28,8 +28,8 @@ class PPOAlgorithm(Algorithm[PPOParams]):
             self.policy(adapter)  # only that tells whether there are images; imports torch
         if settings.hints is not None and not _takes_hints(self.policy(adapter)):
             raise EnvError(
-                f"agent.ppo.hints: {adapter.env_id} has continuous actions or images, and hints go to plain layers "
-                "with discrete actions alone. Leave the hints out."
+                f"agent.ppo.hints: {adapter.env_id} has continuous actions or images, but hints only work with "
+                "discrete actions and a network of plain layers. Leave the hints out."
             )
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:

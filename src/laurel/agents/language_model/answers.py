@@ -23,7 +23,7 @@ class Pattern(NamedTuple):
 
     regex: str
     longest: int
-    """Bytes of the longest answer: tokens that are enough for it, however it is split."""
+    """Bytes of the longest answer: as many tokens are enough for it, however it is split."""
 
 
 def literal(text: str) -> str:
@@ -60,7 +60,7 @@ class Converter:
     ((0,), None)
 
     Args:
-        longest: moves of a list at most; of an action, one.
+        longest: most moves in a list; the form `action` always has one.
     """
 
     def __init__(self, form: str, names: Sequence[str], longest: int) -> None:
@@ -95,10 +95,10 @@ class Converter:
         """Return the grammar of answers that can be read, and how many tokens the longest one has.
 
         Raises:
-            AnnotationError: the model's tokenizer merges what stands between moves with them.
+            AnnotationError: the model's tokenizer merges moves with the text between them.
         """
         form, grammar = self.form, Grammar()
-        order = sorted(range(len(self.names)), key=lambda move: len(self.names[move]))  # a beginning before the whole
+        order = sorted(range(len(self.names)), key=lambda move: len(self.names[move]))  # a prefix before the whole name
         first = [tokens_of(local, form.begin + name) for name in self.names]
         later = [tokens_of(local, form.between + name) for name in self.names]
         self._check(local, first, later)

@@ -1,7 +1,8 @@
 """How far a critic is from values by dynamic programming, where the environment's model is known.
 
-A critic that is fitted to random rounds should say V(s) of drawing lists of moves at random, which the model gives.
-With T the transitions of a random move and p its pay, a list of l moves leads on by T^l and pays as its last one:
+A critic that is fitted to random rounds should give the values V(s) of drawing lists of moves at random, which follow
+from the model. With T the transitions of a random move and p its pay, a list of l moves leads on by T^l and pays what
+its last move pays:
 
     r_1(s) = Σ_s' T(s, s') p(s, s'),   r_l(s) = Σ_{s' ends} T(s, s') p(s, s') + Σ_{s' goes on} T(s, s') r_{l-1}(s')
     V = (I - γ mean_l T^l)⁻¹ mean_l r_l   over states that do not end the episode
@@ -37,7 +38,7 @@ class Calibration(NamedTuple):
 
     @property
     def rank(self) -> float:
-        """Kendall's tau of the two; NaN where one of both is the same for all states."""
+        """Kendall's tau of the two; NaN where one of the two is the same for all states."""
         import scipy.stats
 
         return float(scipy.stats.kendalltau(self.critic, self.values).statistic)
@@ -48,7 +49,7 @@ def calibration(critic: Critic, adapter: EnvAdapter, model: Model, lists: Sequen
 
     Args:
         critic: fitted to random rounds.
-        adapter: says the states in words; observations are the numbers of the model's states.
+        adapter: describes the states in words; observations are the numbers of the model's states.
         lists: of moves, as a random round draws them.
         gamma: discount of an action, that is, of a list.
     """
@@ -59,7 +60,7 @@ def calibration(critic: Critic, adapter: EnvAdapter, model: Model, lists: Sequen
 
 def values_of_random(model: Model, lists: Sequences, gamma: float) -> DoubleArray:
     """Return the values (S,) of drawing each action as `Sequences.draw` does."""
-    moves = model.transitions.mean(axis=1)  # of a random one
+    moves = model.transitions.mean(axis=1)  # of a random move
     paid = (model.transitions * model.rewards).mean(axis=1)  # (S, S') reward times probability
     on = ~model.terminal
     leads, pays = moves, paid.sum(axis=1)

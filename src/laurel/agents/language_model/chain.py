@@ -47,7 +47,7 @@ class Reader(NamedTuple):
     local: LocalModel
     adapter: EnvAdapter
     server: ServedModel | None = None
-    """Samples in the place of `local`."""
+    """Samples instead of `local`, where there is one."""
 
     def draw(
         self,
@@ -58,7 +58,7 @@ class Reader(NamedTuple):
         max_tokens: int,
         held: tuple[Grammar, Pattern] | None,
     ) -> Sampled:
-        """Draw an answer to each prompt, held to what may be written: as tokens here, as text by the server."""
+        """Draw an answer to each prompt, constrained to what may be written: by tokens here, by a regex on a server."""
         if self.server is None:
             grammar = held[0] if held else None
             return sample(self.local, prompts, rng, max_tokens=max_tokens, temperature=temperature, grammar=grammar)

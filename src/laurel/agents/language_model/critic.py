@@ -11,7 +11,7 @@ from laurel.arrays import DoubleArray, FloatArray
 from laurel.llm.embedding_cache import encode_cached
 
 RIDGE = 1e-3
-"""Pull on the weights of the encoder's head, where vectors have length 1 on average once their mean is taken off."""
+"""Ridge penalty on the weights of the encoder's head, for vectors that are centred and of mean length 1."""
 
 
 class Critic(Protocol):
@@ -35,7 +35,7 @@ class Critic(Protocol):
 
 
 class TableCritic:
-    """The mean return of each text; of one that was not met, the mean of all."""
+    """The mean return of each text; for a text that was not met, the mean of all."""
 
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
@@ -65,8 +65,8 @@ class EncoderCritic:
 
         w = argmin Σ_s n(s)/N (Ḡ(s) - b - w·φ(s))² + RIDGE |w|²,
 
-    where Ḡ(s) is the mean return after s, met n(s) of N times, and φ its vector less the mean of all, to a mean length
-    of 1: the texts of one environment are much alike. Vectors are kept on this machine, so that a text is encoded once.
+    where Ḡ(s) is the mean return after s, met n(s) of N times, and φ its vector, centred and scaled to a mean length of
+    1, because the texts of one environment are much alike. Vectors are cached on this machine: a text is encoded once.
 
     Args:
         encoder: a sentence-transformers model, a directory or a name on the hub.

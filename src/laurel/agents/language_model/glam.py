@@ -3,9 +3,9 @@
 
     π(a|s) ∝ exp Σ_j log p(w_j | prompt of s, w_1 … w_{j-1}),   w the tokens of a's name
 
-Loss and advantages are those of `laurel.agents.ppo`; the value is a small network's of the model's hidden state at the
-prompt's last token. All names are read in one row, where each sees only the prompt and its own tokens, and equal
-states of a batch are read once. As in `laurel.agents.actors.llm_policy`, a state has no history.
+Loss and advantages are those of `laurel.agents.ppo`; a small network computes the value from the model's hidden state
+at the prompt's last token. All names are read in one sequence, where each attends only to the prompt and its own
+tokens, and equal states of a batch are read once. As in `laurel.agents.actors.llm_policy`, the model sees no history.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from laurel.llm.local_scoring import Read, Row, padded, tree_mask
 BATCH_TOKENS = 2**13
 """Tokens that are read at once."""
 HIDDEN = 64
-"""Width of the value's network."""
+"""Width of the value network."""
 
 
 class LikelihoodPolicy(LanguageModelPolicy):
@@ -113,7 +113,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
         self._numbers.clear()
 
     def _row(self, prompt: Sequence[int]) -> Row:
-        """Return a prompt and all names after it; a read's prompt is the number of its action."""
+        """Return a prompt and all names after it; the field `prompt` of a `Read` holds the number of its action."""
         row = Row()
         for action, answer in enumerate(self._answers):
             row = row.with_path([*prompt, *answer[:-1]])
@@ -138,7 +138,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
         if any(depth != place for of_row in depths for place, depth in enumerate(of_row)):  # names of several tokens
             mask = tree_mask(rows, 0, self._causal.dtype)
             inputs = {"attention_mask": mask, "position_ids": padded(depths)}
-        hidden = self._hidden(padded([row.tokens for row in rows]), **inputs)  # nothing sees the padding behind it
+        hidden = self._hidden(padded([row.tokens for row in rows]), **inputs)  # nothing attends to padding
         wanted = {(i, read.place): None for i, row in enumerate(rows) for read in row.reads}
         at = {place: number for number, place in enumerate(wanted)}
         of_row, places = torch.tensor(list(wanted)).T.to(self.device)

@@ -1,7 +1,7 @@
 """Rounds: a language model proposes actions, a critic scores them, and TRL's losses tune it on better and worse ones.
 
-The advantage of a proposal a in a state s is r + γ V(s') - V(s) (`laurel.agents.language_model.critic`). First rounds
-are of random actions: the model imitates how they are written, and the critic is fitted to what followed.
+The advantage of a proposal a in a state s is r + γ V(s') - V(s) (`laurel.agents.language_model.critic`). The first
+rounds take random actions: the model imitates how they are written, and the critic is fitted to their returns.
 After "LactChain" (a language model proposes sequences of moves, and learns by preferences from their advantages).
 """
 
@@ -48,7 +48,7 @@ class Proposals(Rollout):
 
 
 class LanguageModelLearner(Learner):
-    """Tunes the model once a rollout; all it keeps between two is the critic, the memory and the round's number."""
+    """Tunes the model once per rollout; between rollouts it keeps only the critic, the memory and the round number."""
 
     name = "language_model"
     policy: LanguageModelPolicy
@@ -104,7 +104,7 @@ class LanguageModelLearner(Learner):
         return policy.asks.taught(reader, states, moves, self.rng)
 
     def learn(self, rollout: Proposals) -> Mapping[str, float]:
-        """Score the proposals, fit the critic if the round does, and tune the model.
+        """Score the proposals, fit the critic in rounds that do so, and tune the model.
 
         Raises:
             TrainingError: too many answers cannot be read, or too few proposals can be compared; or the loss is NaN or
@@ -186,7 +186,7 @@ class LanguageModelLearner(Learner):
             return {}
         try:
             model = from_table(table.outcomes, table.start, self.adapter.env_id)
-        except EnvError:  # what it says is not enough, as where an episode may end or go on in the same state
+        except EnvError:  # the table is not enough, as where an episode may end or go on in the same state
             return {}
         found = calibration(self.critic, self.adapter, model, self.policy.lists, self.params.gamma)
         self.calibration = found

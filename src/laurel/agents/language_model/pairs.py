@@ -49,10 +49,10 @@ class RoundMemory:
 
 
 class RecentMemory:
-    """Compares the proposals of the last rounds: remembered ones with new ones of the same start.
+    """Compares the proposals of the last rounds: remembered ones with new ones for the same prompt.
 
     Args:
-        rounds: how many, this one included.
+        rounds: how many, the current one included.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -87,7 +87,7 @@ class BestAnswers:
                     self.known[prompt] = answer, proposal.score
 
     def join(self, groups: Sequence[Group]) -> list[Group]:
-        """Return groups with the best answer to their prompts, where it is not among them."""
+        """Return the groups, each with the best answer to its prompt added if it lacks it."""
         found = []
         for prompt, answers, scores in groups:
             best, score = self.known[prompt]
@@ -101,11 +101,11 @@ class Skipped:
     """Proposals that taught nothing, and why."""
 
     alone: int = 0
-    """Proposals whose prompt was met once, so that there is nothing to compare them with."""
+    """Answers whose prompt was met once, so that there is nothing to compare them with."""
     alike: int = 0
-    """Groups of proposals whose scores differ by no more than the margin, or which are the same answer."""
+    """Groups whose scores differ by no more than the margin, whose answers are the same, or which are too small."""
     of: int = field(default=0, kw_only=True)
-    """Proposals in all."""
+    """Answers in all; a proposal has one for each call of the model."""
 
 
 def grouped(proposals: Iterable[Scored], size: int, rng: np.random.Generator) -> tuple[list[Group], Skipped]:
@@ -133,7 +133,7 @@ def pairs_of(
     found = []
     for group in groups:
         order = sorted(range(len(group.answers)), key=lambda i: (-group.scores[i], len(group.answers[i])))
-        # any of the worst, in the group's random order: were it always the longest, answers would learn to be short
+        # any of the worst, in the group's random order: if it were always the longest, the model would learn brevity
         worst = min(range(len(group.answers)), key=group.scores.__getitem__)
         places = [(order[0], worst)]
         if pairing == "all":
@@ -149,9 +149,9 @@ def pairs_of(
 
 
 def unequal(groups: Iterable[Group], size: int, margin: float, skipped: Skipped) -> list[Group]:
-    """Return the whole groups whose scores differ by more than the margin; others are counted.
+    """Return the groups of full size whose scores differ by more than the margin; others are counted.
 
-    Where the best answer of before has joined a group, one of the others leaves it.
+    Where the best earlier answer has joined a group, another one is dropped from it.
     """
     found = []
     for prompt, answers, scores in groups:

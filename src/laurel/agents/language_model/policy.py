@@ -35,13 +35,14 @@ class LanguageModelPolicy(PolicyNetwork):
     """Acts by a causal language model's answers about states in words.
 
     Args:
-        n_features: of the environment's observations, which tell agents apart; the model sees their words.
+        n_features: of the environment's observations, to recognise an agent of another environment; the model itself
+            sees observations in words.
         model: `tiny`, `smollm2`, a directory or a name on the hub.
         revision: of its weights, where it is not tiny; None takes the weights that are there.
-        rank: of the LoRA weights; 0: all weights are the policy's own.
-        longest: moves of an action at most.
+        rank: of the LoRA weights; 0: all weights are trained, without LoRA.
+        longest: most moves of an action.
         chain: settings of the chain (`chain_settings`).
-        words: from which the tokenizer of tiny learns.
+        words: texts from which the tokenizer of tiny learns.
     """
 
     kind = "language_model"
@@ -104,7 +105,7 @@ class LanguageModelPolicy(PolicyNetwork):
         raise EnvError("A language model acts on states in words, not on features: use `as_actor`.")
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Return the weights that are trained; those below LoRA's are the base's."""
+        """Return the weights that are trained: LoRA's alone, or all of them without LoRA."""
         return weights_of(self.network)
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> None:

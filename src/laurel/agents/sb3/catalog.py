@@ -82,7 +82,7 @@ def algorithm_class(name: str) -> Any:
 
 
 def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
-    """Return the algorithm's class where it goes with the arguments and the action space.
+    """Return the algorithm's class if it fits the arguments and the action space.
 
     Raises:
         ParamsError: it does not.

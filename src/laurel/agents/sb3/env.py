@@ -1,8 +1,8 @@
-"""Laurel's environments as Stable-Baselines3 wants them, and the learned reward as a wrapper around them.
+"""Laurel's environments behind the interface of Stable-Baselines3, and the learned reward as a wrapper around them.
 
-Stable-Baselines3 resets an environment in the very step that ends an episode and finds the last observation in
-`info`; Laurel's reset in the step after. Here each environment is a vector of one, so that one can take its reset step
-while the others wait. Imports Stable-Baselines3.
+Stable-Baselines3 expects an environment to reset in the very step that ends an episode, with the last observation in
+`info`; Laurel's environments reset in the step after. Here each environment is a vector of one, so that one can take
+its reset step while the others wait. Imports Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PackedEnvs(VecEnv):
             envs.close()
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Do nothing: environments have had their seeds when they were made."""
+        """Do nothing: environments were seeded when they were made."""
         return [None] * self.num_envs
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:

@@ -30,9 +30,9 @@ class SB3Policy(PolicyNetwork):
         n_features: F.
         n_actions: number of discrete actions, or the dimension of continuous ones.
         continuous: which of the two.
-        low: (A,) bounds of continuous actions, as `high`.
-        high: (A,).
-        epsilon: probability of a uniform action, of algorithms that explore so.
+        low: (A,) lower bounds of continuous actions.
+        high: (A,) upper bounds.
+        epsilon: probability of a uniform action, for algorithms that explore in this way.
 
     Raises:
         ParamsError: Stable-Baselines3 is not installed.
@@ -67,7 +67,7 @@ class SB3Policy(PolicyNetwork):
 
     @classmethod
     def of(cls, model: Any, algorithm: str, policy: str) -> SB3Policy:
-        """Copy the policy of an algorithm at work."""
+        """Copy the policy of an algorithm in training."""
         space = model.action_space
         continuous = isinstance(space, gym.spaces.Box)
         copy = cls(
@@ -117,7 +117,7 @@ def feature_space(n_features: int) -> gym.spaces.Box:
 
 
 def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what JSON can hold; an activation by its name. What is left out is as the class has it."""
+    """Keep what JSON can hold, an activation by its name. What is left out keeps the class's default."""
     kept = {}
     for key, value in content.items():
         if key == "activation_fn":

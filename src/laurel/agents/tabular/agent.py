@@ -1,4 +1,4 @@
-"""Base of agents with a table of action values: the table, its policy, and how an entry moves."""
+"""Base of agents with a table of action values: the table, its policy, and how an entry is updated."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TabularAgent(Agent):
         return (self.policy(values) * values).sum(axis=1)
 
     def _learn(self, envs: IntArray, states: IntArray, actions: IntArray, targets: DoubleArray) -> None:
-        """Move an entry of each environment's table to a target; each of these (n,)."""
+        """Move an entry of each environment's table towards its target; all arguments are (n,)."""
         if self.shared:  # one after another: environments may bring targets for the same entry
             for i in range(len(envs)):
                 self._move(self._table[envs[i : i + 1]], states[i : i + 1], actions[i : i + 1], targets[i : i + 1])

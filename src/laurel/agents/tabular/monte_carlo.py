@@ -1,4 +1,4 @@
-"""Monte Carlo: learning from the returns of whole episodes, on the policy that acts or on another.
+"""Monte Carlo: learning from the returns of whole episodes, on-policy or off-policy.
 
 Nothing is bootstrapped, with one exception: the return of a truncated episode ends with the table's value of its last
 state.
@@ -91,7 +91,7 @@ class OffPolicyMonteCarlo(TabularAgent):
 
         G ← γ G + R;  C(S, A) ← C(S, A) + W;  Q(S, A) ← Q(S, A) + W / C(S, A) (G - Q(S, A));  W ← W π(A|S) / b(A|S)
 
-    backwards through the episode, as far as W > 0. b, which acts, is ε-greedy on Q; π is what is learned about.
+    backwards through the episode, while W > 0. b, which acts, is ε-greedy on Q; π is what is learned about.
 
     Args:
         policy: (S, A) probabilities of π to evaluate; None is the policy that is greedy on Q.

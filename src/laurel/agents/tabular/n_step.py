@@ -54,7 +54,7 @@ class NStepSarsa(_Windowed):
         G = R_1 + γ R_2 + … + γ^(n-1) R_n + γ^n Q(S_n, A_n)
         Q(S_0, A_0) ← Q(S_0, A_0) + α (G - Q(S_0, A_0))
 
-    With n = 1 it is SARSA; the last steps of an episode sum up what was left of it. Where the episode was cut
+    With n = 1 it is SARSA. For the last steps of an episode the sum stops at its end. Where the episode was cut
     short, the mean over π stands for Q(S_n, A_n).
 
     Args:
@@ -136,7 +136,7 @@ class TreeBackup(_Windowed):
             total = np.where(inside, self._rewards[envs, k] + self.gamma * worth, total)
             values = self._values(envs, self._states[envs, k])
             policy = self._target(values)
-            values[rows, self._actions[envs, k]] = total  # the branch that was taken is known better
+            values[rows, self._actions[envs, k]] = total  # the action taken has its return instead of an estimate
             worth = np.where(inside, (policy * values).sum(axis=1), worth)
         return total
 

@@ -50,7 +50,7 @@ def solve_policy(model: Model, policy: DoubleArray, gamma: float) -> DoubleArray
         (I - γ P_π) V = r_π  over the states that do not end the episode
 
     Raises:
-        TrainingError: it has no solution: without a discount, some state never comes to an end.
+        TrainingError: it has no solution: without a discount, an episode from some state never ends.
     """
     paid, moves = _under(model, policy)
     live = np.flatnonzero(~model.terminal)
@@ -68,7 +68,7 @@ def improve_policy(
     """Return a policy (S, A) that is greedy on values (S,) (equation 4.9).
 
     Args:
-        policy: to keep where nothing is better than what it does, so that equals do not take turns.
+        policy: to keep where nothing is better than what it does, so that equal actions do not alternate.
     """
     q = action_values(model, values, gamma)
     best = q >= q.max(axis=1, keepdims=True) - CLOSE
@@ -82,7 +82,7 @@ def improve_policy(
 def policy_iteration(model: Model, gamma: float) -> tuple[DoubleArray, DoubleArray]:
     """Return an optimal policy (S, A) and its values (S,) by evaluating and improving in turn (section 4.3).
 
-    It starts from the uniform policy, under which every state that can come to an end does.
+    It starts from the uniform policy, under which the episode ends from every state from which it can.
 
     Raises:
         TrainingError: a policy has no values, or the policies do not converge.
@@ -102,8 +102,8 @@ def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> 
 
         V(s) ← max_a Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
 
-    Without a discount, an action may look as good as the best and yet put the end off for ever; policy iteration
-    does not take it.
+    Without a discount, an action may look as good as the best although the episode never ends with it; policy
+    iteration does not choose it.
 
     Raises:
         TrainingError: the values do not converge.

@@ -61,7 +61,7 @@ def table_form(adapter: EnvAdapter) -> tuple[StateIndex, int]:
     """Return the states of an environment, and how many actions each has in a table.
 
     Raises:
-        EnvError: its observations or actions are not finite, too many, or seen by a network in another way.
+        EnvError: its observations or actions are not finite or too many, or its adapter computes its own features.
     """
     index = StateIndex(adapter.packed.space)
     n_actions = discrete_actions(adapter.action_space, "tabular")

@@ -1,7 +1,7 @@
 """One-step temporal-difference control: SARSA, expected SARSA, Q-learning.
 
 They differ in the value of the next state. A terminal state has value 0; the last state of an episode that was cut
-short has the table's.
+short has its value in the table.
 """
 
 from __future__ import annotations

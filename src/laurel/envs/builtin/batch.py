@@ -42,7 +42,7 @@ class BatchEnv(gym.vector.VectorEnv[Any, IntArray, Any]):
         """Begin N episodes.
 
         Raises:
-            EnvError: a seed for each episode; one seeds all of them.
+            EnvError: there is a seed for each episode instead of one for all of them.
         """
         if isinstance(seed, list):
             raise EnvError(f"{type(self).__name__} takes a single seed, not one for each environment.")

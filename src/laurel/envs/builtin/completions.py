@@ -45,11 +45,11 @@ PROMPTS = MappingProxyType(
 """Lists of prompts by name."""
 GOAL, ANTI_GOAL = "It was a wonderful film, I loved it.", "It was a terrible film, I hated it."
 FRESH_EVERY = 4
-"""One prompt of so many is kept from training, by a checksum of its text."""
+"""About one prompt in this many is kept from training, by a checksum of its text."""
 
 
 def packed_text(text: str, size: int) -> ByteArray:
-    """Return a text as a row (size,); what is too long is cut, not amid a character.
+    """Return a text as a row (size,); a text that is too long is cut between two characters.
 
     >>> packed_text("Já", 4).tolist(), text_of(packed_text("Já", 2))
     ([74, 195, 161, 0], 'J')
@@ -74,7 +74,7 @@ class Completions(gym.Env[ByteArray, FloatArray]):
 
     Args:
         prompts: the name of a list, or prompts themselves.
-        part: train leaves out every fourth prompt, by a checksum; fresh has those alone; all has all.
+        part: train leaves out about a fourth of the prompts, by a checksum; fresh has only those; all has all.
         goal: what a good text reads like.
         anti_goal: what a bad one reads like.
         encoder: a sentence encoder as in `annotate.embedding.model`.
@@ -138,7 +138,7 @@ class CompletionsVector(BatchEnv):
     """
 
     group = 1
-    """So many environments in a row show the same prompt, for learners that compare completions of one."""
+    """This many consecutive environments show the same prompt, for learners that compare its completions."""
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> None:
         self._one = Completions(**options)

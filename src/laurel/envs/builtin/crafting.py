@@ -33,7 +33,7 @@ ACHIEVEMENT = {name: number for number, name in enumerate(ACHIEVEMENTS)}
 _STEPS = np.array([(0, -1), (0, 1), (-1, 0), (1, 0)])
 """Rows and columns of a step towards each of FACINGS."""
 _EDGE = max(VIEW) // 2
-"""Squares around a map that are outside of it, so that views need not be cut."""
+"""Width of the margin around a map, so that views never reach beyond the array."""
 _WALKABLE = np.isin(MATERIALS, rules.WALKABLE)
 _COLLECTS = np.array([ITEM[rules.COLLECT[name].item] if name in rules.COLLECT else -1 for name in MATERIALS])
 _REQUIRES = np.array([ITEM.get(getattr(rules.COLLECT.get(name), "requires", None) or "", -1) for name in MATERIALS])
@@ -218,7 +218,7 @@ class Worlds:
             self.items[which, ITEM[name]] -= number
 
     def _live(self) -> None:
-        """Let a step pass for the vitals."""
+        """Update the vitals for a step."""
         asleep = self.sleeping
         pace = np.where(asleep, 0.5, 1.0)
         for counter, vital, limit in ((self._hunger, _FOOD, rules.HUNGER), (self._thirst, _DRINK, rules.THIRST)):
@@ -258,7 +258,7 @@ class Crafting(gym.Env[ByteArray, np.int64]):
         render_mode: "rgb_array" or None.
 
     Raises:
-        EnvError: the size is not one that a map can have.
+        EnvError: a map cannot have this size.
 
     >>> env = Crafting()
     >>> observation, _ = env.reset(seed=0)

@@ -60,7 +60,7 @@ def _noise(number: int, size: int, rng: np.random.Generator) -> DoubleArray:
 
 
 def _highest(height: DoubleArray, among: BoolArray, count: int) -> BoolArray:
-    """Return which `count` squares of each map (number, size * size) are the highest among some."""
+    """Return which `count` squares of each map (number, size * size) are the highest of those in `among`."""
     shown = np.where(among, height, -np.inf)
     order = np.argpartition(-shown, min(count, shown.shape[1] - 1), axis=1)[:, :count]
     chosen = np.zeros(shown.shape, dtype=np.bool_)

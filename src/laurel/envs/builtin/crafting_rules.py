@@ -1,7 +1,7 @@
-"""What can be collected, placed and made in the crafting world, of what, and where.
+"""What can be collected, placed and made in the crafting world, from what, and where.
 
 The rules are those of Crafter (Hafner 2021, arXiv 2109.06780; version 1.8.3) for all but the monsters: there are no
-zombies, skeletons and lava, so that 20 of its 22 achievements are left.
+zombies, skeletons or lava, so that 20 of its 22 achievements are left.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """What `do` before a material gives."""
+    """What the action `do` in front of a material gives."""
 
     item: str
     leaves: str
     """Material that takes its place."""
     requires: str | None = None
-    """Tool that it takes."""
+    """Tool that is needed."""
     probability: float = 1.0
 
 
@@ -114,4 +114,4 @@ RIPENS = 300
 HUNGER, THIRST, FATIGUE = 25, 20, 30
 """Steps after which food, drink and energy are one less; half as quickly while asleep, when energy grows instead."""
 REST, RECOVERY, DECAY = 10, 25, 15
-"""Steps asleep for an energy more; steps for a health more while no vital is empty, and for one less else."""
+"""Steps asleep that restore one energy; steps that restore one health while no vital is empty; else, that cost one."""

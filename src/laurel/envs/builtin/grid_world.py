@@ -22,12 +22,12 @@ from laurel.errors import EnvError
 FREE, WALL, START, GOAL, TRAP = ".#SGX"
 RUSSELL_NORVIG = ("...G", ".#.X", "S...")
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
-"""Rows and columns that an action goes: left, down, right, up, as on Gymnasium's frozen lake."""
+"""Rows and columns by which an action moves: left, down, right, up, as on Gymnasium's frozen lake."""
 ACTIONS = ("left", "down", "right", "up")
 HEADED = ("forward", "left", "right")
 """Moves of a walker that faces some way: a step ahead, or a turn on the spot."""
 HEADINGS = ("west", "south", "east", "north")
-"""As MOVES go."""
+"""In the order of MOVES."""
 Table = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 
 
@@ -37,7 +37,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
     Args:
         squares: the map, a string a row: "." free, "#" wall, "S" start (one of them), "G" goal, "X" trap.
         size: rows and columns of a map without walls where every square but the goal is a start; instead of `squares`.
-        goal: its row and column, from 0; of a map of `size` alone.
+        goal: its row and column, from 0; only for a map that `size` makes.
         heading: whether the walker faces one of HEADINGS, any at the start, and has the moves HEADED.
         actions: "moves": an action is a move; "sequence": an action is a list of moves, made until one ends the
             episode, and paid as a single one (`laurel.envs.sequences` numbers the lists).
@@ -56,7 +56,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
     ['...G', '@#.X', 'S...']
 
     Raises:
-        EnvError: the map is not one.
+        EnvError: the map or another argument is not allowed.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012  as Gymnasium declares it
@@ -98,7 +98,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         }
         """What a move leads to."""
         if actions == "moves":
-            self.P = self.outcomes  # as Gymnasium's toy environments tell their model
+            self.P = self.outcomes  # where Gymnasium's toy environments have their model
         self.observation_space = gym.spaces.Discrete(len(self.outcomes))
         self.action_space = gym.spaces.Discrete(self.lists.count)
         self._state = 0
@@ -128,7 +128,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         return np.int64(self._state), reward, terminated, False, {}
 
     def moves_to_goal(self) -> IntArray:
-        """Return the fewest moves (S,) from each state to a goal with feet that do not slip; -1 where no way leads."""
+        """Return the fewest moves (S,) from each state to a goal if feet do not slip; -1 where there is no path."""
         straight = np.array([[outcomes[0][1] for outcomes in moves.values()] for moves in self.outcomes.values()])
         goals = np.repeat(np.array(list("".join(self.squares))) == GOAL, self.headings)
         found = np.where(goals, 0, -1)
@@ -153,7 +153,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         row, column = divmod(place, width)
         if self.squares[row][column] in (WALL, GOAL, TRAP):
             return [(1.0, state, 0.0, True)]  # no action is ever taken there
-        if self.headings > 1 and action:  # HEADINGS follow one another to the left
+        if self.headings > 1 and action:  # HEADINGS are in the order of turns to the left
             return [(1.0, place * self.headings + (heading + (1, -1)[action - 1]) % self.headings, step_reward, False)]
         action = heading if self.headings > 1 else action
         outcomes = []
@@ -212,7 +212,7 @@ def _startable(world: GridWorld, state: Any) -> IntArray:
     """Return states, checked.
 
     Raises:
-        EnvError: one is none of the world's, or ends the episode.
+        EnvError: a state does not exist, or ends the episode.
     """
     states = np.asarray(state, dtype=np.int64)
     flat = np.repeat(np.array(list("".join(world.squares))), world.headings)

@@ -1,4 +1,4 @@
-"""Matrix games of two players: which outcome is best by a solution concept? The agent moves for both players.
+"""Matrix games of two players: which outcome is right by a solution concept? The agent moves for both players.
 
 After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001): four games, of which outcomes are to be
 picked by total welfare, equality, Rawlsian fairness or Pareto optimality. Payoffs are those of textbooks (Osborne and
@@ -22,7 +22,7 @@ Payoff = tuple[int, int]
 
 @dataclass(frozen=True)
 class Game:
-    """Two moves for either player; outcome 2 i + j is the first player's move i and the second's j."""
+    """Two moves for each player; outcome 2 i + j is the first player's move i and the second's j."""
 
     title: str
     moves: tuple[str, str]

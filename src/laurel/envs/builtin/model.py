@@ -50,7 +50,7 @@ class Model:
 
 
 class Table(NamedTuple):
-    """What a finite environment says of itself."""
+    """The model that a finite environment itself gives."""
 
     outcomes: dict[int, dict[int, list[Any]]]
     """State -> action -> [(probability, next state, reward, terminated)]."""
@@ -59,7 +59,7 @@ class Table(NamedTuple):
 
 
 def table_of(env: gym.Env[Any, Any]) -> Table | None:
-    """Return the table of FrozenLake, CliffWalking, Taxi or GridWorld; None of others, and where it is not true."""
+    """Return the table of FrozenLake, CliffWalking, Taxi or GridWorld; None for others, or where it is incorrect."""
     bare = env.unwrapped
     outcomes, start = getattr(bare, "P", None), getattr(bare, "initial_state_distrib", None)
     if outcomes is None or start is None or getattr(bare, "fickle_passenger", False):
@@ -71,7 +71,7 @@ def model_of(env: gym.Env[Any, Any]) -> Model:
     """Return the model of an environment that has a table `P`: FrozenLake, CliffWalking, Taxi, GridWorld.
 
     Raises:
-        EnvError: the environment has no table, or behaves otherwise than it says.
+        EnvError: the environment has no table, or does not behave as it says.
     """
     bare = env.unwrapped
     name = bare.spec.id if bare.spec else type(bare).__name__
@@ -111,6 +111,6 @@ def from_table(table: dict[int, dict[int, list[Any]]], start: npt.ArrayLike, nam
     if unclear.any():
         raise EnvError(
             f"{name}: an episode may end in state {unclear.argmax()} or go on from there. "
-            "A model of states cannot say so; make them two states."
+            "A model cannot express that; make it two states."
         )
     return model

@@ -46,7 +46,7 @@ OFFERS = (Split("the ball", (2, 8)), Split("a hat and the ball", (4, 5)), Split(
 TURNS = len(OFFERS)
 NOT_YET, AGREE = 0, len(PROPOSALS) + 1
 LIMITS = (2, 5, 8)
-"""Points from which on a partner agrees, or from those of its own offer on; drawn for each episode and not seen."""
+"""Points with which a partner is content, unless its own offer gives it fewer; drawn for each episode and not seen."""
 STYLES: Mapping[str, str] = MappingProxyType(
     {
         "versatile": "You make at least two proposals, and none of them twice.",

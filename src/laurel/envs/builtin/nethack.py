@@ -1,8 +1,9 @@
 """NetHack on NLE's own game (`nle.nethack`), without the Gymnasium environments of that package and their cost.
 
 Steps, rewards and ends are those of NLE 1.3.0's tasks (Küttler et al. 2020, arXiv 2006.13760): menus and prompts are
-left as there, and `penalty_step` is paid where the game's clock stands still. What is seen is less: the squares around
-the player, the status and the message, a row of numbers. An episode is cut by Gymnasium's limit, and its game not quit.
+dismissed as there, and `penalty_step` is paid where the game's clock stands still. Observations hold less: the squares
+around the player, the status and the message, as a row of numbers. Gymnasium's limit cuts an episode, without quitting
+the game.
 `info` has `stairs`: how many squares away the nearest staircase or ladder down is that the map shows, -1 where none is.
 """
 
@@ -47,6 +48,8 @@ _WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3,
 _ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
 """Prompts with one of these words are left to the player; the others are declined."""
 _SEED_LIMIT = 2**62
+_DRAWS = 100
+"""Games that may be over before the first move until the level is refused."""
 
 
 @cache
@@ -147,14 +150,25 @@ class Game:
         """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
         if self._games is not None:
             rng = np.random.default_rng(int(rng.integers(self._games)))
-        core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
-        self.raw.set_initial_seeds(core, disp, reseed=False)
-        self.raw.reset()
-        for _ in range(1000):  # past the first screens
-            if self._program.item(_IN_MOVE_LOOP):
+        for _ in range(_DRAWS):
+            core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
+            self.raw.set_initial_seeds(core, disp, reseed=False)
+            self.raw.reset()
+            if self._past_first_screens():
                 break
-            self._play(_SPACE)
+        else:
+            raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
         self._explored = {}
+
+    def _past_first_screens(self) -> bool:
+        """Dismiss what a game shows first; return whether it goes on, as what lies at the start can kill."""
+        for _ in range(1000):
+            if self._program.item(_IN_MOVE_LOOP):
+                return True
+            if self._over():
+                return False
+            self._play(_SPACE)
+        return True
 
     def step(self, action: int) -> tuple[float, bool]:
         """Take an action; return the reward, and whether the game or the task ended."""
@@ -183,7 +197,7 @@ class Game:
         self.raw.close()
 
     def _past_menus(self) -> bool:
-        """Go on past what waits for a space, and decline texts and questions but some; return whether it is over."""
+        """Dismiss menus, text prompts and all questions but those in _ANSWERED; return whether the game is over."""
         internal = self._internal
         while not self._over():
             if internal.item(_WAITS_FOR_SPACE):
@@ -202,7 +216,7 @@ class Game:
 
     @property
     def on_stairs_down(self) -> bool:
-        """Whether the player stands on them, which hides them on the map."""
+        """Whether the player stands on stairs down, which are then hidden on the map."""
         return bool(self._internal.item(_ON_STAIRS_DOWN))
 
     def _reached(self) -> bool:

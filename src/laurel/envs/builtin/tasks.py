@@ -1,6 +1,6 @@
 """Several environments as one: each episode is of one of them, in turns, or drawn by the chances of a curriculum.
 
-The agent sees which: an observation is that of the environment, packed, with the task's number behind it.
+The agent sees which: an observation is that of the environment, packed, followed by the task's number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
 
 MOST = 255
-"""Tasks; a task's number has to fit into a byte."""
+"""Most tasks; a task's number has to fit into a byte."""
 
 
 class Tasks(gym.Env[Any, Any]):
@@ -48,7 +48,7 @@ class Tasks(gym.Env[Any, Any]):
         self.observation_space = gym.spaces.Box(low, high, dtype=row.dtype.type)
         self.action_space = self.adapters[0].action_space
         self.chances: FloatArray | None = None
-        """(K,) of the tasks of the next episodes; None: in turns, from a drawn one on."""
+        """(K,) with which the tasks of the next episodes are drawn; None: in turns, from a random one on."""
         self.task = 0
         self._made: dict[int, gym.Env[Any, Any]] = {}
 

@@ -17,7 +17,7 @@ from laurel.arrays import IntArray
 from laurel.errors import EnvError, no_such
 
 POTS = (1, 10, 30, 50, 100, 200, 500, 1000)
-"""Dollars to be shared; small ones are where a percentage and an amount disagree."""
+"""Dollars to be shared; with small pots, objectives of a percentage and of an amount disagree."""
 TENTHS = 10
 REFUSE, ACCEPT = 0, 1
 OBJECTIVES: Mapping[str, str] = MappingProxyType(

@@ -1,6 +1,6 @@
 """Environments as tensors: all copies stepped at once, where the networks are.
 
-Each is the task that its namesake of Gymnasium or MiniGrid is, to the last transition; its random streams are its own.
+Each has exactly the transitions of its namesake in Gymnasium or MiniGrid, but random streams of its own.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from laurel.params import EnvParams
 
 TENSORS = "tensors"
-"""What `backend` says of environments as tensors."""
+"""The value of `backend` for environments as tensors."""
 SIZES = {"DoorKey": (5, 6, 8, 16), "Empty": (5, 6, 8, 16), "Empty-Random": (5, 6)}
 ADAPTERS: dict[str, type[EnvAdapter]] = {
     "CartPole-v0": CartPoleAdapter,
     "CartPole-v1": CartPoleAdapter,
     **{f"MiniGrid-{task}-{n}x{n}-v0": MiniGridAdapter for task, sizes in SIZES.items() for n in sizes},
 }
-"""Ids that have a form of tensors -> the adapter whose packed observations it gives."""
+"""Ids that have a tensor form -> the adapter whose packed observations it gives."""
 
 
 def has_tensors(env: EnvParams, adapter: EnvAdapter) -> bool:
-    """Whether an environment has a form of tensors: its id, its arguments and its adapter."""
+    """Whether an environment has a tensor form, with its id, its arguments and its adapter."""
     from laurel.envs.vector import is_original
 
     expected = ADAPTERS.get(reference_id(env))

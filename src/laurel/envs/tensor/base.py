@@ -48,7 +48,7 @@ class TensorEnv(ABC):
         self._clock = [0]
         self._keys = torch.tensor([[seed, 0] for seed in seeds], device=device)
         self.state: dict[str, Tensor] = {}
-        """A row each: what moves, `observation`, `age` of the episode in steps, and whether it has `ended`."""
+        """A row each: what the subclass defines, `observation`, `age` of the episode in steps, whether it `ended`."""
         self.reset()
 
     @property
@@ -57,7 +57,7 @@ class TensorEnv(ABC):
 
     @property
     def clock(self) -> int:
-        """Steps and resets so far, with which the random numbers go on; rows that are stacked have the same."""
+        """Steps and resets so far, the counter of the random numbers; rows that are stacked have the same."""
         return self._clock[0]
 
     @property
@@ -130,18 +130,18 @@ class TensorEnv(ABC):
 
     @abstractmethod
     def _begin(self, drawn: Tensor) -> dict[str, Tensor]:
-        """Return what moves, as it is where an episode begins, by random words (R, K)."""
+        """Return the state at the beginning of an episode, by random words (R, K)."""
 
     @abstractmethod
     def _move(self, state: Mapping[str, Tensor], action: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """Return what moves as it is after actions (R,), rewards (R,) of float32, and where the episode ended (R,).
+        """Return the state after actions (R,), rewards (R,) of float32, and where the episode ended (R,).
 
         `state` stays as it is, except for what is not needed again.
         """
 
     @abstractmethod
     def _observe(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Return packed observations (R, D) of what moves."""
+        """Return packed observations (R, D) of a state."""
 
 
 def host(tensor: Tensor) -> Array:

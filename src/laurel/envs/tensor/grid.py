@@ -1,7 +1,7 @@
 """MiniGrid as tensors: what moves an agent on a grid, and what it sees there.
 
-Cells are codes, few enough that what an action does is looked up; the grid lies in a margin of walls, so that no view
-leaves it.
+Cells are codes, few enough that the effect of an action is looked up in a table; the grid lies in a margin of walls, so
+that no view leaves it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TensorGrid(TensorEnv):
 
     Args:
         size: of a side, walls included.
-        through_walls: whether walls hide nothing.
+        through_walls: whether the agent sees through walls.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class TensorGrid(TensorEnv):
 
 
 def _effects() -> IntArray:
-    """Return, for an action before a thing with or without the key (7, 8, 2), what is left there, whether the key is
-    carried then, whether the agent steps there, and whether it has reached the goal: (..., 4).
+    """Return, for an action in front of a thing, without or with the key (7, 8, 2), what is left there, whether the key
+    is carried then, whether the agent steps there, and whether it has reached the goal: (..., 4).
     """
     effects = np.zeros((len(ACTIONS), len(CODES), 2, 4), dtype=np.int64)
     effects[..., 0] = np.arange(len(CODES))[:, None]

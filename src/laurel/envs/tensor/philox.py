@@ -36,10 +36,10 @@ def words(keys: Tensor, stream: int, start: int, shape: tuple[int, int, int]) ->
     """Return random words (T, S, N, K) as int64.
 
     Args:
-        keys: (S, 2) of as many agents; what is drawn for one depends on its own alone.
+        keys: (S, 2) one for each agent, whose words depend on its own key alone.
         stream: which of an agent's streams.
-        start: the time at which the first of T rows stands.
-        shape: T, N and K. What stands at a time and a place depends on neither T nor N.
+        start: the time of the first of T rows.
+        shape: T, N and K. The word at a time and a place depends on neither T nor N.
     """
     n_times, n_places, n_words = shape
     device, blocks = keys.device, -(-n_words // 4)

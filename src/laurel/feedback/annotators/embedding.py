@@ -32,7 +32,7 @@ DECIMALS = 9
 
 
 class EmbeddingAnnotator:
-    """Prefers what reads like the goal; remembers the utility of every text that it met."""
+    """Prefers what reads like the goal; remembers the utility of every text that it has seen."""
 
     simulated = False
 
@@ -66,7 +66,7 @@ class EmbeddingAnnotator:
         return {}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
-        """Encode the texts of all pairs, those of STREAM at once."""
+        """Encode the texts of all pairs, STREAM pairs at a time."""
         stream = iter(pairs)
         while chunk := list(islice(stream, STREAM)):
             new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))

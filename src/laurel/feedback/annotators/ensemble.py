@@ -67,12 +67,11 @@ class EnsembleAnnotator:
         self._held: dict[int, Annotator] = {}
         self._used: dict[int, Usage] = {}
         self._failed: dict[int, Reasons] = {}
-        """Members that are no longer asked, because they failed."""
+        """Reasons why members that are loaded in turn gave no answer."""
         names, simulated = [], False
         for number, member in enumerate(members):
-            annotator = (
-                member.make()
-            )  # also members that are not kept: one that cannot be made is refused at the beginning
+            # also members that are not kept: one that cannot be made is refused at the beginning
+            annotator = member.make()
             names.append(f"members[{number}]: {annotator.name}")
             simulated = simulated or annotator.simulated
             if not (self._in_turn and member.local):
@@ -84,7 +83,7 @@ class EnsembleAnnotator:
         self._votes = 0
         self._unreadable: set[int] = set()
         self.names = tuple(names)
-        """The members', each with its place."""
+        """Names of the members, each with its position."""
         self.simulated = simulated
         weights = "" if len({m.weight for m in members}) == 1 else f"weights {[m.weight for m in members]}; "
         self.name = f"ensemble of {len(members)} ({weights}{'; '.join(names)})"
@@ -109,7 +108,7 @@ class EnsembleAnnotator:
         return {self.names[number]: failed[number] for number in sorted(failed)}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
-        """Prepare all members that are not models in this process."""
+        """Prepare the members that are in memory; those that are loaded in turn are prepared when it is theirs."""
         for block in _blocks(pairs):
             for annotator in self._held.values():
                 annotator.prepare(block)

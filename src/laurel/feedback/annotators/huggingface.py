@@ -53,9 +53,9 @@ class HuggingFaceKind(ChatAnnotator):
             return False
         if not prompt.choices:
             raise AnnotationError(
-                "annotate.huggingface.mode is score, which reads off one of few answers, but the prompt "
-                f"{prompt.name} asks for words. Set the mode to generate, or annotate.language_model.prompt to "
-                "answer_only."
+                "annotate.huggingface.mode is score, which compares the probabilities of given answers, but the prompt "
+                f"{prompt.name} asks for an answer in words. Set the mode to generate, or "
+                "annotate.language_model.prompt to answer_only."
             )
         return True
 

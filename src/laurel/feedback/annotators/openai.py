@@ -43,7 +43,7 @@ class OpenAIKind(ChatAnnotator):
         return replace(super().sampling, reasoning_effort=self.section.reasoning_effort, extra_body=extra)
 
     def identity(self) -> tuple[Identity, bool]:
-        """Return the model and its address; its answers may be here."""
+        """Return the model and its address; the store may hold its answers."""
         return Identity(self.section.model, endpoint=self.section.base_url or OPENAI), True
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
@@ -59,8 +59,8 @@ class OpenAIKind(ChatAnnotator):
         ledger = BatchLedger(store.path)
         if waiting := ledger.waiting(model.identity.endpoint, model.identity.model):
             tell(
-                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. Those of them "
-                "that are asked now are paid twice; annotate.openai.mode: batch fetches them."
+                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. To ask one of "
+                "them now is to pay for it twice; set annotate.openai.mode to batch to fetch their answers."
             )
         ledger.close()
         if self.section.serve:

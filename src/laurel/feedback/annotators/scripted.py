@@ -8,7 +8,7 @@ the pair's own words, so that a pair gets the same answer whenever and wherever 
     equal        a tie where |Σ r¹ - Σ r⁰| <= threshold
     myopic       r_t counts γ^(H - t)
     stochastic   P[first] = 1 / (1 + exp(-β (Σ r¹ - Σ r⁰)))
-    mistake      the preference is turned around with probability ε
+    mistake      the preference is flipped with probability ε
 
 B-Pref's thresholds are a share of the policy's average return; here they are in the units of r, so that an
 answer does not depend on which other pairs are asked.

@@ -24,11 +24,11 @@ class ActionQuestion(Question[str, Choice]):
     """Asks about a state in words.
 
     Args:
-        options: what can be chosen, in words that differ: actions, or subgoals.
+        options: what can be chosen, as texts that are all different: actions, or subgoals.
         goal: what to act for; None: the environment's own goal.
         scored: whether the probability of each option's text is wanted, where the prompt is a choice.
-        per_token: whether the likelihood of an option is the mean over its tokens instead of their product, which is
-            the lower the longer a text is.
+        per_token: whether an option's log-likelihood is the mean over its tokens instead of the sum, which is lower for
+            longer texts.
     """
 
     form: ClassVar[Form] = Form("action", slots=("state",), optional=("options",), choices=(), schema="{}")
@@ -73,7 +73,7 @@ class ActionQuestion(Question[str, Choice]):
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
     ) -> Reading[Choice] | None:
-        """Return the probabilities that log-probabilities say, or 1 for the option that is named."""
+        """Return the probabilities of the options from their log-probabilities, or 1 for the one that is named."""
         if logprobs is not None and self.choices and set(logprobs) == set(self.choices):
             return Reading(CHOSEN, tuple(exp(logprobs[option]) for option in self.options))
         verdict = self._reader.read(text, cut=cut)

@@ -1,4 +1,4 @@
-"""Which function pays an agent? A reading's value is the source, or why it cannot be tried.
+"""Which function should reward an agent? A reading's value is the source, or why it cannot be tried.
 
 After Eureka (Ma et al. 2023, arXiv 2310.12931) and Text2Reward (Xie et al. 2023, arXiv 2309.11489). The answer's
 block of code is read, not run: its form is checked here; `laurel.rewards.sandbox` runs it.
@@ -80,7 +80,7 @@ def checked(source: str) -> Reading[Written]:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the code that is read
+            warnings.simplefilter("ignore")  # from parsing the code
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""

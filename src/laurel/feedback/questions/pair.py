@@ -30,7 +30,7 @@ _SCHEMA_IN_KEYS = (
     '{"type": "object", "properties": {"analysis": {"type": "string"}, "best_description": {"enum": [1, 2, null]}}, '
     '"required": ["analysis", "best_description"], "additionalProperties": false}'
 )
-"""What the schema allows, as it was first worded: its wording changes no key, so that paid answers stay valid."""
+"""The schema in its first wording, which keys are made from: rewording it must not invalidate paid answers."""
 _SAMPLE = Pair('Say "é" & {{ x }}\n\x00\u2028', "x" * (LONGEST + 1))
 _REMEMBERED = 1024
 """Answers whose meaning is remembered: models repeat themselves."""
@@ -90,7 +90,7 @@ class PairQuestion(Question[Pair, float]):
         first, second = item[::-1] if variant else item
         content = f"{len(first)}:{first}{second}"
         if ("<" in content or "[" in content) and as_text(first + second) != first + second:
-            # such texts were once shown as they are, which a model may have taken for its own turns
+            # such texts were once shown unescaped, and a model may have taken their marks for the end of a turn
             return f"{content}:as text"
         return content
 
@@ -124,8 +124,3 @@ QUESTION = PairQuestion
 def load_prompt(name: str | Path) -> Prompt:
     """Load a prompt for pairs; arguments and errors as in `laurel.feedback.prompt.load_prompt`."""
     return prompts.load_prompt(name, FORM)
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of the packaged prompts for pairs."""
-    return prompts.names(FORM)

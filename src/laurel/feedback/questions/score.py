@@ -51,7 +51,7 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Scores] | None:
-        """Return the scores with which an answer ends, as they were shown; None where one is not from 0 to HIGHEST."""
+        """Return the scores that end an answer, in the order shown; None where one is not from 0 to HIGHEST."""
         listed = None if cut else last_value(text, "scores")
         if not isinstance(listed, list) or not listed or not all(map(_is_score, listed)):
             return None

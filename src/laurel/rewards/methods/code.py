@@ -1,4 +1,4 @@
-"""Pays each step what a function returns that a language model wrote.
+"""Pays each step what a function written by a language model returns.
 
 After Eureka (Ma et al. 2023, arXiv 2310.12931): several functions are written in each of a few rounds; each is run on
 collected steps, in a sandbox, and is scored; the next round is shown the best one and what its components were like.
@@ -165,7 +165,7 @@ def _questions(own: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, Code
     first, later = (CodeQuestion.load_prompt(name) for name in (own.prompt, own.reflection))
     if not {"best", "feedback"} <= later.used:
         raise PromptError(
-            f"prompt {later.name}: it shows neither what was found nor the best function: use both slots."
+            f"prompt {later.name}: it must show the best function and what was found: use the slots best and feedback."
         )
     return CodeQuestion(first, adapter, own.goal), CodeQuestion(later, adapter, own.goal)
 

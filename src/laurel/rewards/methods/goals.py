@@ -1,4 +1,4 @@
-"""Pays a goal that the annotator suggested, once in an episode, where a caption reads like it.
+"""Pays for reaching a goal that the annotator suggested, once in an episode, where a caption reads like the goal.
 
 After ELLM (Du et al. 2023, arXiv 2302.06692): a goal is reached where the similarity of the caption's embedding with
 the goal's is at least a threshold, and pays that similarity. A goal counts from the step after it was suggested, and
@@ -132,7 +132,7 @@ class GoalTable:
         return cls(goals, contexts, captions, cosines(captions, goals, encoder), encoder)
 
     def quality(self, threshold: float, adapter: EnvAdapter) -> dict[str, Any]:
-        """Return how many goals captions reach, and of how many of these the environment thinks as progress."""
+        """Return how many goals there are, and which shares of them captions and captions of progress reach."""
         reached = self.similarity >= threshold
         progress = np.array([(adapter.oracle(text) or 0.0) > 0 for text in self.captions], dtype=np.bool_)
         sensible = (reached & progress[:, None]).any(axis=0)

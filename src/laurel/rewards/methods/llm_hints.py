@@ -1,6 +1,6 @@
 """A reward for doing what a language model would do: the log-likelihood of the action, relative to a uniform choice.
 
-    r = log h(a|s) + log K,   h the probabilities of K actions that an actor says, `llm_policy` by default
+    r = log h(a|s) + log K,   h the probabilities of K actions according to an actor, by default `llm_policy`
 
 Above 0 where the model finds the action likelier than chance, and paid only above 0. With `shaping.form: bonus` that
 is a bonus. With `potential` it is look-back advice (Wiewiora, Cottrell and Elkan 2003): a potential of the last state
@@ -55,7 +55,7 @@ class LikelyActions:
         return self._advisor.account
 
     def begin(self, n_envs: int) -> None:
-        """Do nothing: a step is paid alike in all episodes."""
+        """Do nothing: a step is paid the same in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
         valid = steps.valid.reshape(-1)
@@ -83,7 +83,7 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        """Estimate the cost of a state from the states that episodes begin with."""
+        """Estimate the cost per state from initial states of episodes."""
         return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Control: every caption is paid 1, whatever it says, so that only counts make a difference.
+"""Control: every caption is paid 1, so that only how often it has occurred makes a difference.
 
 With `shaping.beta` this is a count bonus, 1 / N(caption)^beta over each episode; with beta 0 it is a constant.
 """

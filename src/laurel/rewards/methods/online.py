@@ -39,13 +39,13 @@ class Online(LearningMethod[OnlineParams]):
         own = self.settings
         if own.judge not in params.annotate.everyone:
             known = ", ".join(params.annotate.everyone)
-            raise ParamsError(f"rewards: a reward of kind online has judge {own.judge}, but must be one of {known}.")
+            raise ParamsError(f"rewards of kind online: judge is {own.judge}, but must be one of {known}.")
         judge = params.annotate.of_judge(own.judge)
         if own.form != "ranking":
             try:
                 check_captions(judge, adapter, own.prompt, own.goal)
             except AnnotationError as error:
-                raise AnnotationError(f"rewards: of a reward of kind online, {error}") from None
+                raise AnnotationError(f"rewards of kind online: {error}") from None
         for voter in judge.voters:
             kind_of(voter).check(adapter)
         return None

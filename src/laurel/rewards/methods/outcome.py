@@ -47,9 +47,9 @@ class Outcomes:
 
     texts: Sequence[str]
     counts: Sequence[int]
-    """How many collected episodes ended so; 0 where the environment lists an outcome that none did."""
+    """How many collected episodes ended so; 0 for outcomes that the environment lists but that were not met."""
     truth: Sequence[bool | None]
-    """Whether such episodes succeeded by the environment, most of them; None where that is not known."""
+    """Whether most of these episodes succeeded by the environment; None where that is not known."""
 
 
 def collected_outcomes(trajectories: Path, captions: Path, adapter: EnvAdapter, length: int) -> Outcomes:
@@ -158,18 +158,18 @@ class OutcomeReward:
 
 
 class OutcomeJudge(ABC):
-    """A judge of whether outcomes are the goal."""
+    """Judges whether outcomes are the goal."""
 
     name: str
     simulated = False
     """Whether the answers are made from what the environment knows."""
 
     def check(self) -> str | None:
-        """Return why it cannot judge here, as a sentence."""
+        """Return why it cannot judge here, as a sentence; None if it can."""
         return None
 
     def estimate(self, texts: Sequence[str] | None) -> str | None:
-        """Say in a line what asking about outcomes, all of these at most, takes; None where no chat model is asked."""
+        """Return a line on what asking about these outcomes takes at most; None where no chat model is asked."""
         return None
 
     @abstractmethod
@@ -237,7 +237,7 @@ class SupervisedJudge(OutcomeJudge):
         return None if self._settings.labels else "its judge is supervised, which needs labels of 1 or more."
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
-        if len({*labelled.values()}) < 2:  # one answer is all that it has seen
+        if len({*labelled.values()}) < 2:  # it has seen only one class
             return [float(all(labelled.values()))] * len(texts)
         encoder = load_encoder(self._model)
         rows = encoder.encode([*labelled, *texts]).astype(np.float64)
@@ -250,7 +250,7 @@ class SupervisedJudge(OutcomeJudge):
 
 
 class TrueJudge(OutcomeJudge):
-    """The environment's own outcome, with a share of wrong answers where it plays a teacher."""
+    """The environment's own outcome, with a share of wrong answers where it is a simulated teacher."""
 
     simulated = True
 
@@ -291,10 +291,10 @@ def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAd
 def answered(
     outcomes: Outcomes, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int
 ) -> tuple[OutcomeTable, dict[str, Any]]:
-    """Have all outcomes judged; return the answers, and how often they are those of the environment."""
+    """Have all outcomes judged; return the answers, and how often they agree with the environment."""
     judge = outcome_judge(settings, params, adapter, seed)
     truth = {text: known for text, known in zip(outcomes.texts, outcomes.truth, strict=True) if known is not None}
-    if adapter.success_captions():  # where they can be listed, outcomes that were never met are known, too
+    if adapter.success_captions():  # then the truth of outcomes that were never met is known, too
         truth = {text: adapter.says_success(text) for text in outcomes.texts}
     drawn = generator(seed, "outcome labels").permutation(len(truth))[: settings.labels]
     labelled = {text: truth[text] for text in (list(truth)[i] for i in drawn)}

@@ -1,11 +1,11 @@
-"""Contender: random network distillation (Burda et al. 2018, arXiv 1810.12894, section 2), novelty without captions.
+"""Control: random network distillation (Burda et al. 2018, arXiv 1810.12894, section 2), novelty without captions.
 
     bonus(s') = |f(s') - t(s')|^2 / sd
 
 A random network t is fixed, and f learns to predict it on what the agent visits, so that rare observations are paid
 more. Features are normalised by what was met so far and clipped to [-5, 5]; sd is that of the discounted sums.
-Both networks begin anew where training does and learn as it goes on; a resumed run meets the same steps again.
-Set `shaping: {beta: 0}` for its arms, since it counts by itself.
+Both networks are new for each training run, and f learns while it lasts; a resumed run meets the same steps again.
+Set `shaping: {beta: 0}` for its arms, since the bonus falls with repetition by itself.
 """
 
 from __future__ import annotations

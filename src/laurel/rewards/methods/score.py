@@ -1,8 +1,8 @@
 """Pays captions what a judge scores them, in groups that it compares at once, after RULER (OpenPipe's ART).
 
-Each question shows a group of texts and asks for a number for each, so that k texts take one call where pairs take one
-for two. Texts stand in several groups, which puts the scores on one scale. What collection never met is paid as the
-mean caption, since no judge was asked about it.
+Each question shows a group of texts and asks for a number for each, so that one call covers k texts instead of two.
+Each text is in several groups, which puts the scores on one scale. Captions that collection never met are paid as the
+mean caption, since no judge was asked about them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ScoreParams(RewardParams):
 
 
 ROUNDS = 4
-"""Groups that each text stands in where params.n_groups does not say how many there are."""
+"""Groups that each text is in where params.n_groups does not say how many groups there are."""
 SHRINKAGE = 1.0
 """Prior weight, in texts, of an offset of 0 for a group's scores."""
 SWEEPS = 200
@@ -60,11 +60,11 @@ Scores = DoubleArray
 
 
 def drawn_groups(n: int, size: int, n_groups: int | None, seed: int) -> IntArray:
-    """Draw groups of different texts (G, size), such that all texts stand in about as many.
+    """Draw groups of different texts (G, size), such that all texts are in about equally many.
 
     Args:
         size: of a group; n where there are fewer texts.
-        n_groups: G; None: each text stands in ROUNDS groups.
+        n_groups: G; None: each text is in ROUNDS groups.
     """
     size = min(size, n)
     rng = generator(seed, "score groups")
@@ -86,7 +86,7 @@ def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
 
         minimise  sum (s_gi - u_i - b_g)^2 + SHRINKAGE sum b_g^2
 
-    by turns. Of a group of one nothing but the mean is known: b is 0.
+    by turns (coordinate descent). In groups of one, offsets cannot be told from scores: b is 0.
 
     Args:
         groups: (G, size) text numbers.
@@ -147,7 +147,7 @@ def asked(
     """Have groups of texts scored.
 
     A chat model is asked; the sentence encoder's utility is a score as it is; the simulated teacher gives the
-    environment's progress, and with its error rate that of another text of the group, or any where it has no group.
+    environment's progress or, at its error rate, that of a random text of the group (of any text for groups of one).
 
     Args:
         captions: of single steps, that texts may be made of.
@@ -205,7 +205,7 @@ def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> Float
 
 
 def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adapter: EnvAdapter) -> Rate | None:
-    """Return the share of pairs of captions, of unlike progress by the environment, whose scores say which is more.
+    """Return the share of caption pairs of different progress, by the environment, that scores put in the right order.
 
     None where the environment has no progress, or the same for all. An equal score is wrong.
     """

@@ -39,7 +39,7 @@ class Stored(Method[StoredParams]):
     Settings = StoredParams
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        """Refuse a reward that is not there."""
+        """Refuse a path that does not hold the reward."""
         _made(self.settings)
         return None
 

@@ -1,7 +1,7 @@
-"""Pays captions by a reward model of texts, learned from the annotator's preferences or brought along.
+"""Pays captions by a reward model of texts, learned from the annotator's preferences or supplied by the user.
 
-It differs from `preference` in what it reads and in how it learns. It reads the whole text of what was compared, where
-`preference` adds up the captions of a segment. Its linear head is the one optimum of a convex loss, without epochs,
+It differs from `preference` in what it reads and in how it learns. It reads the whole text of a segment, where
+`preference` adds up the rewards of its captions. Its linear head is the one optimum of a convex loss, without epochs,
 members or a seed; `train: all` tunes the whole encoder or a causal language model instead. And `path` takes a model
 that `laurel reward fit` made from rows of any origin, so that no captions need labels.
 """
