@@ -38,8 +38,8 @@ MLFLOW_SECONDS, REPORT_SECONDS, REPORT_MEGABYTES = 60, 10, 2
 FEW, MANY, GROWTH = 10_000, 1_000_000, 1.2
 HELD, LEAST = 200_000, 4.0
 """Captions with which it is looked at what is held, and bytes a caption from which on a module is named."""
-TRACED = ("caption", "annotate")
-"""Stages in which that is looked at; traced, train-reward takes a quarter of an hour."""
+EPOCHS = 2
+"""Epochs at most of the reward model there: what it holds does not depend on them, and traced they are slow."""
 MLFLOW_PARTS: Parts = {
     "SQLAlchemy and SQLite": ("/sqlalchemy/", set()),
     "MLflow": ("/mlflow/", set()),
@@ -263,7 +263,7 @@ def captions() -> None:
     if not found["met"]:
         found["why"] = _why(growth)
         found["profile_unit"] = f"bytes for each of {HELD:,} captions at the fullest, asked for by"
-        found["profile"] = _held([stage for stage in TRACED if growth[stage] > GROWTH])
+        found["profile"] = _held([stage for stage in STAGES if growth[stage] > GROWTH])
     write("scale_captions", found, about("pyarrow", "laurel-rl", remarks=(load,)))
 
 
@@ -282,7 +282,7 @@ def _why(growth: dict[str, float]) -> str:
     return (
         f"Times as much memory: {times}. "
         + "; ".join(holds.get(stage, f"{stage}: not explained") for stage in more)
-        + ". Traced, train-reward takes a quarter of an hour, so that its part is by reading."
+        + "."
     )
 
 
@@ -295,7 +295,7 @@ def _run(n: int) -> dict[str, Spent]:
 def _held(stages: Sequence[str]) -> Profile:
     """Return how many bytes for each caption a stage holds at its fullest, by the module that asked for them."""
     profile: Profile = {}
-    with _project(HELD) as folder:
+    with _project(HELD, max_epochs=EPOCHS) as folder:
         for stage in STAGES[: 1 + max(map(STAGES.index, stages))]:
             if stage not in stages:
                 command(stage, folder)
@@ -310,15 +310,15 @@ def _held(stages: Sequence[str]) -> Profile:
 
 
 @contextmanager
-def _project(n: int) -> Iterator[Path]:
-    """Yield a folder with the params of a walk of so many steps."""
+def _project(n: int, **preference: int) -> Iterator[Path]:
+    """Yield a folder with the params of a walk of so many steps, and what differs for the reward model."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         params_of(
             folder,
             env={"id": "scale:Walk-v0"},
             collect={"steps": n},
-            rewards={"preference": {"input": "observation"}},  # not a million sentences through an encoder
+            rewards={"preference": {"input": "observation", **preference}},  # not a million sentences through an encoder
         )
         os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         yield folder

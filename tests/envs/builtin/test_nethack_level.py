@@ -68,6 +68,17 @@ def test_the_rivers_of_minihack_have_boulders_and_no_pet(level: str) -> None:
     env.close()
 
 
+def test_rats_come_to_a_knight_who_waits_for_battle() -> None:
+    games = Games(1, task="staircase", level_file="corridor_battle", character="kni-hum-law-fem")
+    game, said, ended = games.games[0], set(), False
+    game.begin(np.random.default_rng(0))
+    while not ended:
+        ended = game.step(nethack.actions().index(ord("s")))[1]
+        said.add(message_of(games.observe()[0]))
+    assert any("giant rat bites" in message for message in said)
+    games.close()
+
+
 def test_a_file_that_is_no_level_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "level.des"
     file.write_text("LEVEL: nothing")
