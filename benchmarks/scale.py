@@ -318,7 +318,7 @@ def _project(n: int, **preference: int) -> Iterator[Path]:
             folder,
             env={"id": "scale:Walk-v0"},
             collect={"steps": n},
-            rewards={"preference": {"input": "observation", **preference}},  # not a million sentences through an encoder
+            rewards={"preference": {"input": "observation", **preference}},  # not texts: they would be encoded
         )
         os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         yield folder
