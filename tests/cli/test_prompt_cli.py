@@ -8,7 +8,7 @@ import pytest
 
 from laurel.cli.app import main
 from laurel.data.captions import read_segments
-from laurel.feedback.questions.pair import load_prompt, names
+from laurel.feedback.questions.pair import FORM, load_prompt
 from tiny_project import UNTRACKED, Project
 
 SMALL = (
@@ -28,7 +28,7 @@ def test_list_names_each_prompt(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prompt", "list"]) == 0
     told = capsys.readouterr().out
     assert all(len(line) <= 100 for line in told.splitlines())
-    for name in names():
+    for name in FORM.packaged:
         (line,) = [line for line in told.splitlines() if line.startswith(f"{name} ")]
         assert load_prompt(name).digest[:12] in line
         assert load_prompt(name).answer in line

@@ -196,7 +196,10 @@ def test_the_likeliest_choice_is_the_token_that_would_be_written(chat: LocalChat
     assert likeliest == set(DIGITS)
 
 
-@pytest.mark.parametrize(("choices", "said"), [(("1", "1 2"), '"1" and "1 2"'), (("", "2"), '"" and "2"')])
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [(("1", "1 2"), '"1" are a prefix of those of the answer "1 2"'), (("", "2"), '"" are a prefix')],
+)
 def test_choices_that_cannot_be_told_apart(chat: LocalChat, choices: tuple[str, ...], said: str) -> None:
     (failure, fine) = answers(chat, [request("x", choices), SHARED[0]])
     assert isinstance(failure, Failure)

@@ -77,7 +77,7 @@ def test_a_spent_budget_stops_with_what_is_kept_and_how_to_go_on(
     assert main(["annotate"]) == 2
     said = capsys.readouterr().err
     assert "The budget of 30 calls (annotate.budget.max_calls) is spent: 30 calls, 180 tokens, $0.045." in said
-    assert "running the same command again" in said
+    assert "Run the same command again" in said
     assert not project.output("annotate").exists()
     assert main(["annotate"]) == 2
     assert main(["annotate"]) == 0, "each run goes on where the last one ended"
