@@ -1,4 +1,4 @@
-"""How fast PPO trains on MiniGrid-DoorKey-8x8 with the learned reward in the loop, beside Stable-Baselines3.
+"""How fast PPO trains on MiniGrid-DoorKey-8x8 with a reward for each caption in the loop, beside Stable-Baselines3.
 
 Both have the settings of params.yaml, the same rewards by caption and the same shaping; Stable-Baselines3 steps
 MiniGrid as its users do, and gets the reward through a `VecEnvWrapper`. What the reward costs is measured on runs

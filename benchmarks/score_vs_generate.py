@@ -1,4 +1,4 @@
-"""What scoring answers gains over writing them: pairs a second of the same local language model in both modes.
+"""What scoring answers gains over writing them: questions a second of the same local language model in both modes.
 
 The model is made on the spot, with random weights; it writes as many tokens as it may, which a trained one often does
 not. Both modes take turns. Knows nothing about which labels are better. Run it with:
@@ -71,12 +71,12 @@ def main() -> None:
     speed, peer = statistics.median(of_score), statistics.median(of_generate)
     found = {
         "value": round(speed / peer, 1),
-        "unit": "times as many pairs a second scored as written",
+        "unit": "times as many questions a second scored as written",
         "target": f">= {TARGET:g}",
         "met": speed / peer >= TARGET,
-        "peer": f"pairs a second of the same model writing {REASONING} tokens for each",
+        "peer": f"questions a second of the same model writing {REASONING} tokens for each",
         "peer_value": round(peer, 2),
-        "scored": f"{speed:.1f} pairs a second",
+        "scored": f"{speed:.1f} questions a second",
         "prompt": f"{shared} shared tokens and {own} of its own on average",
         "model": "Llama, 8 layers of width 256, random weights, float32",
     }
