@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from laurel.cli.app import main
 from laurel.data.captions import read_segments
+from laurel.envs import adapter_for
 from laurel.feedback.questions.pair import FORM, load_prompt
+from laurel.params import EnvParams
 from tiny_project import UNTRACKED, Project
 
+EMPTY = "MiniGrid-Empty-5x5-v0"
+ADAPTER = adapter_for(EnvParams(id=EMPTY), with_action=True)
+CAPTIONS = {ADAPTER.describe(event) for event in ADAPTER.events()} - {""}
 SMALL = (
     "---\nanswer: choice\n---\n{% block user %}{{ goal }} {{ first }} or {{ second }}?{% endblock %}"
     "{% block follow_up %}Well?{% endblock %}"
@@ -53,10 +59,10 @@ def test_show_without_captions_says_where_its_own_are_from(
     assert main(["prompt", "show", "--captions", "nowhere"]) == 0
     told = capsys.readouterr().out
     assert told.startswith(f"prompt:   motif ({load_prompt('motif').digest[:12]})")
-    assert "captions: two captions of MiniGrid-Empty-5x5-v0, as nowhere does not exist" in told
+    assert "item:     two captions of MiniGrid-Empty-5x5-v0, as nowhere does not exist" in told
     Project.create(project.path, {**UNTRACKED, "env.id": "Pendulum-v1"})
     assert main(["prompt", "show"]) == 0
-    assert "captions: made up, as data/captions does not exist" in capsys.readouterr().out
+    assert "item:     made up, as data/captions does not exist" in capsys.readouterr().out
 
 
 def test_show_steers_ones_own_prompt(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +72,22 @@ def test_show_steers_ones_own_prompt(project: Project, capsys: pytest.CaptureFix
     assert "--- user ---\nTurn all the time. " in told
     assert "--- system ---" not in told
     assert "answer:   1 or 2" in told
+
+
+def test_show_knows_what_each_prompt_is_about(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """Captions stand in it whole, two where it is about two; a prompt for code has the environment's numbers."""
+    project.change({"caption.with_action": True})
+    assert main(["prompt", "list"]) == 0
+    labels = re.findall(r"(?m)^([a-z_/]+) ", capsys.readouterr().out)
+    assert {"motif", "code/write", "sensible/yes_no"} <= set(labels)
+    for label in labels:
+        assert main(["prompt", "show", label]) == 0, label
+        told = capsys.readouterr().out
+        kind = label.partition("/")[0] if "/" in label else "pair"
+        texts = {text for text in re.findall(r'"([^"\n]+)"', told) if text in CAPTIONS}
+        of_two = kind in {"pair", "score", "interesting", "sensible"}
+        assert len(texts) == (0 if kind in {"code", "action", "subgoal"} else 1 + of_two), label
+        assert (f"made up for {EMPTY}" in told) == (kind == "code")
 
 
 @pytest.mark.parametrize(

@@ -58,18 +58,17 @@ def _list() -> str:
 
 def _show(options: argparse.Namespace) -> str:
     from laurel.envs import adapter_for
-    from laurel.feedback.questions.action import ActionQuestion
     from laurel.params import load_params
 
     params = load_params(options.params)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     question, item, source = _question(options, params, adapter)
     prompt, messages = question.prompt, question.messages(item)
-    answer = " or ".join(prompt.choices) if prompt.choices else f"JSON by the schema {prompt.schema}"
+    answer = " or ".join(prompt.choices) or (f"JSON by the schema {prompt.schema}" if prompt.schema else "text")
     lines = [
         f"prompt:   {prompt.label} ({prompt.digest[:12]})",
         f"about:    {adapter.env_id}",
-        f"{'state:   ' if isinstance(question, ActionQuestion) else 'captions:'} {source}",
+        f"item:     {source}",
         f"answer:   {answer}",
     ]
     for message in messages:
@@ -81,9 +80,8 @@ def _show(options: argparse.Namespace) -> str:
 
 
 def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) -> tuple[Any, Any, str]:
-    """Return the question that a prompt asks, an item to ask it about, and the source of the item."""
+    """Return the question that a prompt asks, an item to ask it about, and where the item is from."""
     from laurel.agents.actors.llm_policy import action_names
-    from laurel.feedback.annotator import Pair
     from laurel.feedback.question import Question, kind_of
     from laurel.feedback.questions.action import ActionQuestion
     from laurel.feedback.questions.pair import PairQuestion
@@ -99,7 +97,10 @@ def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) 
         return kind(loaded, adapter, names, options.goal), state, "what an episode begins with"
     first, second, source = _captions(options.captions, adapter)
     asked = kind(kind.load_prompt(name), adapter, options.goal)
-    return (asked, Pair(first, second), source) if kind is PairQuestion else (asked, first, f"the first of {source}")
+    item = asked.example(first, second)
+    if item == first:
+        return asked, item, f"the first of {source}"
+    return asked, item, source if {first, second} & set(item) else f"made up for {adapter.env_id}"
 
 
 def _captions(path: Path, adapter: EnvAdapter) -> tuple[str, str, str]:

@@ -60,6 +60,10 @@ class Question(ABC, Generic[Item, Value]):
         self.goal = goal
         self.choices = prompt.choices if scored else ()
 
+    def example(self, first: str, second: str) -> Any:
+        """Return an item made of two captions, to show the prompt with: the first alone, if items are single texts."""
+        return first
+
     def texts(self, item: Item, variant: int) -> Mapping[str, str]:
         """Return slot -> what stands there, quoted (`laurel.feedback.prompt.quote`): the texts of an item, in order."""
         return {slot: quote(text) for slot, text in zip(self.form.slots, _texts(item), strict=True)}

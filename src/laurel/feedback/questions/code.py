@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
+from laurel.envs.numbers import Numbers
 from laurel.feedback.prompt import LONGEST, Form, quote
 from laurel.feedback.question import Question, Reading
 
@@ -48,6 +49,11 @@ class CodeQuestion(Question[Assignment, Written]):
         "code", slots=("observation", "action"), choices=(), schema="{}", optional=("best", "feedback")
     )
     sample = Assignment("x", "y", f'"é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}', "z")
+
+    def example(self, first: str, second: str) -> Assignment:
+        numbers = Numbers(self.adapter)
+        shown = ("def reward(observation, action, next_observation):\n    return 0.0\n", "It pays nothing.")
+        return Assignment(numbers.observation, numbers.action, *shown)
 
     def texts(self, item: Assignment, variant: int) -> Mapping[str, str]:
         """Return the words of the environment as they are, and what a model wrote, quoted."""

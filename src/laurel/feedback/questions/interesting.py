@@ -30,5 +30,8 @@ class InterestingQuestion(YesNoQuestion[TaskPair]):
     VERDICTS = verdicts("interesting")
     sample = TaskPair(HARD_TEXT, HARD_TEXT)
 
+    def example(self, first: str, second: str) -> TaskPair:
+        return TaskPair(done=second, other=first)
+
 
 QUESTION = InterestingQuestion

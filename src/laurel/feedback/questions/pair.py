@@ -81,6 +81,9 @@ class PairQuestion(Question[Pair, float]):
         self.variants = 2 if both_orders else 1
         self._parse = lru_cache(_REMEMBERED)(self.parse)
 
+    def example(self, first: str, second: str) -> Pair:
+        return Pair(first, second)
+
     def texts(self, item: Pair, variant: int) -> Mapping[str, str]:
         """Return the two texts in the order in which they are shown."""
         first, second = item[::-1] if variant else item

@@ -41,6 +41,9 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
         self.size = size
         self.variants = 2 if both_orders and size > 1 else 1
 
+    def example(self, first: str, second: str) -> tuple[str, ...]:
+        return first, second
+
     def texts(self, item: tuple[str, ...], variant: int) -> Mapping[str, str]:
         """Return the texts, numbered as they are shown."""
         shown = item[::-1] if variant else item

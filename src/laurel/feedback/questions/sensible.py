@@ -31,6 +31,9 @@ class SensibleQuestion(YesNoQuestion[PossibleGoal]):
     VERDICTS = verdicts("sensible")
     sample = PossibleGoal(HARD_TEXT, HARD_TEXT)
 
+    def example(self, first: str, second: str) -> PossibleGoal:
+        return PossibleGoal(context=second, goal=first)
+
     def texts(self, item: PossibleGoal, variant: int) -> Mapping[str, str]:
         """Return the caption of the last step, and the goal."""
         return super().texts(item._replace(context=item.context or NOTHING_YET), variant)
