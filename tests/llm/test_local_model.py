@@ -14,10 +14,10 @@ from local_asking import DIGITS, SHARED, request, scores
 from tiny_llama import make_tiny_llama, make_tokenizer
 
 from laurel.errors import LaurelError, ParamsError
-from laurel.llm import local_model
+from laurel.llm import cpu_types, local_model
 from laurel.llm.chat import RefusedError
 from laurel.llm.local_chat import LocalChat, load_local
-from laurel.llm.local_model import weights_revision
+from laurel.llm.local_model import load_model, weights_revision
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -118,6 +118,28 @@ def test_a_model_too_large_for_memory(tiny_llama: Path, monkeypatch: pytest.Monk
     assert "does not fit into the memory of the GPU: set annotate.huggingface.quantization" in refusal(
         model=str(tiny_llama)
     )
+
+
+@pytest.mark.parametrize(("slow", "dtype"), [(3.0, torch.float32), (1.1, torch.bfloat16), (0.4, torch.bfloat16)])
+def test_auto_takes_float32_where_the_cpu_is_clearly_quicker_with_it(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float, dtype: torch.dtype
+) -> None:
+    """Its answers are kept apart from those in the type that was saved."""
+    half = load_model(HuggingFaceParams(model=str(tiny_llama), device="cpu", dtype="bfloat16"))
+    half.model.save_pretrained(tmp_path)
+    half.tokenizer.save_pretrained(tmp_path)
+    cpu_types.float32_is_quicker.cache_clear()
+    monkeypatch.setattr(cpu_types, "seconds", lambda dtype: slow if dtype == torch.bfloat16 else 1.0)
+    params = HuggingFaceParams(model=str(tmp_path), device="cpu")
+    local = load_model(params)
+    cpu_types.float32_is_quicker.cache_clear()
+    assert local.model.dtype == dtype
+    assert local.identity.revision.endswith(" float32") == (dtype == torch.float32)
+    assert load_model(params.model_copy(update={"dtype": "bfloat16"})).model.dtype == torch.bfloat16
+
+
+def test_products_are_timed() -> None:
+    assert 0 < cpu_types.seconds(torch.float32) < 10
 
 
 def test_dtype(tiny_llama: Path, chat: LocalChat) -> None:

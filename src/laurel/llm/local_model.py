@@ -20,6 +20,7 @@ from laurel.device import torch_device
 from laurel.errors import ParamsError, first_line
 from laurel.llm import smollm2
 from laurel.llm.chat import Identity, RefusedError
+from laurel.llm.cpu_types import float32_is_quicker
 
 if TYPE_CHECKING:
     import torch
@@ -177,7 +178,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         smollm2.check()
     name = smollm2.path_of(params.model)
     source: dict[str, Any] = {"revision": params.revision, "trust_remote_code": False}
-    kwargs: dict[str, Any] = {"dtype": params.dtype, "use_safetensors": True}  # other formats can run code
+    kwargs: dict[str, Any] = {"use_safetensors": True}  # other formats can run code
     if params.quantization != "none":
         bits = {f"load_in_{params.quantization}": True, "bnb_4bit_compute_dtype": torch.bfloat16}
         kwargs["quantization_config"] = BitsAndBytesConfig(**bits)  # type: ignore[no-untyped-call]
@@ -191,6 +192,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
         if tokenizer.chat_template is None:
             raise _not_loaded(params.model, "its tokenizer has no chat template")
+        kwargs["dtype"] = _dtype(params, config, device)
         loaded: Any = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **source, **kwargs)
         model, report = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
@@ -223,6 +225,17 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     ) as error:
         raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
+
+
+def _dtype(params: HuggingFaceParams, config: Any, device: torch.device) -> str:
+    """Return the type of the weights; auto: as they were saved, or float32 if that is quicker on the CPU."""
+    import torch
+
+    saved = config.get_text_config().dtype or config.dtype
+    half = saved in (torch.bfloat16, torch.float16)
+    if params.dtype == "auto" and device.type == "cpu" and half and float32_is_quicker(saved):
+        return "float32"
+    return params.dtype
 
 
 def _merged(model: Any) -> Any:
@@ -270,14 +283,19 @@ def identity_here(params: HuggingFaceParams) -> Identity | None:
 
 def _revision(params: HuggingFaceParams, **where: bool) -> str:
     """Say which weights these are, and what else in loading them changes answers."""
+    import torch
+    from transformers import AutoConfig
     from transformers.utils.hub import cached_file
 
     config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision, **where)
+    on_gpu = params.device != "cpu" and torch.cuda.is_available()
+    read = AutoConfig.from_pretrained(Path(str(config)).parent)
+    dtype = _dtype(params, read, torch.device("cuda" if on_gpu else "cpu"))
     parts = [weights_revision(Path(str(config)).parent)]
     if params.adapter is not None:
         adapter = cached_file(adapter_place(params.adapter), "adapter_config.json", **where)
         parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
-    parts += [value for value in (params.quantization, params.dtype) if value not in ("none", "auto")]
+    parts += [value for value in (params.quantization, dtype) if value not in ("none", "auto")]
     return " ".join(parts)
 
 

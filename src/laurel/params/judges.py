@@ -240,7 +240,7 @@ class HuggingFaceParams(ChatSection):
     device: Device = "auto"
     """Where the model runs; auto: on a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the weights; auto takes the one that they were saved in."""
+    """Type of the weights; auto takes the one that they were saved in, or on a CPU float32 where that is quicker."""
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; only on a GPU."""
     adapter: str | None = None
