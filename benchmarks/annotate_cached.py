@@ -1,12 +1,12 @@
-"""What annotating itself costs where every answer is in the store: microseconds a pair, and memory from 10^4 to 10^6.
+"""The cost of annotation when every answer is stored: microseconds per pair, and memory from 10^4 to 10^6 pairs.
 
-Measured from the drawn pairs to their labels on disk, in the stage, in a process of its own for each number of pairs.
-Both orders are asked for. No two answers are alike, so that each has to be read. Beside it stand the whole stage, which
-imports, draws the pairs before and reports on the labels' quality after that, and the time where answers are alike.
-Run it with: python benchmarks/annotate_cached.py [PAIRS]
+Measured from the sampled pairs to their labels on disk, in the stage, in a separate process for each number of pairs.
+Both orders are asked. All answers are distinct, so that each has to be parsed. Also measured: the whole stage, with
+imports, the sampling of pairs and the report on label quality, and the time if all answers are the same. Run it with:
+python benchmarks/annotate_cached.py [PAIRS]
 
-With --mlflow: logging 10^5 judgements in MLflow (figures, prompt, traces of a sample with a person's labels, and
-the files), beside the time that the quickest chat server takes for them.
+With --mlflow: the time to log 10^5 judgements in MLflow (figures, prompt, traces of a sample with gold labels, and
+the files), compared with the time that the fastest chat server takes for them.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""How much of what a chat server offers is used: of a limit of 50 requests a second, and of a server without one.
+"""Share of a chat server's capacity that Laurel uses: with a limit of 50 requests a second, and without a limit.
 
-The server runs in a process of its own. Of the limit only the headers of its answers tell. Beside the client for
-servers without a limit runs a bare one of aiohttp. Run it with: python benchmarks/annotate_throughput.py
+The server runs in a separate process, and announces its limit only in the headers of its answers. Without a limit,
+Laurel's client is compared with a bare aiohttp client. Run it with: python benchmarks/annotate_throughput.py
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""How soon PPO solves CartPole: beside Stable-Baselines3, and a compiled loop as PureJaxRL's.
+"""Time until PPO solves CartPole: Laurel, Stable-Baselines3, and a compiled JAX loop like PureJaxRL's.
 
-Each trains until the mean return of its last 100 training episodes, in the order in which they began, reaches 475, and
-stops there; the compiled loop cannot stop, and is charged the share of its time until then, after its compilation,
-which counts; the ratio without it is told, too. Each has settings of its own: Stable-Baselines3 those of its zoo, the
-compiled loop those of CleanRL, as PureJaxRL has them, and Laurel those below. Imports count for none. Seeds take turns.
-Run it with: python benchmarks/cartpole_ppo.py
+Each trains until the mean return of the last 100 training episodes, in the order in which they began, reaches 475.
+Laurel and Stable-Baselines3 stop there; the JAX loop runs to the end; only its time up to that step counts, plus its
+compilation. The ratio without compilation is also reported. Each uses its own settings: Stable-Baselines3 those of
+its zoo, the JAX loop those of CleanRL, as in PureJaxRL, and Laurel those below. Imports do not count. Seeds take
+turns. Run it with: python benchmarks/cartpole_ppo.py
 """
 
 import statistics

@@ -1,8 +1,8 @@
-"""Collecting and captioning beside the environment alone, and what ten times as many steps take in time and memory.
+"""Speed of collecting and captioning compared with the environment alone; time and memory with ten times the steps.
 
-`laurel collect` and `laurel caption` as commands, start of Python included, on random actions in DoorKey; the limit is
-EnvPool with as many environments, random actions and as many threads as serve it best, whose observations nothing
-keeps. Both take turns. Run it with: python benchmarks/collect_caption.py
+`laurel collect` and `laurel caption` run as commands, including Python's start, on random actions in DoorKey. The
+limit is EnvPool with the same number of environments, random actions and its best number of threads, without storing
+observations. Both take turns. Run it with: python benchmarks/collect_caption.py
 """
 
 import json

@@ -1,7 +1,8 @@
-"""Steps a second of laurel/Crafting-v0 with random actions, beside Crafter, which draws a picture of each step.
+"""Steps per second of laurel/Crafting-v0 with random actions, compared with Crafter, which renders an image of each
+step.
 
-Both in one process each, in turns. Crafter's resets are timed apart; Laurel's are in its steps.
-Run it with: python benchmarks/crafting_steps.py
+Each runs in one process, in turns. Crafter's resets are timed separately; Laurel's are part of its steps. Run it
+with: python benchmarks/crafting_steps.py
 """
 
 import json

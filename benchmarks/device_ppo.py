@@ -1,9 +1,9 @@
-"""What all on the device gains: steps/s of up to 256 agents whose environments are tensors beside their networks.
+"""Speed of PPO entirely on the device: steps/s of up to 256 agents, with environments as tensors beside the networks.
 
-Beside it stands the path of a machine without a GPU: environments of the host (EnvPool or Gymnasium's vectors) and
-networks of NumPy, as many agents in lockstep, in one process; and the limit: the same tensor environments stepped by
-random actions, without networks. Without a GPU the tensors are on the CPU, which says that the path works and what it
-costs there, and nothing about a GPU. Run it with: python benchmarks/device_ppo.py
+It is compared with the path of a machine without a GPU (environments on the host, by EnvPool or Gymnasium's vectors,
+and networks in NumPy, with as many agents in lockstep, in one process) and with a limit: the same tensor environments
+stepped by random actions, without networks. Without a GPU the tensors are on the CPU, which shows that the path works
+and its cost there, but nothing about a GPU. Run it with: python benchmarks/device_ppo.py
 """
 
 import contextlib

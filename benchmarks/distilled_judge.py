@@ -1,14 +1,14 @@
-"""Can a small judge take over from a large one after 1/100 of its calls, and agree with the truth as often?
+"""Can a small judge replace a large one after 1/100 of its calls, with the same accuracy?
 
     python benchmarks/distilled_judge.py                      # a head on MiniLM's vectors, three environments
     python benchmarks/distilled_judge.py --student smollm2    # LoRA weights of SmolLM2, one environment and one draw
 
-The large judge is SIMULATED: it knows an environment's hand-written progress and turns a tenth of its answers around,
-each by chance. All pairs of the environment's captions of unlike progress are to be labelled. The simulated judge is
-asked about one of a hundred of them, drawn from pairs of one half of the captions; a student learns from its answers.
-How often the student is right is counted on pairs of the other half, of which it was never shown a text, beside how
-often the simulated judge itself is right there. Errors by chance cancel out while a student learns; what a real judge
-gets wrong every time, a student learns, too: this shows what few calls can buy, not that a real judge is right.
+The large judge is SIMULATED: it knows an environment's hand-written progress and reverses 10% of its answers at
+random. The task is to label all pairs of the environment's captions with different progress. The simulated judge is
+asked about 1% of them, drawn from pairs of one half of the captions, and a student learns from its answers. The
+student's accuracy is measured on pairs of the other half, whose texts it has never seen, and compared with the
+simulated judge's own accuracy there. Random errors cancel out while a student learns, but it also learns a real
+judge's systematic errors: this shows how far few calls go, not that a real judge is right.
 """
 
 import statistics

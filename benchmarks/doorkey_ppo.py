@@ -1,9 +1,9 @@
-"""How fast PPO trains on MiniGrid-DoorKey-8x8 with a reward for each caption in the loop, beside Stable-Baselines3.
+"""Speed of PPO on MiniGrid-DoorKey-8x8 with a reward for each caption in the loop, compared with Stable-Baselines3.
 
-Both have the settings of params.yaml, the same rewards by caption and the same shaping; Stable-Baselines3 steps
-MiniGrid as its users do, and gets the reward through a `VecEnvWrapper`. What the reward costs is measured on runs
-whose reward weighs nothing: they take the very steps of runs without it. A clock around the functions that pay says
-what it is made of. Imports do not count, and seeds take turns. Run it with: python benchmarks/doorkey_ppo.py
+Both use the settings of params.yaml, the same caption rewards and the same shaping; Stable-Baselines3 steps MiniGrid
+in the usual way, and gets the reward through a `VecEnvWrapper`. The cost of the reward is measured on runs in which
+it has weight 0, so that they take exactly the steps of runs without it; timers around the reward functions break it
+down. Imports do not count, and seeds take turns. Run it with: python benchmarks/doorkey_ppo.py
 """
 
 import json

@@ -1,11 +1,10 @@
-"""What a command of Laurel holds in memory at its fullest, by the module that asked for it.
+"""Peak memory of a Laurel command, by the module that allocated it.
 
     python benchmarks/held.py held.json caption        # as `laurel caption`; writes {module: bytes}
 
-Python's own tracing says what is held, NumPy's arrays included; what Arrow holds outside of Python is a part by itself,
-and other processes that the command starts are left out. The command is run twice: first to see how much is held at
-most, then until it is as much again, give or take a twentieth, when all is counted. So it must be one that can be
-repeated.
+Memory is traced by Python, including NumPy's arrays; what Arrow holds outside of Python is a separate part, and other
+processes that the command starts are not counted. The command runs twice: first to find its peak memory, then until
+memory is within 5% of that peak, when it is attributed to modules. So the command must be repeatable.
 """
 
 from __future__ import annotations

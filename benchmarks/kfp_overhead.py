@@ -1,7 +1,7 @@
-"""What KFP's process runner adds to a step: a chain of three stages as a pipeline, and as plain commands.
+"""Overhead of KFP's process runner per step: a chain of three stages as a pipeline, and as plain commands.
 
-Both start a Python process for each stage, on the same parameters, and take turns. Knows nothing of images or
-clusters. Run it with: python benchmarks/kfp_overhead.py
+Both start a Python process for each stage, with the same parameters, and take turns. Images and clusters are not
+measured. Run it with: python benchmarks/kfp_overhead.py
 """
 
 import json

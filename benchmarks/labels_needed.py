@@ -1,13 +1,13 @@
-"""How many labels each sampler needs until the captions are ranked as the teacher ranks them: Kendall's tau of 0.9.
+"""Number of labels that each sampler needs until captions are ranked as the teacher ranks them: Kendall's tau of 0.9.
 
-Captions are sentences made on the spot, embedded by the packaged encoder. The teacher's utility is planted, anew for
-each seed: linear in the embedding, which is what a reward model on embeddings can learn, or free for each caption,
-which embeddings say nothing about. A label is the better caption's name, wrong at the rate of the noise, and no pair is
-asked about twice: where noise makes even all pairs too few, no sampler can help. All samplers share one estimator a
-teacher: the Laplace posterior on embeddings, or the one with a utility for each caption. Where utilities are free, so
-that every order is as likely, each cell also says how many labels the best possible sampler would need, and where a
-third of what uniform needs is beyond it. Knows nothing about training agents. Run it with:
-python benchmarks/labels_needed.py
+Captions are generated sentences, embedded by the packaged encoder. The teacher's utility is planted, anew for each
+seed: linear in the embedding, which a reward model on embeddings can learn, or independent for each caption, which
+embeddings do not help with. A label is the name of the better caption, wrong at the noise rate, and no pair is asked
+about twice: if noise makes even all pairs too few, no sampler can help. All samplers share one estimator per teacher:
+the Laplace posterior on embeddings, or the one with a utility for each caption. With independent utilities every
+order is equally likely, so each cell also has the number of labels that an optimal sampler would need, and whether
+the target of a third of uniform's labels is below it. No agents are trained. Run it with: python
+benchmarks/labels_needed.py
 """
 
 import json

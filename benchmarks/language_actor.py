@@ -1,9 +1,9 @@
 """How well and how fast a tiny language model learns to act: greedy success from all 60 starts of a 4 x 4 grid.
 
-A Llama of two layers with random weights writes lists of up to eight moves; one answer must lead to the goal.
-One training for each loss and seed, on one thread; the time of a process's first one holds the imports of TRL.
-SmolLM2 is trained by --model smollm2 --losses simpo --seeds 1 --rounds 8 with the --settings that its record names.
-Run it with: python benchmarks/language_actor.py
+A two-layer Llama with random weights writes lists of up to eight moves; one answer must lead to the goal. There is
+one training for each loss and seed, on one thread; the first training of a process includes the import of TRL.
+SmolLM2 is trained by --model smollm2 --losses simpo --seeds 1 --rounds 8 with the --settings in its record. Run it
+with: python benchmarks/language_actor.py
 """
 
 import json

@@ -1,10 +1,10 @@
-"""What this machine could do at most, and the share of it that PPO on DoorKey and on CartPole reaches.
+"""Upper bounds for this machine, and the share of them that PPO reaches on DoorKey and on CartPole.
 
-A bound of PPO's steps/s of one core: nothing but the matrix products of acting and of the gradient steps, in the shapes
-that training has, and the environments stepped alone. All is measured with the matrix kernels that `make run` trains
-with, which all CPUs with AVX2 have. A profile of the same training says where the rest goes: the parts that the bound
-has take longer there too, where other arrays compete for the caches. Beside it: memory bandwidth, and what each stage
-takes to start, as a command with next to nothing to do. Run it with: python benchmarks/limits.py
+The bound for PPO's steps/s on one core counts only the matrix products of acting and of the gradient steps, in the
+shapes of training, and the environments stepped alone. Everything uses the matrix kernels of `make run`, which all
+CPUs with AVX2 support. A profile of the same training shows where the rest goes; the bound's parts take longer there,
+too, since other arrays compete for the caches. Also measured: memory bandwidth, and the start-up time of each stage,
+as a command with almost nothing to do. Run it with: python benchmarks/limits.py
 """
 
 import json

@@ -1,14 +1,14 @@
-"""How fast a small chat model judges, and how well it does once tuned, on environments that it never saw.
+"""Speed of a small chat model as judge, and its accuracy once tuned, on environments that it never saw.
 
     python benchmarks/local_judge.py               # speed: questions a second, and labels as in float32
     python benchmarks/local_judge.py --left-out    # tune it anew for each family of environments, without that family
 
-SmolLM2-135M-Instruct, put on this machine by `laurel language-model`, beside llama.cpp in an environment of its own.
-Speed is counted in processor time: other work on the machine slows it by no more than it takes of the caches. It
-depends on how fast a core multiplies bfloat16, which the record says; `local_judge_quicker_host` is an earlier record
-of another machine. Questions are asked in two lengths: as the judge was tuned on them, and in a prompt of half the
-tokens. The second command takes minutes for each family, and a run that was stopped goes on after the last family that
-was done. Labels are environments' hand-written progress.
+The model is SmolLM2-135M-Instruct, installed by `laurel language-model`, compared with llama.cpp in a separate
+environment. Speed is measured in CPU time, so that other work on the machine affects it only through the caches. It
+depends on a core's bfloat16 throughput, which the record contains; `local_judge_quicker_host` is an earlier record of
+another machine. Questions have two lengths: as in the judge's tuning, and with a prompt of half the tokens. The
+second command takes minutes for each family, and a stopped run resumes after the last finished family. Labels are the
+environments' hand-written progress.
 """
 
 import json

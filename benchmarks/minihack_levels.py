@@ -1,8 +1,8 @@
-"""Whether MiniHack's levels are the same game in laurel/NetHack-v0, and how many steps a second both make.
+"""Are MiniHack's levels the same game in laurel/NetHack-v0, and how many steps per second does each make?
 
-Each level file of MiniHack 1.0.2, and its River, is played by the same random actions from the same seeds in MiniHack's
-own environment and in Laurel's with `level_file`; status, message, reward and end of every step are compared. Needs
-MiniHack, which Laurel does not: pip install --no-deps minihack==1.0.2 'setuptools<81'
+Each level file of MiniHack 1.0.2, including River, is played with the same random actions from the same seeds in
+MiniHack's own environment and in Laurel's with `level_file`; status, message, reward and end of every step are
+compared. This needs MiniHack, which Laurel does not: pip install --no-deps minihack==1.0.2 'setuptools<81'
 Run it with: python benchmarks/minihack_levels.py
 """
 

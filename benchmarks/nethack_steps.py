@@ -1,11 +1,11 @@
-"""Steps a second of laurel/NetHack-v0 with random actions, beside NLE's own environment, and whether both are one game.
+"""Steps per second of laurel/NetHack-v0 with random actions, compared with NLE's own environment; are both the same
+game?
 
-N games in one process on each side, in turns: Laurel's vector form, and N of NLE's `NetHackScore` with all that it
-shows by default. Beside them: those of NLE's that show only what Laurel reads; Laurel's games stepped without being
-looked at, which no adapter can exceed; and NLE's raw games whose prompts nobody answers, which stand still most of the
-time. Seconds are processor time, so that other work on the machine counts less. What is compared is status, message,
-reward and end of every step of one game a seed.
-Run it with: python benchmarks/nethack_steps.py
+N games run in one process on each side, in turns: Laurel's vector form, and N of NLE's `NetHackScore` with its
+default observations. Also measured: NLE with only the observations that Laurel reads; Laurel's games stepped without
+reading observations, the upper bound for any adapter; and NLE's raw games without answering prompts, which are stuck
+at a prompt most of the time. Seconds are CPU time, so that other work on the machine counts less. Status, message,
+reward and end of every step are compared in one game per seed. Run it with: python benchmarks/nethack_steps.py
 """
 
 import time

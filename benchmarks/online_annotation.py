@@ -1,9 +1,9 @@
-"""What an online judge costs agents, and how soon they learn DoorKey-8x8 without any collected data.
+"""The cost of an online judge, and how soon agents learn DoorKey-8x8 without any collected data.
 
-The same agents are trained by the same labels twice: with the judge beside them, and replayed from the log of the
-first, without one. Both are timed by the clock, and by the processor seconds of all processes of the stage, which other
-work on the machine disturbs less. Steps until the last 100 episodes succeed in 90% are counted beside those of labels
-made before, in docs/metrics.json. Rounds take turns. Run it with: python benchmarks/online_annotation.py
+The same agents are trained on the same labels twice: with the judge beside them, and replayed from the first run's
+log, without a judge. Both are timed in wall-clock time and in the CPU time of all processes of the stage, which other
+work on the machine affects less. Steps until 90% of the last 100 episodes succeed are compared with those for labels
+made beforehand, in docs/metrics.json. Rounds take turns. Run it with: python benchmarks/online_annotation.py
 """
 
 from __future__ import annotations

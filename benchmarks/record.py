@@ -1,4 +1,4 @@
-"""A record: what a benchmark found, with the command, machine, versions and day that it was found with.
+"""A record: the result of a benchmark, with its command, machine, versions and date.
 
     from record import about, command_line, load_average, write
 

@@ -1,9 +1,9 @@
-"""How fast a reward model learns from pairs of long segments, beside imitation on the same pairs.
+"""Speed of training a reward model on pairs of long segments, compared with imitation on the same pairs.
 
-A pair-epoch is one comparison that one model learns from once. One model of Laurel's stands beside imitation's one,
-with the same network, batch size and epochs, on one thread each; both take turns. An ensemble of K models, which is
-what the pipeline trains, gives K member-pair-epochs for each comparison. Run it with:
-python benchmarks/reward_training.py
+A pair-epoch is one comparison that one model learns from once. One model of Laurel's is compared with one of
+imitation's, with the same network, batch size and epochs, on one thread each; both take turns. An ensemble of K
+models, which the pipeline trains, gives K member-pair-epochs for each comparison. Run it with: python
+benchmarks/reward_training.py
 """
 
 import json

@@ -1,9 +1,10 @@
-"""Whether reinforcement learning from feedback makes a language model better, and its report finds a planted hack.
+"""Does reinforcement learning from feedback improve a language model, and does the report find a planted hack?
 
-By default the model is a Llama of two layers that is first taught a few comments on films: short ones that praise,
-short ones that damn, and long ones, which always damn. So a reward for length is a hack: what it pays more is worse.
-Five seeds of each arm; half an hour on a busy machine. With --smollm2 it is SmolLM2 with examples/rlhf.yaml, about 20
-minutes on two cores that do nothing else (`make language-model` first). Run it with: python benchmarks/rlhf.py
+By default the model is a two-layer Llama that is first taught a few comments on films: short ones that praise, short
+ones that damn, and long ones, which always damn. So a reward for length is a hack: the texts that it pays more are
+worse. There are five seeds per arm; it takes half an hour on a busy machine. With --smollm2 it is SmolLM2 with
+examples/rlhf.yaml, about 20 minutes on two otherwise idle cores (`make language-model` first). Run it with: python
+benchmarks/rlhf.py
 """
 
 import itertools

@@ -1,8 +1,8 @@
-"""How long `dvc repro` takes on params.yaml in a fresh clone, stage by stage, and once more where nothing changed.
+"""Duration of `dvc repro` on params.yaml in a fresh clone, stage by stage, and again with nothing changed.
 
-The bound is what training would take if nothing but its matrix products and the environments' own steps took time, on
-all cores: see limits.py. A further clone is run to see where the longest stages spend processor time. The time left
-that train-agents tells is compared with the time that was left. Run it with: python benchmarks/run_time.py
+The bound is the time of training's matrix products and of the environments' own steps alone, on all cores: see
+limits.py. Another clone is run to profile the longest stages. The remaining time that train-agents predicts is
+compared with the actual one. Run it with: python benchmarks/run_time.py
 """
 
 import os

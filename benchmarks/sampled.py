@@ -1,11 +1,11 @@
-"""Where Python spends processor time: stacks are looked at every few milliseconds.
+"""A sampling profiler for Python's CPU time: stacks are sampled every few milliseconds.
 
     with sampled() as found:
         work()
     parts_of(found, {"environments": ("vector.py", {"step"})})
 
-A look counts for the processor time since the one before, so that a long call into C counts whole, and what threads of
-C++ take, too. Unlike cProfile, it adds nothing to a call. Knows nothing about what is measured.
+A sample counts for the CPU time since the previous one, so that a long call into C counts fully, and so does the time
+of C++ threads. Unlike cProfile, it adds no overhead to a call. Knows nothing about what is measured.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a run costs that is a hundred times as large: 500 agents in MLflow and the report, and 1,000,000 captions.
+"""The cost of a run that is a hundred times as large: 500 agents in MLflow and the report, and 1,000,000 captions.
 
     python benchmarks/scale.py agents      # logging 500 agents in MLflow, and their report
     python benchmarks/scale.py captions    # each stage as a command, with 10,000 and 1,000,000 distinct captions
     python benchmarks/scale.py             # both
 
-Curves of agents are made up and their networks are one and the same; captions are of a walk on which every step has
-words of its own, judged by the scripted teacher. `collect_caption.py --steps 10000000` is the same for steps.
+The agents' learning curves are synthetic and all networks are the same; captions come from a walk in which every step
+has its own words, judged by the scripted teacher. `collect_caption.py --steps 10000000` does the same for steps.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Which reward ranks captions better at equal calls of a simulated judge: from pairs, or from scores of groups?
 
-The judge knows the hand-written progress of MiniGrid-DoorKey-8x8-v0 and errs in a tenth of what it says: an error turns
-a pair around, or gives a caption the score of another one of its group. That is alike in rate, not in kind, and a real
-judge may find one question harder than the other: this says what could be learned from either at most. Figures are
-shares of pairs of captions of unlike progress that a reward puts in the right order, means over draws of questions. Run
-it with:
-python benchmarks/score_calls.py
+The judge knows the hand-written progress of MiniGrid-DoorKey-8x8-v0 and gives 10% wrong answers: an error reverses a
+pair, or gives a caption the score of another one of its group. The two kinds of errors have the same rate, but not
+the same effect, and a real judge may find one question harder than the other: this is an upper bound on what can be
+learned from either. Figures are shares of pairs of captions with different progress that a reward orders right, means
+over draws of questions. Run it with: python benchmarks/score_calls.py
 """
 
 import statistics

@@ -1,8 +1,7 @@
-"""What scoring answers gains over writing them: questions a second of the same local language model in both modes.
+"""Speed-up of scoring answers over generating them: questions per second of one local language model in both modes.
 
-The model is made on the spot, with random weights; it writes as many tokens as it may, which a trained one often does
-not. Both modes take turns. Knows nothing about which labels are better. Run it with:
-python benchmarks/score_vs_generate.py
+The model has random weights; it generates the maximum number of tokens, which a trained model often does not. Both
+modes take turns. Label quality is not measured. Run it with: python benchmarks/score_vs_generate.py
 """
 
 import statistics

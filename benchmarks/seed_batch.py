@@ -1,9 +1,9 @@
-"""What training seeds as a batch gains: 8 agents in lockstep, beside one after another and beside two processes.
+"""Speed-up of training seeds as a batch: 8 agents in lockstep, compared with one after another and with two processes.
 
-In four ways the same agents are trained, to the same bytes: one after another; together; one after another in each
-of two processes, four agents each; together in each of two. Settings are those of params.yaml, where most of the time
-goes into matrix products that a batch does not make cheaper, and those of a small network with few environments,
-where it goes into calls. The ways take turns. Run it with: python benchmarks/seed_batch.py
+The same agents are trained in four ways, with the same bytes as result: one after another; together; one after
+another in each of two processes, four agents each; together in each of two. Settings are those of params.yaml, where
+most of the time goes into matrix products that a batch does not make cheaper, and those of a small network with few
+environments, where it goes into call overhead. The ways take turns. Run it with: python benchmarks/seed_batch.py
 """
 
 import cProfile

@@ -1,10 +1,9 @@
-"""How long `laurel reward fit` takes for 100,000 rows whose texts are encoded already, and what encoding takes.
+"""Time of `laurel reward fit` for 100,000 rows whose texts are already encoded, and the time of encoding.
 
-The fit reads a JSON lines file of 100,000 pairs of different texts, looks their 200,000 vectors up in the cache, fits a
-head and its five held-out ones, and writes the model and its quality. The vectors are stand-ins of MiniLM's shape, made
-from the texts' numbers with a planted utility and 10% wrong labels, since encoding 200,000 texts takes too long for a
-benchmark: what MiniLM itself takes is measured on a sample and given beside. Run it with:
-python benchmarks/text_reward.py
+The fit reads a JSON lines file of 100,000 pairs of different texts, looks up their 200,000 vectors in the cache, fits
+a head and five cross-validation heads, and writes the model and its quality. The vectors are stand-ins of MiniLM's
+shape, made from the texts' numbers with a planted utility and 10% wrong labels, since encoding 200,000 texts takes
+too long for a benchmark; MiniLM's own speed is measured on a sample. Run it with: python benchmarks/text_reward.py
 """
 
 import json

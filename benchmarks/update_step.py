@@ -1,9 +1,10 @@
-"""What PPO's gradient step on a minibatch takes, by hand in NumPy as Laurel has it, and in the other ways there are.
+"""Time of PPO's gradient step on a minibatch, by hand in NumPy as in Laurel, and by the alternatives.
 
-Autograd, autograd compiled by torch.compile, autograd in bfloat16 (on CPUs that multiply it), and by hand with the
-matrix kernels of this CPU instead of those that all CPUs with AVX2 have, with which agents are others on other CPUs
-(OPENBLAS_CORETYPE chooses them). The bound is the step's matrix products alone: to fuse all else could earn no more.
-The shapes are those of params.yaml on DoorKey. One thread. Run it with: python benchmarks/update_step.py
+The alternatives are autograd, autograd compiled by torch.compile, autograd in bfloat16 (on CPUs that multiply it),
+and by hand with the matrix kernels of this CPU instead of those that all CPUs with AVX2 support; these kernels
+(OPENBLAS_CORETYPE chooses them) make agents depend on the CPU. The bound is the step's matrix products alone: fusing
+everything else could gain no more. The shapes are those of params.yaml on DoorKey. One thread. Run it with: python
+benchmarks/update_step.py
 """
 
 import json
