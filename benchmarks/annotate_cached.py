@@ -61,12 +61,13 @@ def main() -> None:
     cost, growth = _microseconds(lots, "judging"), lots["judging_peak"] - few["judging_peak"]
     found = {
         "value": round(cost, 1),
-        "unit": f"microseconds a pair whose two answers are stored, with {lots['pairs']:.0f} pairs",
+        "unit": f"microseconds per pair with both answers stored, with {lots['pairs']:.0f} pairs",
         "target": f"<= {TARGET_MICROSECONDS}, and at most {TARGET_MEGABYTES} MB more memory than with {FEW} pairs, "
         "of which 16 are the pairs themselves",
         "met": cost <= TARGET_MICROSECONDS and growth <= TARGET_MEGABYTES,
-        "peer": f"MB of memory at most with {FEW} and {lots['pairs']:.0f} pairs; the same of the whole stage; and "
-        f"microseconds a pair: of the whole stage; and with {FEW}, answers distinct and alike",
+        "peer": f"peak MB of memory with {FEW} and {lots['pairs']:.0f} pairs; the same for the whole stage; "
+        "microseconds per "
+        f"pair: for the whole stage; and with {FEW}, answers distinct and identical",
         "peer_value": [
             *(round(one["judging_peak"]) for one in (few, lots)),
             *(round(one["peak"]) for one in (few, lots)),
@@ -87,11 +88,11 @@ def mlflow() -> None:
     share = spent["tracked"] / asking
     found = {
         "value": round(share, 3),
-        "unit": f"share of the time of {JUDGEMENTS} judgements that logging them in MLflow takes, processor time",
+        "unit": f"CPU time of logging {JUDGEMENTS} judgements in MLflow, as a share of the time to get them",
         "target": f"<= {TARGET_SHARE}",
         "met": share <= TARGET_SHARE,
-        "peer": f"seconds of asking, at {requests} requests/s; processor seconds of MLflow, and from start to end; "
-        "traces, and labels of a person on them",
+        "peer": f"seconds to get them, at {requests} requests/s; CPU seconds of MLflow, and seconds from start to end; "
+        "traces, and gold labels on them",
         "peer_value": [round(asking), *(round(spent[each], 1) for each in ("tracked", "wall", "traces", "labelled"))],
     }
     write("judgements_in_mlflow", found, about("mlflow", "laurel-rl", remarks=(load,)))

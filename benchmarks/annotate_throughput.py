@@ -79,11 +79,12 @@ def faulty() -> None:
         "annotate_throughput_faulty",
         {
             "value": ratio,
-            "unit": "times as long for 4,000 requests, 32 in flight, where 6% are refused (429, Retry-After: 1) and 3% "
+            "unit": "times the duration of 4,000 requests, 32 in flight, if 6% are refused (429, Retry-After: 1) and "
+            "3% "
             "take 2 s instead of 0.1 s",
             "target": "<= 2",
             "met": ratio <= 2,
-            "peer": "seconds without faults, and with them; and times as long by the slow answers alone",
+            "peer": "seconds without faults, and with them; and the slowdown by the slow answers alone",
             "peer_value": [round(took["sound"], 1), round(took["faulty"], 1), round(slow, 2)],
         },
         about(*PACKAGES, remarks=(load,)),
@@ -105,10 +106,10 @@ def limited() -> None:
         "annotate_throughput_limited",
         {
             "value": share,
-            "unit": "share of a limit of 50 requests/s (0.8 s latency), told by headers alone, that is reached",
+            "unit": "share reached of a limit of 50 requests/s (0.8 s latency) that only headers announce",
             "target": ">= 0.95, and no request refused after the first 5 s",
             "met": share >= 0.95 and 429 not in warm,
-            "peer": "requests refused with status 429 after the first 5 s, and in them",
+            "peer": "requests refused with status 429 after the first 5 s, and during them",
             "peer_value": [warm.count(429), refused - warm.count(429)],
         },
         about(*PACKAGES, remarks=(load,)),
@@ -140,9 +141,11 @@ def unlimited() -> None:
     }
     whole = [sum(each for (each,) in of.values()) for of in spent.values()]
     why = (
-        f"{share:.2f} of the bare client, which asks {IN_FLIGHT} at once from the start, checks no answer, and keeps "
-        "none before it sends the next request: Laurel does, so that a killed run loses only what is in flight. It "
-        f"takes {whole[1]:.0f} microseconds of a core for a request, Laurel's {whole[0]:.0f}."
+        f"{share:.2f} of the bare client, which sends {IN_FLIGHT} requests at once from the start, and neither checks "
+        "nor "
+        "stores answers. Laurel stores each answer before it sends the next request, so that a killed run loses only "
+        f"requests in flight. The bare client takes {whole[1]:.0f} microseconds of a core per request, Laurel "
+        f"{whole[0]:.0f}."
     )
     write(
         "annotate_throughput_unlimited",
@@ -154,7 +157,7 @@ def unlimited() -> None:
             "peer": "requests/s of a bare aiohttp client, the same way",
             "peer_value": peer,
             "why": why,
-            "profile_unit": "microseconds of a core a request for",
+            "profile_unit": "microseconds of a core per request for",
             "profile": spent,
         },
         about(*PACKAGES, remarks=(load,)),

@@ -62,17 +62,17 @@ def main() -> None:
         "cartpole_ppo",
         {
             "value": round(median["laurel"], 2),
-            "unit": "seconds until PPO has solved CartPole (last 100 episodes as they began >= 475), median of 3 seeds",
+            "unit": "seconds until PPO solves CartPole (last 100 episodes, by start, >= 475), median of 3 seeds",
             "target": f"<= {SECONDS:g}",
             "met": solved["laurel"] and median["laurel"] <= SECONDS,
-            "peer": "Stable-Baselines3 with its zoo's settings; a compiled loop after PureJaxRL, with its compilation",
+            "peer": "Stable-Baselines3 with its zoo's settings; a JAX loop after PureJaxRL, with its compilation",
             "peer_value": [round(median["sb3"], 2), round(median["jax"], 2)],
             **told,
         },
         common,
     )
     unit, solving = (
-        "times as many environment steps a second until CartPole is solved",
+        "times the environment steps per second until CartPole is solved",
         "both solving it with each seed",
     )
     write(
@@ -93,10 +93,10 @@ def main() -> None:
         "cartpole_ppo_jax",
         {
             "value": [round(speed["laurel"] / of, 1) for of in (speed["jax"], compiled)],
-            "unit": f"{unit}; and of a loop that need not be compiled any more",
+            "unit": f"{unit}; and compared with an already compiled loop",
             "target": f">= {JAX_TIMES:g} with the compilation, {solving}",
             "met": speed["laurel"] / speed["jax"] >= JAX_TIMES and solved["laurel"] and solved["jax"],
-            "peer": f"steps/s of a compiled loop after PureJaxRL, {STEPS:,} steps, with its compilation and without; "
+            "peer": f"steps/s of a JAX loop after PureJaxRL, {STEPS:,} steps, with its compilation and without; "
             "and of Laurel",
             "peer_value": [round(speed["jax"]), round(compiled), round(speed["laurel"])],
             **told,

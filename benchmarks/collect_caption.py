@@ -60,7 +60,7 @@ def main() -> None:
         "collect_caption",
         {
             "value": round(rate_large / limit, 3),
-            "unit": f"share of the environment's own rate at which steps are collected and captioned, "
+            "unit": f"steps collected and captioned per second, as a share of the environment's own rate, "
             f"{10 * arguments.steps:,} steps in {N_ENVS} environments",
             "target": f">= {SHARE}",
             "met": rate_large / limit >= SHARE,
@@ -81,10 +81,10 @@ def main() -> None:
         "collect_memory",
         {
             "value": peaks[1],
-            "unit": f"MB of resident memory at most to collect and caption {10 * arguments.steps:,} steps",
-            "target": f"< {MEMORY:,}, and at most {GROWTH} times the time a step of {arguments.steps:,} steps",
+            "unit": f"peak MB of resident memory to collect and caption {10 * arguments.steps:,} steps",
+            "target": f"< {MEMORY:,}, and at most {GROWTH} times the time per step with {arguments.steps:,} steps",
             "met": peaks[1] < MEMORY and growth <= GROWTH,
-            "peer": f"MB with {arguments.steps:,} steps; times as long a step with ten times as many",
+            "peer": f"MB with {arguments.steps:,} steps; the time per step with ten times as many, relative to these",
             "peer_value": [peaks[0], round(growth, 2)],
             "megabytes": {stage: [round(run[stage].megabytes) for run in (small[-1], large)] for stage in large},
         },

@@ -33,7 +33,7 @@ def main() -> None:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    name = torch.cuda.get_device_name() if device == "cuda" else "the CPU, for want of a GPU"
+    name = torch.cuda.get_device_name() if device == "cuda" else "the CPU (no GPU)"
     there: Rates = {env_id: {} for env_id in ENVS}
     here: Rates = {env_id: {} for env_id in ENVS}
     alone: Rates = {env_id: {} for env_id in ENVS}
@@ -50,7 +50,7 @@ def main() -> None:
         "device_ppo",
         {
             "value": value,
-            "unit": f"steps/s of {most} agents at once, with all on {name}, in {' and '.join(ENVS)}",
+            "unit": f"steps/s of {most} agents at once, all on {name}, in {' and '.join(ENVS)}",
             "target": f">= {SHARE:g} of the tensor environments' own rate and >= the host's, {most} at once"
             if on_gpu
             else "no target without a GPU",

@@ -93,17 +93,17 @@ def _by_head() -> dict[str, Any]:
     behind = max(-cell["lead"] for cell in flawless.values())
     found = {
         "value": [cell["student"] for cell in main_cells],
-        "unit": f"share of pairs of unseen captions that a head on MiniLM's vectors gets right in {', '.join(ENVS)}, "
+        "unit": f"accuracy of a head on MiniLM's vectors on pairs of unseen captions in {', '.join(ENVS)}, "
         f"after 1/{FEWER} of the calls of a simulated large judge with {ERRORS:.0%} errors, mean of {DRAWS} draws",
         "target": f">= the simulated judge's, which labels all pairs with {FEWER} times as many calls; 95% interval "
         "of the lead above 0",
         "met": all(cell["lead_ci95"][0] > 0 for cell in main_cells),
-        "peer": "the simulated large judge on the same pairs; and the head after as few calls of one without errors, "
-        f"whom it stays up to {behind:.3f} behind",
+        "peer": "the simulated large judge on the same pairs; and the head after as few calls of an error-free one, "
+        f"which it trails by up to {behind:.3f}",
         "peer_value": [[cell["judge"] for cell in main_cells], [cell["student"] for cell in flawless.values()]],
         "environments": cells,
     }
-    return found if found["met"] else {**found, "why": "the interval of a lead reaches below 0; the cells have them."}
+    return found if found["met"] else {**found, "why": "The interval of a lead includes 0; the cells have the figures."}
 
 
 def _by_smollm2() -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _by_smollm2() -> dict[str, Any]:
         "peer_value": round(draw.judge, 3),
         "ci95": [round(bound, 3) for bound in share["ci95"]],
     }
-    why = f"its interval begins at {share['ci95'][0]:.3f}, and the simulated judge has {draw.judge:.3f}."
+    why = f"The interval begins at {share['ci95'][0]:.3f}, and the simulated judge has {draw.judge:.3f}."
     return found if found["met"] else {**found, "why": why}
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     overhead = round(a_step - a_command, 3)
     found = {
         "value": overhead,
-        "unit": "seconds that a step takes longer than its stage called alone",
+        "unit": "extra seconds of a step compared with its stage called alone",
         "target": f"<= {TARGET}",
         "met": overhead <= TARGET,
         "peer": "seconds of a stage called alone, as a command",

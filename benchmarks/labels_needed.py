@@ -42,15 +42,15 @@ WITHOUT_EMBEDDING = ("uniform", "ranking")
 """What is worth measuring where embeddings say nothing and captions are many; the others are beside the point."""
 SEEDS = {20: 5, 200: 4, 2000: 3}
 WHY = (
-    "Most cells that miss the target ask for more than a label can tell. Tau 0.9 among 20 captions allows 9 of 190 "
-    "pairs the wrong way round: one of 2^22.5 orders out of 20! = 2^61.1, so that the labels must tell 38.6 bits, "
-    "which takes 38 labels of one bit each for an even chance. A label that is wrong with probability e tells 1 - "
-    "H(e) bits: 71 labels at 10% noise, 136 of all 190 pairs at 20%. Uniform needs 86 without noise, of which a third "
-    "is 29, and with noise it never gets there. `ranking` takes 48. With 200 and 2,000 captions of free utilities the "
-    "bound is 0.25 to 0.32 of uniform's labels, so that a third leaves hardly anything over a code that wastes no "
-    "bit; `ranking` takes 0.42 to 0.52. Where utilities are linear in the embedding, a label tells of many captions, "
-    "the bound does not hold, and 0.23 to 0.32 is reached with 200 and 2,000; 20 captions in 384 dimensions have "
-    "every order linear, so that it holds nearly as well, and `nearby` takes 41."
+    "Most cells that miss the target need more information than labels contain. Tau 0.9 among 20 captions allows 9 of "
+    "190 pairs in the wrong order: any of 2^22.5 orders out of 20! = 2^61.1, so the labels must provide 38.6 bits, "
+    "which takes 38 labels of one bit each for an even chance. A label that is wrong with probability e provides 1 - "
+    "H(e) bits: 71 labels at 10% noise, 136 of all 190 pairs at 20%. Uniform needs 86 without noise, a third of which "
+    "is 29, and with noise it never reaches tau 0.9. `ranking` takes 48. With 200 and 2,000 captions of independent "
+    "utilities the bound is 0.25 to 0.32 of uniform's labels, so a third leaves hardly any margin over an optimal "
+    "code; `ranking` takes 0.42 to 0.52. If utilities are linear in the embedding, a label informs about many "
+    "captions, the bound does not apply, and 0.23 to 0.32 is reached with 200 and 2,000; 20 captions in 384 "
+    "dimensions can have any order by a linear utility, so the bound nearly applies, and `nearby` takes 41."
 )
 """In the table, where the target is missed; the cells have the figures."""
 DEEDS = ("pick up", "drop", "open", "close", "see", "lose sight of", "bump into", "walk up to", "turn from", "stand by")

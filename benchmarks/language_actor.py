@@ -71,7 +71,7 @@ def main() -> None:
         "language_actor" if options.model == "tiny" else f"language_actor_{Path(options.model).name}",
         {
             "value": round(value, 3),
-            "unit": f"of 60 starts solved by one answer after training by {options.losses[0]}, mean over seeds",
+            "unit": f"share of 60 starts solved by one answer after training by {options.losses[0]}, mean over seeds",
             "target": f">= {target}"
             + (f", other losses >= {TARGET_OF_OTHERS}" if others else "")
             + f"; each training in {limit} s of a core",

@@ -79,7 +79,8 @@ def main() -> None:
             f"{CARTPOLE} with the settings of cartpole_ppo",
             "target": f">= {SHARE:g} on {DOORKEY}",
             "met": shares[DOORKEY] >= SHARE,
-            "peer": "of each: the bound in steps/s of a core, PPO's steps/s of a core, microseconds a step of products "
+            "peer": "of each: the bound in steps/s of a core, PPO's steps/s of a core, microseconds per step of "
+            "products "
             "and of environments; and GB/s of memory",
             "peer_value": [
                 *(
@@ -89,14 +90,14 @@ def main() -> None:
                 round(bandwidth / 1e9, 1),
             ],
             "cpu_seconds_of_a_start": {stage: round(seconds, 1) for stage, seconds in starts.items()},
-            "profile_unit": "microseconds a step of",
+            "profile_unit": "microseconds per step of",
             "profile": {
                 name: {part: [round(microseconds, 2)] for part, microseconds in profile.items()}
                 for name, profile in profiles.items()
             },
-            "why": "What is not a product or the environment is many small operations on arrays of some thousand "
-            f"numbers; and of {CARTPOLE}'s {1e6 / reached[CARTPOLE]:.2f} microseconds a step "
-            f"{1e6 / reached[CARTPOLE] - sum(profiles[CARTPOLE].values()):.2f} are what is done once in a process.",
+            "why": "The rest, beside products and environments, is many small operations on arrays of some thousand "
+            f"numbers; and of {CARTPOLE}'s {1e6 / reached[CARTPOLE]:.2f} microseconds per step "
+            f"{1e6 / reached[CARTPOLE] - sum(profiles[CARTPOLE].values()):.2f} are one-time costs of a process.",
         },
         about("numpy", "envpool", "gymnasium", "laurel-rl", remarks=(ONE_THREAD, load)),
     )

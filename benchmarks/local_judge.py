@@ -138,12 +138,12 @@ def speed() -> None:
         "local_judge",
         {
             "value": [round(rate, 1) for rate in rates],
-            "unit": f"questions for {CORES} processor seconds, bfloat16, {len(of_kind[0])} questions of {lengths[0]} "
+            "unit": f"questions per {CORES} CPU seconds, bfloat16, {len(of_kind[0])} questions of {lengths[0]} "
             f"and of {lengths[1]} tokens, best of {RUNS} runs",
             "target": f">= {SPEED_TARGET:g} on two cores with the shorter ones, labels as in float32 for 99%",
             "met": met,
-            "peer": "the same in float32; llama.cpp with the package's 4-bit weights, not tuned; and a bound: what the "
-            "products of weights with distinct tokens take alone",
+            "peer": "the same in float32; llama.cpp with the package's 4-bit weights, not tuned; and a bound: the "
+            "products of weights with distinct tokens alone",
             "peer_value": [[round(each, 1) for each in others] for others in (exact, peers, bounds)],
             "share_of_bound": [round(share, 2) for share in shares],
             "tokens": f"{distinct[0]} and {distinct[1]} distinct tokens a question",
@@ -153,8 +153,8 @@ def speed() -> None:
                 for length, of in zip(lengths, spent, strict=True)
             },
             "why": f"It is {shares[0]:.0%} and {shares[1]:.0%} of the bound. Products with weights take "
-            f"{on_products[0]:.0%} and {on_products[1]:.0%} of the time, among them those of tokens that only fill up "
-            "a batch; products of fewer than 256 rows are slower.",
+            f"{on_products[0]:.0%} and {on_products[1]:.0%} of the time, including padding tokens; products of "
+            "fewer than 256 rows are slower.",
         },
         about(
             *("torch", "transformers", "laurel-rl"),
@@ -276,7 +276,7 @@ def left_out(options: Namespace) -> None:
         "environments": found,
     }
     if not met:
-        record["why"] = f"the interval of {low} begins at {low_end:.0%}; tuning took up to {max(minutes):.0f} minutes."
+        record["why"] = f"The interval of {low} begins at {low_end:.0%}; tuning took up to {max(minutes):.0f} minutes."
     remarks = f"{torch.get_num_threads()} threads", load_average()
     write("judge_left_out", record, about("torch", "transformers", "peft", "laurel-rl", remarks=remarks))
 

@@ -56,7 +56,7 @@ def main() -> None:
         "minihack_levels",
         {
             "value": [alike + (not found), different + found],
-            "unit": f"levels of MiniHack that are the same game, and steps that differ, of {steps + played:,}",
+            "unit": f"MiniHack levels that are the same game; and steps that differ, of {steps + played:,}",
             "target": "no step that differs",
             "met": different + found == 0,
             "peer": "steps/s of MiniHack's River, and of Laurel's, one game in one process, resets included; "

@@ -94,12 +94,13 @@ def main() -> None:
         "online_annotation",
         {
             "value": [round(ratio, 2), len(asked), round(minutes, 1)],
-            "unit": "times the steps until DoorKey-8x8 is solved with labels made before, "
+            "unit": "times the steps until DoorKey-8x8 is solved with labels made beforehand, "
             f"median of {len(steps)} seeds; "
             "distinct questions asked by all of them; minutes to train them all",
             "target": f"<= {AT_MOST:g}, <= {QUESTIONS}, <= {MINUTES:g}",
             "met": met,
-            "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; of this; questions an agent",
+            "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; online: median steps; "
+            "questions per agent",
             "peer_value": [statistics.median(offline), statistics.median(steps), most],
             **({} if met else {"why": why}),
         },
@@ -110,11 +111,12 @@ def main() -> None:
         "online_slowdown",
         {
             "value": [round(slower, 3), round(more, 3)],
-            "unit": "times as long to train the same agents with the judge beside them as from its log; times the "
-            "processor seconds",
+            "unit": "times the duration of training the same agents with the judge beside them as from its log; the "
+            "same "
+            "in CPU seconds",
             "target": f"<= {SLOWER:g}",
             "met": cheap,
-            "peer": "seconds with the judge, and without, of each round; processor seconds with it, and without",
+            "peer": "seconds with the judge, and without, of each round; CPU seconds with it, and without",
             "peer_value": [[round(one[of], 1) for one in some] for of in (0, 1) for some in (beside, alone)],
             "judge": f"{judge:.1f} processor seconds of its own, {share:.1%} of all others'",
             "loading": f"{loaded:.2f} processor seconds to load the judge's encoder, once, while agents wait",

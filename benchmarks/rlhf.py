@@ -111,7 +111,8 @@ def main() -> None:
         + ("" if arguments.smollm2 else ", a planted task"),
         "target": f">= {TARGET}, no control as much, {wanted}",
         "met": met,
-        "peer": "the same of the other arms; KL of each, nats a completion; seeds in which the hack was found; minutes",
+        "peer": "the same of the other arms; KL of each, nats per completion; seeds in which the hack was found; "
+        "minutes",
         "peer_value": [
             {arm: share for arm, share in wins.items() if arm != "text"},
             {arm: round(entry["kl"], 2) for arm, entry in texts.items() if "kl" in entry},

@@ -78,7 +78,7 @@ def main() -> None:
         "run_time",
         {
             "value": [round(stages), round(again, 1)],
-            "unit": "seconds of all stages of params.yaml in a fresh clone; and of `dvc repro` where nothing changed",
+            "unit": "seconds of all stages of params.yaml in a fresh clone; and of `dvc repro` with nothing changed",
             "target": f"<= {TARGET} and <= {TARGET_AGAIN}",
             "met": stages <= TARGET and again <= TARGET_AGAIN,
             "peer": f"a bound: products and environments of the {steps:,} steps of {len(agents)} agents, on all cores; "
@@ -88,13 +88,13 @@ def main() -> None:
                 *(round(stages - seconds["train-agents"] - seconds["evaluate"]), round(whole)),
             ],
             "seconds": {name: round(taken, 1) for name, taken in seconds.items()},
-            "profile_unit": "processor seconds of",
+            "profile_unit": "CPU seconds of",
             "profile": {
                 stage: {part: [round(each, 2)] for part, each in of.items() if each >= 0.05}
                 for stage, of in spent.items()
             },
-            "why": f"Training alone is bound by {bound:.0f} s, of which it reaches "
-            f"{bound / seconds['train-agents']:.0%}. " + " ".join(map(_most, spent, spent.values())),
+            "why": f"The bound for training alone is {bound:.0f} s, and training reaches "
+            f"{bound / seconds['train-agents']:.0%} of it. " + " ".join(map(_most, spent, spent.values())),
         },
         common,
     )
@@ -104,8 +104,8 @@ def main() -> None:
 def _most(stage: str, spent: dict[str, float]) -> str:
     """Say what a stage spends most of its processor time on."""
     most = sorted((part for part in spent if part != sampled.ELSE), key=lambda part: -spent[part])[:2]
-    shares = " and ".join(f"{spent[part] / sum(spent.values()):.0%} on {part}" for part in most)
-    return f"Of its processor time {stage} spends {shares}."
+    shares = " and ".join(f"{spent[part] / sum(spent.values()):.0%} of its CPU time on {part}" for part in most)
+    return f"{stage} spends {shares}."
 
 
 def time_left(lines: list[Line]) -> dict[str, Any]:
@@ -123,15 +123,15 @@ def time_left(lines: list[Line]) -> dict[str, Any]:
     within = len(looks) == len(WAYS) and max(map(abs, errors)) <= WITHIN
     found = {
         "value": [round(error, 2) for error in errors],
-        "unit": "share by which train-agents is wrong about the seconds that are left, after at least "
+        "unit": "relative error of train-agents' estimate of the remaining seconds, after at least "
         + ", ".join(f"{way:.0%}" for way in WAYS)
         + " of its steps",
-        "target": f"at most {WITHIN:g} off at each",
+        "target": f"at most {WITHIN:g} at each",
         "met": within,
-        "peer": "of each: share of the steps done, seconds told, seconds that were left",
+        "peer": "of each: share of the steps done, seconds estimated, actual seconds",
         "peer_value": [[round(done, 2), round(told), round(left)] for done, told, left in looks],
     }
-    return found if within else {**found, "why": "Agents of some arms are slower than those that have told their rate."}
+    return found if within else {**found, "why": "Agents of some arms are slower than the arms measured so far."}
 
 
 def _clone(folder: Path) -> Path:

@@ -134,17 +134,17 @@ def agents() -> None:
         "unit": f"seconds to log {n} agents, their curves and networks in MLflow",
         "target": f"<= {MLFLOW_SECONDS}",
         "met": seconds <= MLFLOW_SECONDS,
-        "peer": "processor seconds of it",
+        "peer": "CPU seconds of it",
         "peer_value": round(cpu, 1),
         "profile": tracking,
     }
     if not found["met"]:
-        found["why"] = "MLflow's own code takes what `peer_value` says; the rest is waiting for a processor."
+        found["why"] = "MLflow's own code takes the time in `peer_value`; the rest is waiting for a CPU."
     write("scale_mlflow", found, common)
     met = report <= REPORT_SECONDS and megabytes <= REPORT_MEGABYTES
     found = {
         "value": [round(report, 1), round(megabytes, 2)],
-        "unit": f"processor seconds of statistics, figures and page of {n} agents; MB of the page, without films",
+        "unit": f"CPU seconds of statistics, figures and report page of {n} agents; MB of the page, without videos",
         "target": f"<= {REPORT_SECONDS} and <= {REPORT_MEGABYTES}",
         "met": met,
         "peer": None,
@@ -152,7 +152,7 @@ def agents() -> None:
         "profile": reporting,
     }
     if not met:
-        found["why"] = "figures are drawn three times each: for their layout, as PNG and as SVG."
+        found["why"] = "Each figure is drawn three times: for its layout, as PNG and as SVG."
     write("scale_report", found, common)
 
 
@@ -249,10 +249,10 @@ def captions() -> None:
     growth = {stage: many[stage].megabytes / few[stage].megabytes for stage in STAGES}
     found: dict[str, Any] = {
         "value": round(max(spent.megabytes for spent in many.values())),
-        "unit": f"MB of resident memory at most, of all stages with {MANY:,} distinct captions, scripted teacher",
+        "unit": f"peak MB of resident memory of all stages with {MANY:,} distinct captions, scripted teacher",
         "target": f"at most {GROWTH} times that of {FEW:,}, in each stage",
         "met": max(growth.values()) <= GROWTH,
-        "peer": f"MB with {FEW:,}; and processor seconds of all stages with {FEW:,} and {MANY:,}",
+        "peer": f"MB with {FEW:,}; and CPU seconds of all stages with {FEW:,} and {MANY:,}",
         "peer_value": [
             round(max(spent.megabytes for spent in few.values())),
             *(round(sum(spent.cpu_seconds for spent in run.values())) for run in (few, many)),
@@ -270,17 +270,17 @@ def captions() -> None:
 def _why(growth: dict[str, float]) -> str:
     """Say which stages need more memory for more captions, and what for."""
     holds = {
-        "caption": "caption holds each distinct caption as a Python string with its numbers, some hundred bytes, since "
-        "it is looked up by its words",
-        "annotate": "annotate reads all captions as Python strings, to draw pairs among them and to ask about those "
-        "that tell of success",
-        "train-reward": "train-reward holds them too, with the observations before and after each and the rewards of "
-        "each by every member of the ensemble",
+        "caption": "caption holds each distinct caption as a Python string with its numbers, some hundred bytes, for "
+        "lookups by text",
+        "annotate": "annotate reads all captions as Python strings, to sample pairs and to ask about captions of "
+        "success",
+        "train-reward": "train-reward holds them, too, with the observations before and after each and the rewards of "
+        "every ensemble member",
     }
     more = {stage: times for stage, times in growth.items() if times > GROWTH}
     times = ", ".join(f"{stage} {times:.2f}" for stage, times in more.items())
     return (
-        f"Times as much memory: {times}. "
+        f"Growth of peak memory: {times} times. "
         + "; ".join(holds.get(stage, f"{stage}: not explained") for stage in more)
         + "."
     )

@@ -50,7 +50,7 @@ def main() -> None:
             "value": found["score"],
             "unit": f"share of pairs of captions in the right order by `score` in groups of {SIZE}, after "
             f"{', '.join(map(str, CALLS))} calls of a simulated judge with {ERRORS:.0%} errors, mean of {DRAWS} draws",
-            "target": "none; which is better is asked",
+            "target": "none; the question is which is better",
             "met": None,
             "peer": "the same of scores of single captions; of `preference`; and of `text`, from as many pairs",
             "peer_value": others,

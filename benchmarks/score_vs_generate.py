@@ -70,10 +70,10 @@ def main() -> None:
     speed, peer = statistics.median(of_score), statistics.median(of_generate)
     found = {
         "value": round(speed / peer, 1),
-        "unit": "times as many questions a second scored as written",
+        "unit": "times the questions per second by scoring compared with generating",
         "target": f">= {TARGET:g}",
         "met": speed / peer >= TARGET,
-        "peer": f"questions a second of the same model writing {REASONING} tokens for each",
+        "peer": f"questions per second of the same model writing {REASONING} tokens for each",
         "peer_value": round(peer, 2),
         "scored": f"{speed:.1f} questions a second",
         "prompt": f"{shared} shared tokens and {own} of its own on average",

@@ -40,14 +40,14 @@ PARTS = {
 }
 """What a profile is divided into: files of Laurel's, and functions with all that they call, but for `backward`."""
 WHY = (
-    "What a batch of agents saves is calls: of NumPy's functions, of environments that are one array, of what is drawn "
-    "and kept of a step. With few environments and small minibatches these are most of a run, and the target is met. "
-    "With the settings of params.yaml most of the time goes into products of matrices, since gradients are computed by "
-    "hand in NumPy: they keep a core's arithmetic units busy for one agent already, and take as long for eight at once "
-    "as for each in turn. The profile of the same training, seconds one after another and together, shows it, though a "
-    "profiler makes calls look dearer than they are. DoorKey's environments are EnvPool's, in C++ and thus no array: "
-    "what is gained is that those of all agents are at work at once, in threads of their own, where there are cores "
-    "for them; one pool for all agents was no quicker. The better of both is what runs: each process trains its agents "
+    "Batching agents saves call overhead: NumPy calls, steps of environments that are one array, sampling and storing "
+    "of steps. With few environments and small minibatches this overhead is most of a run, and the target is met. "
+    "With the settings of params.yaml most of the time goes into matrix products, since gradients are computed by "
+    "hand in NumPy: they keep a core busy for one agent already, and take as long for eight agents at once as for "
+    "each in turn. The profile of the same training, seconds one after another and together, shows it, although a "
+    "profiler overstates the cost of calls. DoorKey's environments are EnvPool's, in C++ and not an array: the gain "
+    "is that the environments of all agents step at the same time, in separate threads, if there are cores for them; "
+    "one pool for all agents was no faster. The pipeline uses the better combination: each process trains its agents "
     "together."
 )
 Way = tuple[int, bool]
@@ -80,13 +80,13 @@ def main() -> None:
         "seed_batch",
         {
             "value": [round(gain, 2) for gain in gains.values()],
-            "unit": f"times as many steps/s of {SEEDS} agents in lockstep as one after another, in one process, with "
-            + "; ".join(SETTINGS),
+            "unit": f"times the steps/s of {SEEDS} agents in lockstep compared with one after another, in one "
+            "process, with " + "; ".join(SETTINGS),
             "target": f">= {TIMES:g} each, and in two processes >= 1 times one after another in two",
             "met": min(gains.values()) >= TIMES and min(processes.values()) >= 1,
-            "peer": "the same where both are in two processes; what the pipeline does, together in two, is "
+            "peer": "the same with both in two processes; the pipeline's way, together in two, is "
             + ", ".join(f"{times:.2f}" for times in both.values())
-            + " times as quick as one after another in one",
+            + " times as fast as one after another in one",
             "peer_value": [round(gain, 2) for gain in processes.values()],
             "steps_per_second": found,
             "why": WHY,

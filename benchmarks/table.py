@@ -15,8 +15,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 HEAD = """# Benchmarks
 
-`make bench` runs them all and writes this table from the records in `results/`. Peers and limits are measured in the
-same run on the same machine; the figures of one machine say little about another.
+`make bench` runs all benchmarks and writes this table from the records in `results/`. Peers and limits are measured in
+the same run on the same machine; figures of different machines are not comparable.
 
 | benchmark | value | unit | target | met | peer or limit | its value | command | machine, date |
 |---|---|---|---|---|---|---|---|---|
@@ -36,7 +36,7 @@ def table() -> str:
     text = HEAD + "\n".join(map(_row, records)) + "\n"
     missed = [record for record in records if record["met"] is False]
     if missed:
-        text += "\n## What is missed, and why\n" + "".join(map(_explained, missed))
+        text += "\n## Missed targets, and why\n" + "".join(map(_explained, missed))
     others = [
         record
         for record in records
@@ -53,7 +53,7 @@ def _explained(record: dict[str, Any]) -> str:
     text = f"\n**{record['benchmark']}.** {why}".rstrip() + "\n"
     if starts := record.get("cpu_seconds_of_a_start"):
         told = ", ".join(f"{stage} {seconds:g}" for stage, seconds in starts.items())
-        text += f"\nProcessor seconds that a stage takes to start: {told}.\n"
+        text += f"\nCPU seconds to start a stage: {told}.\n"
     profile: dict[str, dict[str, list[float]]] = record.get("profile", {})
     if profile:
         parts = dict.fromkeys(part for of in profile.values() for part in of)

@@ -64,11 +64,11 @@ def main() -> None:
         "text_reward",
         {
             "value": round(min(cpu), 2),
-            "unit": f"processor seconds of laurel reward fit for {ROWS:,} rows with vectors kept, best of {ROUNDS}",
+            "unit": f"CPU seconds of laurel reward fit for {ROWS:,} rows with stored vectors, best of {ROUNDS}",
             "target": f"< {TARGET:g}",
             "met": min(cpu) < TARGET,
-            "peer": f"seconds from start to end; texts a second that MiniLM encodes on {SAMPLE:,}; minutes for all "
-            f"{2 * ROWS:,} at that pace; held-out agreement, where {WRONG:.0%} of the labels are wrong",
+            "peer": f"seconds from start to end; texts per second that MiniLM encodes, of {SAMPLE:,}; minutes for all "
+            f"{2 * ROWS:,} at that pace; held-out agreement, with {WRONG:.0%} wrong labels",
             "peer_value": [
                 round(min(seconds), 2),
                 round(rate),

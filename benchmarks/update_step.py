@@ -43,7 +43,7 @@ def main() -> None:
         {
             "value": round(found[HAND]),
             "unit": f"microseconds of a gradient step of PPO on {PPOParams().batch_size} steps of DoorKey, by hand",
-            "target": "less than of autograd, compiled or not, in either precision",
+            "target": "less than with autograd, compiled or not, in either precision",
             "met": found[HAND] < found[quickest],
             "peer": "microseconds of " + ", of ".join(("its matrix products alone", *others)),
             "peer_value": [round(found["products"]), *map(round, others.values())],
