@@ -83,7 +83,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--smollm2", action="store_true", help="train SmolLM2 with examples/rlhf.yaml")
     parser.add_argument(
-        "--folder", type=Path, help="keep the run here; a killed one goes on after the last finished stage"
+        "--folder", type=Path, help="keep the run here; a killed one resumes after the last finished stage"
     )
     arguments = parser.parse_args()
     load = f"{load_average()} before the run"

@@ -62,7 +62,7 @@ def kept(
     copying.start()
     try:
         yield
-    except BaseException:  # also SIGTERM: the next attempt goes on from here
+    except BaseException:  # also SIGTERM: the next attempt resumes from here
         ended.set()
         copying.join()
         _copy(output, file, name)
@@ -81,7 +81,7 @@ def _restore(file: Path, folder: Path, name: str) -> None:
     except (OSError, zipfile.BadZipFile) as error:
         _say(name, f"starts over, because the checkpoint of an earlier attempt cannot be read: {error}")
     else:
-        _say(name, "goes on from the checkpoint of an earlier attempt")
+        _say(name, "resumes from the checkpoint of an earlier attempt")
 
 
 def _copy(output: Path, file: Path, name: str) -> None:

@@ -204,7 +204,7 @@ class Cluster:
         """Turn the client's errors into sentences, and hide its prints and warnings from the user.
 
         Args:
-            looking: at a run that goes on, where a refusal for now is no answer.
+            looking: at a running run, where a temporary refusal is no answer.
         """
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

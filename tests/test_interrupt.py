@@ -129,6 +129,6 @@ def test_a_terminated_command_leaves_nothing(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     ended = (130, -signal.SIGINT)  # the second where it came within exec(), which CPython passes on; 130 in a shell
     assert process.returncode in ended, said
-    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+    assert said.endswith("laurel: stopped. Run the same command again to resume.\n")
     assert [path.name for path in place.parent.iterdir()] == [".trajectories.lock"]
     project.wait_until_left()

@@ -90,10 +90,10 @@ def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
         ("agent.ppo.anneal=0:1", "agent.ppo.anneal is 0.0, but must be true or false."),
         ("agent.ppo=0:1", "agent.ppo is 0.0, but must be a mapping"),
         ("agent.ppo.gamma.x=0:1", "agent.ppo.gamma is not a section"),
-        ("agent.steps=1:2", "agent.steps says how much is trained and where"),
+        ("agent.steps=1:2", "agent.steps sets the training budget or placement"),
         (
             "rewards.preference.learning_rate=0:1",
-            "rewards.preference.learning_rate is not read by the training of agents",
+            "rewards.preference.learning_rate is not used in training agents",
         ),
         ("agent.dqn.gamma=0:1", "agent.algorithm is ppo, which does not read agent.dqn.gamma."),
         ("agent.ppo={gamma: 0.9}", "must have one of the forms NAME=LOW:HIGH,"),

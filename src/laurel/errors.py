@@ -54,7 +54,7 @@ class PromptError(LaurelError):
 
 
 class TrainingError(LaurelError):
-    """Training that cannot go on, e.g. because it diverged."""
+    """Training cannot continue, e.g. because it diverged."""
 
 
 class StageError(LaurelError):

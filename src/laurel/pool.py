@@ -64,7 +64,7 @@ class JobReport:
 
 
 def start_server(preload: Sequence[str] = ()) -> Any:
-    """Start what worker processes are forked from, unless it runs; it imports modules while the caller goes on.
+    """Start the server that worker processes are forked from, unless it runs; it imports modules in the background.
 
     Returns:
         The context that makes such processes; they are spawned where they cannot be forked.
@@ -233,8 +233,7 @@ def _check_exit(worker: _Worker) -> None:
     if code != 0:
         how = f"killed by signal {-code} (out of memory?)" if code < 0 else f"exit code {code}, see its traceback above"
         raise WorkerError(
-            f"{worker.job.name}: its process died ({how}). What was finished is kept: run the same command again "
-            "to go on."
+            f"{worker.job.name}: its process died ({how}). Finished work is kept: run the same command again to resume."
         )
 
 

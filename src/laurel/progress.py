@@ -69,11 +69,11 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
 
 
 class Pace:
-    """How fast work goes on, measured on its latest half: the time before, in which processes start, says little."""
+    """Rate over the most recent half of the work, which leaves out start-up."""
 
     ROUNDS, SHARE = 4, 10
-    """The rate has settled after this multiple of the time that the first unit took, or with one part in so many done:
-    of work that goes on side by side, such as calls to a server, the first unit comes long before its neighbours."""
+    """The rate has settled after ROUNDS times the duration of the first unit, or once one unit in SHARE is done: if
+    units run concurrently, such as calls to a server, the first one arrives long before the rate is stable."""
 
     def __init__(self) -> None:
         self._done = 0

@@ -38,7 +38,7 @@ def test_ctrl_c_in_collect(project: Project) -> None:
     data = project.path / "data"
     code, said = interrupt(project, "collect", lambda: any(data.glob(".*.partial")), 0.3)
     assert code == 130
-    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+    assert said.endswith("laurel: stopped. Run the same command again to resume.\n")
     assert [path.name for path in data.iterdir()] == [".trajectories.lock"]
 
 
@@ -46,7 +46,7 @@ def test_ctrl_c_while_packages_are_imported(project: Project) -> None:
     """Of which one takes long: a file in the working directory that stands for it."""
     (project.path / "pydantic.py").write_text("import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)")
     code, said = interrupt(project, "collect", lambda: (project.path / "begun").exists(), 0.0)
-    assert (code, said) == (130, "laurel: stopped. Run the same command again to go on.\n")
+    assert (code, said) == (130, "laurel: stopped. Run the same command again to resume.\n")
     assert not (project.path / "data").exists()
 
 
@@ -58,7 +58,7 @@ def test_ctrl_c_in_train_agents(project: Project, finished: Project) -> None:
     )
     assert code == 130
     assert "Traceback" not in said
-    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+    assert said.endswith("laurel: stopped. Run the same command again to resume.\n")
     project.wait_until_left()
     assert not project.output("train-agents").exists()
 
@@ -67,4 +67,4 @@ def test_ctrl_c_while_workers_start(project: Project, finished: Project) -> None
     finished.copy(project.path, {**UNTRACKED, "agent.steps": 10**6}, without=["train-agents"])
     code, said = interrupt(project, "train-agents", lambda: any((project.path / "data").glob(".agents.*.partial")), 1.0)
     assert code == 130
-    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+    assert said.endswith("laurel: stopped. Run the same command again to resume.\n")

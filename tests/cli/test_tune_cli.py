@@ -64,8 +64,8 @@ def test_wrong_usage(project: Project, arguments: list[str], capsys: Captured) -
 
 def test_options_of_a_sweep_need_one(project: Project, capsys: Captured) -> None:
     assert main(["pipeline", "compile", "-o", "p.yaml", "--steps", "5", "--arm", "oracle"]) == 2
-    assert "--arm, --steps says what a sweep searches: add --sweep N" in capsys.readouterr().err
+    assert "--arm, --steps only applies to a sweep: add --sweep N" in capsys.readouterr().err
     assert main(["pipeline", "compile", "-o", "p.yaml", "--sampler", "grid"]) == 2
-    assert "--sampler says what a sweep searches: add --sweep N" in capsys.readouterr().err
+    assert "--sampler only applies to a sweep: add --sweep N" in capsys.readouterr().err
     assert main(["pipeline", "compile", "-o", "p.yaml", "--sweep", "101"]) == 2
     assert "--sweep is 101, but at most 100 branches can be collected." in capsys.readouterr().err

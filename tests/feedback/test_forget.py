@@ -109,7 +109,7 @@ def test_the_command_says_what_it_would_drop_and_drops_it_when_told(
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [([], "say which answers are meant"), (["--model", "m"], "no such store of answers")]
+    ("options", "words"), [([], "select answers with --status"), (["--model", "m"], "no such store of answers")]
 )
 def test_what_is_not_said_or_not_there_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], words: str

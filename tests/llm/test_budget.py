@@ -170,8 +170,8 @@ def test_stop_raises_after_every_answer_was_handed_over() -> None:
         seen.extend(BudgetedChat(PlayedModel(tokens(10, 5)), budget, PRICE).ask(questions(30)))
     assert str(caught.value) == (
         "The budget of 10 calls (annotate.budget.max_calls) is spent: 10 calls, 150 tokens, $0.006. Every answer is "
-        "kept. Run the same command again, with a higher limit or to spend as much once more: it goes on where this "
-        "one ended. With annotate.budget.on_limit: continue, it goes on with the pairs that were judged."
+        "kept. Run the same command again, with a higher limit or to spend the same again: it resumes where this "
+        "one ended. With annotate.budget.on_limit: continue, it uses the pairs judged so far."
     )
 
 

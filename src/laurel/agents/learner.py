@@ -195,7 +195,7 @@ class Learner(ABC):
         """Follow the run: `done` is the share of its updates that were made."""
 
     def grouped(self, others: Sequence[Any]) -> LearnerGroup:
-        """Return a group of this learner and others of its kind and settings; each goes on as it would alone."""
+        """Return a group of this learner and others of its kind and settings; each learns as it would alone."""
         return LearnerGroup([self, *others])
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """PPO with a policy that remembers: minibatches are whole sequences of some of the environments.
 
-The loss is that of `laurel.agents.ppo` (equation 7 there); the memory goes on from rollout to rollout, is forgotten
+The loss is that of `laurel.agents.ppo` (equation 7 there); the memory continues from rollout to rollout, is reset
 where an episode begins, and gradients go back to the rollout's first step, through time. Each epoch begins with the
 memories that the rollout began with.
 """

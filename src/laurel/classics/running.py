@@ -96,7 +96,7 @@ def run_episodes(
 ) -> Episodes:
     """Run an agent in `n_runs` copies of an environment at once, until each has finished `n_episodes`.
 
-    Runs that are done rest: the agent learns from no more than `n_episodes` of each.
+    Finished runs are no longer updated: the agent learns from no more than `n_episodes` of each.
 
     Args:
         env: an id, a spec, an environment that Gymnasium made, or a vector environment of `n_runs`.

@@ -12,7 +12,7 @@ from laurel.permissions import add_permissions
 def add_actions(annotate: argparse.ArgumentParser) -> None:
     """Add the actions to the parser of the stage."""
     annotate.add_argument(
-        "--dry-run", action="store_true", help="say what would be asked and what that would cost, and ask nothing"
+        "--dry-run", action="store_true", help="print the number of questions and their cost, and ask nothing"
     )
     add_permissions(annotate)
     stage = annotate.get_default("run")

@@ -14,14 +14,14 @@ def add(actions: Commands) -> None:
     comparing = add_command(
         actions,
         "compare",
-        "Have a grid of models, prompts and temperatures judge the same pairs, and see which is right most often.",
+        "Compare a grid of models, prompts and temperatures on the same pairs, ranked by accuracy.",
         "laurel annotate compare --grid grid.yaml",
     )
     comparing.add_argument(
         "--grid", type=Path, required=True, metavar="FILE", help="YAML: pairs, models, prompts, temperatures"
     )
     comparing.add_argument(
-        "--gold", type=Path, metavar="FILE", help="labels of a person; default: the environment's hand-written progress"
+        "--gold", type=Path, metavar="FILE", help="gold labels; default: the environment's hand-written progress"
     )
     add_params(comparing, of_parent=True)
     add_input(comparing, "captions", of_parent=True)

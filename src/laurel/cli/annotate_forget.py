@@ -23,18 +23,20 @@ def add(actions: Commands) -> None:
         "laurel annotate forget --status unreadable --model gpt-5-mini --yes",
     )
     forgetting.add_argument(
-        "--status", choices=STATUSES, help="unreadable: the answer to the follow-up, if any, is unreadable too"
+        "--status",
+        choices=STATUSES,
+        help="status of the answers; unreadable: the follow-up's answer, if any, is unreadable, too",
     )
-    forgetting.add_argument("--model", metavar="NAME", help="as the server names it")
-    forgetting.add_argument("--prompt", metavar="NAME", help="its name, or the beginning of its digest")
+    forgetting.add_argument("--model", metavar="NAME", help="the model's name on the server")
+    forgetting.add_argument("--prompt", metavar="NAME", help="the prompt's name, or the beginning of its digest")
     forgetting.add_argument(
         "--store",
         type=Path,
         metavar="PATH",
-        help="the store, or a folder that steps of a pipeline leave theirs in; default: as the params say",
+        help="the store, or a folder with the stores of pipeline steps; default: the params' store",
     )
     add_params(forgetting, of_parent=True)
-    forgetting.add_argument("--yes", action="store_true", help="drop them; without it nothing is changed")
+    forgetting.add_argument("--yes", action="store_true", help="drop the answers; without --yes nothing changes")
     forgetting.set_defaults(run=lambda options: say(_forget(options)))
 
 
@@ -46,7 +48,7 @@ def _forget(options: argparse.Namespace) -> str:
     assert get_args(Status) == STATUSES
     wanted = Wanted(options.status, options.model, options.prompt)
     if wanted == Wanted():
-        raise ParamsError("forget: say which answers are meant, by --status, --model or --prompt.")
+        raise ParamsError("forget: select answers with --status, --model or --prompt.")
     path = options.store or load_params(options.params).annotate.language_model.store
     lines: list[str] = []
     total = 0

@@ -40,16 +40,16 @@ def add(actions: Commands) -> None:
         type=Path,
         default=Path("data/preferences"),
         metavar="DIR",
-        help="labels to compare with, if they are there already; default: data/preferences",
+        help="the annotator's labels to compare with, if they exist; default: data/preferences",
     )
-    reviewing.add_argument("--gold", type=Path, metavar="FILE", help="where labels are kept; default: annotate.gold")
+    reviewing.add_argument("--gold", type=Path, metavar="FILE", help="file for your labels; default: annotate.gold")
     reviewing.add_argument(
         "--sample",
         choices=["uniform", "uncertain"],
         default="uniform",
-        help="uniform: any pairs, to measure all labels; uncertain: those first whose label is in doubt",
+        help="uniform: random pairs, to measure all labels; uncertain: pairs with uncertain labels first",
     )
-    reviewing.add_argument("-n", type=whole(), default=50, metavar="N", help="pairs at most; default: 50")
+    reviewing.add_argument("-n", type=whole(), default=50, metavar="N", help="maximum number of pairs; default: 50")
     reviewing.add_argument(
         "--labels",
         choices=["before", "after", "never"],

@@ -26,23 +26,23 @@ def add(actions: Commands) -> None:
     tuning.add_argument(
         "--env", nargs="+", default=[], metavar="ID", help="learn from the hand-written progress of these environments"
     )
-    tuning.add_argument(
-        "--gold", type=Path, metavar="FILE", help="learn from a person's labels of the environment of the params"
-    )
+    tuning.add_argument("--gold", type=Path, metavar="FILE", help="learn from gold labels for the params' environment")
     tuning.add_argument(
         "--preferences", type=Path, metavar="DIR", help="learn from another judge's labels, about --captions"
     )
     tuning.add_argument("--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS)
     tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
-    tuning.add_argument("--pairs", type=whole(), default=40, metavar="N", help="of each environment; default: 40")
     tuning.add_argument(
-        "--test-pairs", type=whole(), default=60, metavar="N", help="of each that is held out; default: 60"
+        "--pairs", type=whole(), default=40, metavar="N", help="training pairs per environment; default: 40"
     )
-    tuning.add_argument("--prompt", default="concise", metavar="NAME", help="to be asked with; default: concise")
-    tuning.add_argument("--rank", type=whole(), default=16, metavar="R", help="of the added matrices; default: 16")
-    tuning.add_argument("--passes", type=whole(), default=3, metavar="N", help="over all pairs; default: 3")
+    tuning.add_argument(
+        "--test-pairs", type=whole(), default=60, metavar="N", help="test pairs per held-out environment; default: 60"
+    )
+    tuning.add_argument("--prompt", default="concise", metavar="NAME", help="prompt of the questions; default: concise")
+    tuning.add_argument("--rank", type=whole(), default=16, metavar="R", help="LoRA rank; default: 16")
+    tuning.add_argument("--passes", type=whole(), default=3, metavar="N", help="passes over all pairs; default: 3")
     add_output(tuning, OUTPUT)
-    tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to go on after the last pass.")
+    tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to resume after the last pass.")
 
 
 def _tune(options: argparse.Namespace) -> str:

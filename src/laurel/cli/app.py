@@ -57,7 +57,7 @@ COMMANDS = (
 INTERRUPTED = 130
 OF_A_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
 """Operating-system errors that are due to a path that the user named, wherever it is first used."""
-AGAIN = "Run the same command again to go on."
+AGAIN = "Run the same command again to resume."
 """What to do after Ctrl-C, unless a command says otherwise."""
 
 
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         name = str(error.filename)
         shown = name if len(name) <= 200 else f"{name[:200]}..."
-        tell(f"laurel: {shown}: cannot be used ({error.strerror}). --debug shows what for.")
+        tell(f"laurel: {shown}: cannot be used ({error.strerror}). --debug shows where.")
         return USAGE_ERROR
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="laurel",
-        description="Language-model feedback as reward for reinforcement learning, one stage a command.",
+        description="Language-model feedback as reward for reinforcement learning. Each stage is a command.",
         epilog="The whole pipeline: laurel run (or `dvc repro`). A stage by itself: laurel collect --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

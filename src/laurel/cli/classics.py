@@ -21,9 +21,9 @@ def add(commands: Commands) -> None:
     kinds = add_group(commands, "classics", "Draw how agents learn: bandits, tabular and deep agents.", "kind")
     for kind, (what, runs) in KINDS.items():
         one = add_command(kinds, kind, what, f"laurel classics {kind} --output docs")
-        one.add_argument("--runs", type=whole(2), default=runs, metavar="N", help=f"of each agent; default: {runs}")
+        one.add_argument("--runs", type=whole(2), default=runs, metavar="N", help=f"runs per agent; default: {runs}")
         one.add_argument("--seed", type=whole(0), default=0, metavar="N", help="default: 0")
-        one.add_argument("--output", type=Path, default=Path(), metavar="DIR", help=f"where {kind}.png goes")
+        one.add_argument("--output", type=Path, default=Path(), metavar="DIR", help=f"folder for {kind}.png")
         one.set_defaults(run=_run)
 
 

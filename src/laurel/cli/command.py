@@ -62,7 +62,7 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
         "--dry-run",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="say what would be asked and what that would cost, and ask nothing",
+        help="print the number of questions and their cost, and ask nothing",
     )
 
 

@@ -42,16 +42,16 @@ def add(commands: Commands) -> None:
             "--rows",
             type=Path,
             metavar="PATH",
-            help="convert these instead: preferences of any format, in a file or directory",
+            help="convert these preferences instead: a file or directory in any format",
         )
         kinds = "" if suffix == "" or name == "gemini" else "; by its suffix .jsonl, .csv or .parquet"
         rows.add_argument("--output", type=Path, default=default, metavar="PATH", help=f"default: {default}{kinds}")
-        rows.add_argument("--prompt", default="", metavar="TEXT", help="prompt of rows that have none")
+        rows.add_argument("--prompt", default="", metavar="TEXT", help="prompt for rows without one")
         if name != "motif":
             rows.add_argument(
                 "--drop-undecided",
                 action="store_true",
-                help="leave out ties and pairs without a label, which the format cannot hold",
+                help="leave out ties and pairs without a label, which the format cannot store",
             )
         rows.set_defaults(run=_export_preferences, layout=name, drop_undecided=False)
     hub = add_command(
@@ -63,7 +63,11 @@ def add(commands: Commands) -> None:
     for name in ("reward", "preferences", "captions"):
         add_input(hub, name)
     hub.add_argument(
-        "--reports", type=Path, default=Path("reports"), metavar="DIR", help="for the cards' figures; default: reports"
+        "--reports",
+        type=Path,
+        default=Path("reports"),
+        metavar="DIR",
+        help="report with the figures for the cards; default: reports",
     )
     add_output(hub, "hub")
     hub.set_defaults(run=_export_hub)
@@ -81,7 +85,7 @@ def add(commands: Commands) -> None:
         "--prices",
         type=Path,
         metavar="FILE",
-        help="prices of your own, as annotate.budget.prices; default: the packaged",
+        help="your own prices, as annotate.budget.prices; default: the packaged ones",
     )
     responses.set_defaults(run=_export_responses)
     example = "laurel export inspect --output logs/judgements.eval"

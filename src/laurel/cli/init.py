@@ -15,7 +15,7 @@ def add(commands: Commands) -> None:
     init = add_command(
         commands, "init", "Make a project of your own: a folder to edit and run.", "laurel init my-study && cd my-study"
     )
-    init.add_argument("folder", type=Path, metavar="FOLDER", help="where; it is made, or must be empty")
+    init.add_argument("folder", type=Path, metavar="FOLDER", help="folder to create, or an empty one")
     init.set_defaults(run=_run, again="Nothing was made.")
 
 

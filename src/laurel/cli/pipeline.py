@@ -27,25 +27,30 @@ def add(commands: Commands) -> None:
         "laurel pipeline compile -o pipeline.yaml --image europe-docker.pkg.dev/me/laurel/python@sha256:...",
     )
     compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
-    compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
-    compiling.add_argument("--gpu-image", metavar="IMAGE", help="what steps with a GPU run in; default: TAG-gpu")
-    compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
+    compiling.add_argument("--image", metavar="IMAGE", help="container image of the steps")
+    compiling.add_argument("--gpu-image", metavar="IMAGE", help="image of steps with a GPU; default: TAG-gpu")
+    compiling.add_argument(
+        "--cluster", action="store_true", help="compile for Kubernetes, where every GPU is nvidia.com/gpu"
+    )
     add_sweep(compiling)
     compiling.set_defaults(run=_compile_pipeline)
     running = add_command(
         actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
     )
     running.add_argument(
-        "--runner", choices=["process", "docker"], default="process", help="what a step is: a process, or a container"
+        "--runner",
+        choices=["process", "docker"],
+        default="process",
+        help="run each step as a process or as a container",
     )
     add_permissions(running)
-    running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
+    running.add_argument("--image", metavar="IMAGE", help="image of the containers; default: that of `make image`")
     add_output(running, "data/pipeline")
     running.add_argument(
-        "--resume", action="store_true", help="skip the steps that an earlier run has finished with the same inputs"
+        "--resume", action="store_true", help="skip steps that an earlier run finished with the same inputs"
     )
     running.add_argument(
-        "--retries", type=whole(0), default=0, metavar="N", help="further attempts at a step; default: 0"
+        "--retries", type=whole(0), default=0, metavar="N", help="retries of a failed step; default: 0"
     )
     add_sweep(running)
     running.set_defaults(run=_run_pipeline, again="With --resume, finished steps are not repeated.")
@@ -64,8 +69,8 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     definition.compile_pipeline(options.output, params, sweep=sweep_plan(options, params), **form)
     if options.cluster and params.pipeline.retries:
         tell(
-            "note: if this file is uploaded by other means than laurel pipeline submit, a training step that is tried "
-            "again starts over; submit passes on pipeline.checkpoints, a folder that all steps see."
+            "note: if this file is uploaded by other means than laurel pipeline submit, a retried training step "
+            "starts over; submit passes on pipeline.checkpoints, a folder that all steps see."
         )
     return say(f"{options.output}\n")
 

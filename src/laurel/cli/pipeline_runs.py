@@ -45,64 +45,66 @@ def add(actions: Commands) -> None:
     )
     add_params(submit)
     add_permissions(submit)
-    submit.add_argument("--image", metavar="IMAGE", help="what the steps run in: a digest, or a tag other than latest")
+    submit.add_argument("--image", metavar="IMAGE", help="image of the steps, by digest or by a tag other than latest")
     submit.add_argument(
         "--gpu-image",
         metavar="IMAGE",
-        help="what steps with a GPU run in; default: the tag of --image with -gpu",
+        help="image of steps with a GPU; default: the tag of --image with -gpu",
     )
     submit.add_argument("--template", type=Path, metavar="FILE", help="a pipeline that `laurel pipeline compile` wrote")
     submit.add_argument(
         "--gpu",
         metavar="TYPE[:COUNT]",
         help="accelerators for annotate, train-reward and train-agents, and device: auto there, e.g. L4:1; "
-        "default: as the parameters say",
+        "default: the params' values",
     )
-    submit.add_argument("--service-account", metavar="ACCOUNT", help="what the steps run as")
+    submit.add_argument("--service-account", metavar="ACCOUNT", help="service account of the steps")
     submit.add_argument(
         "--secret",
         action="append",
         default=[],
         metavar="NAME=SECRET",
-        help="a variable of the steps from projects/P/secrets/S[/versions/V], or on a cluster from SECRET/KEY",
+        help="set a variable of the steps from projects/P/secrets/S[/versions/V], or on a cluster from SECRET/KEY",
     )
-    submit.add_argument("--schedule", metavar="CRON", help="run at set times, e.g. '0 3 * * 1', instead of now")
-    submit.add_argument("--code-version", metavar="TEXT", help="steps are cached by it; default: Laurel's version")
+    submit.add_argument("--schedule", metavar="CRON", help="run on a schedule, e.g. '0 3 * * 1', instead of now")
+    submit.add_argument(
+        "--code-version", metavar="TEXT", help="version for the steps' cache; default: Laurel's version"
+    )
     submit.add_argument(
         "--in-image",
         action="append",
         default=[],
         metavar="KEY",
-        help="a parameter that names a file or folder which the image holds, e.g. env.id",
+        help="a parameter that names a file or folder in the image, e.g. env.id",
     )
-    submit.add_argument("--again", action="store_true", help="start another run even if one of this request still runs")
-    submit.add_argument("--no-cache", action="store_true", help="run every step, whatever was run before")
+    submit.add_argument(
+        "--again", action="store_true", help="start another run even if the same request is still running"
+    )
+    submit.add_argument("--no-cache", action="store_true", help="run every step, without the cache")
     submit.add_argument(
         "--dry-run",
         nargs="?",
         const="short",
         choices=["short", "full"],
-        help="print the request (full: with the whole pipeline) and what will run; contact nothing",
+        help="print the request (full: with the whole pipeline) and what will run, without a network connection",
     )
     submit.add_argument(
         "--steps-per-second",
         type=number(1e-3, 1e9),
         metavar="N",
-        help="--dry-run: environment steps a second of one task that trains agents, to say hours and their price",
+        help="--dry-run: environment steps per second of one training task, to estimate hours and cost",
     )
     submit.add_argument(
         "--prices",
         type=Path,
         metavar="FILE",
-        help="--dry-run: what Vertex AI's machines cost, as pipelines/prices.yaml; default: that file",
+        help="--dry-run: prices of Vertex AI's machines, in the form of pipelines/prices.yaml; default: that file",
     )
     submit.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
     submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
-    submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: where the steps' files go")
+    submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: bucket for the steps' files")
     submit.add_argument("--network", metavar="NETWORK", help="Vertex AI: projects/NUMBER/global/networks/NAME")
-    submit.add_argument(
-        "--experiment", metavar="NAME", help="experiment that shows the run; default: none on Vertex AI"
-    )
+    submit.add_argument("--experiment", metavar="NAME", help="experiment of the run; default: none on Vertex AI")
     add_sweep(submit)
     submit.set_defaults(run=_submit)
 
@@ -114,13 +116,15 @@ def add(actions: Commands) -> None:
     cancel = add_command(actions, "cancel", "Stop a submitted run.", "laurel pipeline cancel JOB")
     cancel.set_defaults(run=_cancel)
     for command in (status, cancel):
-        command.add_argument("job", metavar="JOB", help="what submit printed")
+        command.add_argument("job", metavar="JOB", help="the job that submit printed")
     for command in (submit, status, cancel):
         command.add_argument("--project", metavar="ID", help=f"Vertex AI: project; default: {PROJECT}")
         command.add_argument("--region", metavar="REGION", help=f"Vertex AI: e.g. europe-west4; default: {REGION}")
-        command.add_argument("--api-endpoint", metavar="URL", help="Vertex AI: another address of its API")
+        command.add_argument("--api-endpoint", metavar="URL", help="Vertex AI: a different API address")
         command.add_argument("--api-transport", choices=["rest", "grpc"], default="rest", help="default: rest")
-        command.add_argument("--host", metavar="URL", help="a cluster's Kubeflow Pipelines, instead of Vertex AI")
+        command.add_argument(
+            "--host", metavar="URL", help="address of a cluster's Kubeflow Pipelines, instead of Vertex AI"
+        )
         command.add_argument("--namespace", metavar="NAME", help="cluster: namespace of the run")
     for command in (submit, status):
         command.add_argument(
@@ -221,10 +225,13 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
 
 
 def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -> str | None:
-    """Return the run that another attempt at the same request has started, if it goes on."""
+    """Return the run that another attempt at the same request has started, if it is still active."""
     if options.again or not (run := backend.running(body)):
         return None
-    tell("note: this request was sent before, and its run goes on: nothing was sent. To start another, add --again")
+    tell(
+        "note: this request was sent before; its run is still active; not submitted again. To start another, add "
+        "--again"
+    )
     return str(run)
 
 

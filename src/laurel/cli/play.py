@@ -51,30 +51,34 @@ def add(commands: Commands) -> None:
         "agent",
         nargs="?",
         metavar="AGENT",
-        help="an arm, an agent's directory, or an actor such as llm_policy; default: the first method that was trained",
+        help="an arm, an agent's directory, or an actor such as llm_policy; default: the first trained method",
     )
     play.add_argument(
-        "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
+        "which", nargs="?", type=whole(0), metavar="SEED", help="the arm's seed; default: the first of agent.seeds"
     )
     add_params(play)
-    play.add_argument("--agents", type=Path, default=AGENTS, metavar="DIR", help=f"where arms are; default: {AGENTS}")
     play.add_argument(
-        "--reward", type=Path, metavar="DIR", help=f"the learned reward; default: {REWARD}, if it is there"
+        "--agents", type=Path, default=AGENTS, metavar="DIR", help=f"folder of the arms; default: {AGENTS}"
     )
     play.add_argument(
-        "--as", dest="form", choices=["terminal", "window", "gif"], help="default: terminal, or gif where -o is given"
+        "--reward", type=Path, metavar="DIR", help=f"the learned reward to show; default: {REWARD}, if it exists"
+    )
+    play.add_argument(
+        "--as", dest="form", choices=["terminal", "window", "gif"], help="default: terminal, or gif with -o"
     )
     play.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"a .gif or .webp to write; default: {FILM}")
     play.add_argument("--episodes", type=whole(), default=1, metavar="N", help="default: 1")
-    play.add_argument("--steps", type=whole(), default=500, metavar="N", help="of an episode at most; default: 500")
-    play.add_argument("--seed", type=whole(0), metavar="N", help="of the episodes; default: the seed of the params")
+    play.add_argument(
+        "--steps", type=whole(), default=500, metavar="N", help="maximum steps of an episode; default: 500"
+    )
+    play.add_argument("--seed", type=whole(0), metavar="N", help="seed of the episodes; default: that of the params")
     play.add_argument(
         "--greedy",
         action=argparse.BooleanOptionalAction,
-        help="the likeliest action instead of a sample; default: evaluate.greedy",
+        help="take the likeliest action instead of sampling; default: evaluate.greedy",
     )
     play.add_argument(
-        "--fps", type=number(0.01, 100), metavar="N", help="steps a second; default: the environment's, 10 at most"
+        "--fps", type=number(0.01, 100), metavar="N", help="steps per second; default: the environment's, at most 10"
     )
     play.set_defaults(run=_run, again="Nothing was kept.")
 

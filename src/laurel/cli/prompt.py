@@ -38,7 +38,9 @@ def add(commands: Commands) -> None:
     )
     add_input(showing, "captions")
     add_params(showing)
-    showing.add_argument("--goal", metavar="GOAL", help="what to aim at: one of the environment's goals, or words")
+    showing.add_argument(
+        "--goal", metavar="GOAL", help="the goal: the name of one of the environment's goals, or a text"
+    )
     showing.set_defaults(run=lambda options: say(_show(options)))
 
 

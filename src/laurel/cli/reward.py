@@ -45,7 +45,7 @@ def add(commands: Commands) -> None:
         default="head",
         help="head: a linear head on a sentence encoder's vectors (default); all: the whole model, through TRL",
     )
-    fit.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of what is held out; default: 0")
+    fit.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of the held-out split; default: 0")
     for name, kind, default, metavar, what in OF_TUNING:
         fit.add_argument(
             name, type=kind, default=default, metavar=metavar, help=f"{what}of --train all; default: {default:g}"
@@ -55,19 +55,19 @@ def add(commands: Commands) -> None:
     score = add_command(
         actions,
         "score",
-        "Score texts, one a line, higher is better.",
+        "Score texts and print one score per line; higher is better.",
         'laurel reward score reward "You open the door."',
     )
-    score.add_argument("reward", type=Path, metavar="DIR", help="what `laurel reward fit` wrote")
-    score.add_argument("texts", nargs="*", metavar="TEXT", help="a text each; none: the lines of --file")
-    score.add_argument("--file", type=Path, metavar="FILE", help="a file with one text per line, - for standard input")
+    score.add_argument("reward", type=Path, metavar="DIR", help="output of `laurel reward fit`")
+    score.add_argument("texts", nargs="*", metavar="TEXT", help="texts to score; default: the lines of --file")
+    score.add_argument("--file", type=Path, metavar="FILE", help="a file with one text per line; - for standard input")
     score.set_defaults(run=_score)
     serve = add_command(
         actions, "serve", "Score texts over HTTP: POST /score with JSON.", "laurel reward serve reward --port 8000"
     )
-    serve.add_argument("reward", type=Path, metavar="DIR", help="what `laurel reward fit` wrote")
+    serve.add_argument("reward", type=Path, metavar="DIR", help="output of `laurel reward fit`")
     serve.add_argument(
-        "--host", default="127.0.0.1", metavar="HOST", help="default: 127.0.0.1, which only this machine reaches"
+        "--host", default="127.0.0.1", metavar="HOST", help="default: 127.0.0.1, reachable only from this machine"
     )
     serve.add_argument("--port", type=whole(0, 65535), default=8000, metavar="N", help="0: a free one; default: 8000")
     serve.set_defaults(run=_serve, again="Start it again to serve on.")

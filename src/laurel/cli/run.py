@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     """Add the commands."""
     run = add_command(commands, "run", "Run all stages that are not up to date, and print the table.", "laurel run")
     add_params(run)
-    run.add_argument("--force", action="store_true", help="run the stages that are up to date, too")
+    run.add_argument("--force", action="store_true", help="also run stages that are up to date")
     run.set_defaults(run=_run)
     suite = add_command(
         commands,
@@ -23,11 +23,11 @@ def add(commands: Commands) -> None:
         "laurel benchmark benchmarks/suites/reward_free.yaml --list",
     )
     suite.add_argument("suite", type=Path, metavar="FILE", help="the suite")
-    suite.add_argument("--list", action="store_true", help="list the runs and what each trains, and run nothing")
+    suite.add_argument("--list", action="store_true", help="list the runs and their agents, and run nothing")
     suite.add_argument("--only", nargs="+", default=(), metavar="RUN", help="run only these")
-    suite.add_argument("--page", action="store_true", help="write the page of the runs that are there, and run nothing")
+    suite.add_argument("--page", action="store_true", help="write the page from finished runs, and run nothing")
     suite.add_argument("--work", type=Path, metavar="DIR", help="folders of the runs; default: data/suites/NAME")
-    suite.add_argument("--output", type=Path, metavar="DIR", help="where the page goes; default: beside FILE")
+    suite.add_argument("--output", type=Path, metavar="DIR", help="folder for the page; default: beside FILE")
     suite.set_defaults(run=_benchmark)
     trying = add_command(
         commands,
@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
         "laurel transfer data/suites/transfer/* -o transfer.md",
     )
     trying.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="a finished run, with its params.yaml")
-    trying.add_argument("--arm", metavar="ARM", help="whose reward and agents; default: of each run the first method")
+    trying.add_argument("--arm", metavar="ARM", help="the arm to transfer; default: the first method of each run")
     trying.add_argument(
         "--work",
         type=Path,
@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
         "-o", "--output", type=Path, default=Path("transfer.md"), metavar="FILE", help="default: transfer.md"
     )
     trying.add_argument(
-        "--agents-only", action="store_true", help="play agents elsewhere, and train none on another's reward"
+        "--agents-only", action="store_true", help="only evaluate agents elsewhere; train none on another run's reward"
     )
     trying.set_defaults(run=_transfer)
 

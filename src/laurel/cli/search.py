@@ -30,17 +30,17 @@ def add_search(parser: argparse._ActionsContainer, *, samplers: tuple[str, ...] 
         help="a parameter and its values: LOW:HIGH, log:LOW:HIGH or A,B,C; or a YAML file of them. Default: intrinsic "
         "weight, quantile, beta, learning rate and entropy coefficient",
     )
-    parser.add_argument("--arm", metavar="ARM", help="which is trained; default: the first method of arms")
+    parser.add_argument("--arm", metavar="ARM", help="the arm to train; default: the first method of arms")
     parser.add_argument(
         "--seeds",
         type=whole(0),
         nargs="+",
         metavar="N",
-        help="of the trials, other than agent.seeds; default: 1000 1001",
+        help="seeds of the trials, other than agent.seeds; default: 1000 1001",
     )
-    parser.add_argument("--steps", type=whole(), metavar="N", help="of a training run; default: agent.steps")
+    parser.add_argument("--steps", type=whole(), metavar="N", help="steps of a training run; default: agent.steps")
     parser.add_argument(
-        "--sampler", choices=samplers, default=samplers[0], help=f"how candidates are drawn; default: {samplers[0]}"
+        "--sampler", choices=samplers, default=samplers[0], help=f"sampler of the candidates; default: {samplers[0]}"
     )
 
 
@@ -52,7 +52,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         dest="trials",
         type=whole(),
         metavar="N",
-        help="try N candidates, drawn beforehand, each in a branch of its own, and pick the best; at most 100",
+        help="try N candidates, drawn in advance, each in its own branch, and pick the best; at most 100",
     )
     add_search(sweep, samplers=DRAWN_BEFOREHAND)
 
@@ -78,7 +78,7 @@ def sweep_search(options: argparse.Namespace) -> Search | None:
         given = [f"--{name}" for name in ("search", "arm", "seeds", "steps") if getattr(options, name)]
         given += ["--sampler"] if options.sampler != DRAWN_BEFOREHAND[0] else []
         if given:
-            raise ParamsError(f"{', '.join(given)} says what a sweep searches: add --sweep N, or leave it out.")
+            raise ParamsError(f"{', '.join(given)} only applies to a sweep: add --sweep N, or leave it out.")
         return None
     return search_of(options)
 

@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
                 type=Path,
                 default=Path("reports/live.html"),
                 metavar="FILE",
-                help="page with learning curves while agents train; default: reports/live.html",
+                help="page with live learning curves; default: reports/live.html",
             )
         command.set_defaults(run=_run, stage=stage)
         if stage.name == "annotate":

@@ -25,11 +25,15 @@ def add(commands: Commands) -> None:
     add_params(tune)
     for name in INPUTS:
         add_input(tune, name)
-    tune.add_argument("--trials", type=whole(), default=30, metavar="N", help="of the study in all; default: 30")
+    tune.add_argument("--trials", type=whole(), default=30, metavar="N", help="total trials of the study; default: 30")
     add_search(tune)
     tune.add_argument("--no-prune", action="store_true", help="train every candidate to the end")
-    tune.add_argument("--workers", type=whole(), metavar="N", help="candidates at a time; default: agent.workers")
-    tune.add_argument("--study", metavar="NAME", help="an existing name resumes that study; default: the arm's")
+    tune.add_argument(
+        "--workers", type=whole(), metavar="N", help="candidates trained at a time; default: agent.workers"
+    )
+    tune.add_argument(
+        "--study", metavar="NAME", help="name of the study; an existing one is resumed; default: the arm's name"
+    )
     tune.add_argument("--storage", type=Path, default=STORAGE, metavar="FILE", help=f"SQLite; default: {STORAGE}")
     add_output(tune, OUTPUT)
     tune.set_defaults(run=lambda options: say(_run(options)))

@@ -28,7 +28,9 @@ AGENTS = "tags.arm LIKE '%' AND tags.seed LIKE '%'"
 def add(commands: Commands) -> None:
     """Add the command."""
     ui = add_command(commands, "ui", "Open MLflow's pages on the comparison of arms.", "laurel ui --port 5001")
-    ui.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="whose project's runs")
+    ui.add_argument(
+        "--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="params file of the project"
+    )
     ui.add_argument("--port", type=whole(1, 65535), default=5000, metavar="N", help="default: 5000")
     ui.set_defaults(run=_ui)
 

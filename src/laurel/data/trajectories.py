@@ -241,10 +241,10 @@ def read_trajectories(path: Path) -> Iterator[tuple[Transitions, Position]]:
 
 
 def read_episodes(path: Path, most: int) -> tuple[Transitions, IntArray]:
-    """Return the first episodes, of `most` steps together, and the episode of each step (S,), from 0.
+    """Return the first episodes, up to `most` steps in total, and the episode of each step (S,), from 0.
 
-    Those that collection cut are among them. The first one is taken whatever its length; no more than the first shard
-    is read.
+    Includes episodes truncated by the end of collection. The first episode is returned whatever its length; only the
+    first shard is read.
 
     Raises:
         DataError: as `read_trajectories`.

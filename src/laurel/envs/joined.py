@@ -21,7 +21,7 @@ from laurel.envs.vector import Step, VectorEnv
 def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
     """Have S vector environments of N stepped as one: row s * N + n is row n of the s-th.
 
-    Each goes on from where it is, and by itself again once the context is left.
+    Each continues from where it is, and by itself again once the context is left.
 
     Args:
         envs: with the same adapter and the same number of environments.

@@ -155,7 +155,7 @@ class VectorEnv:
         return Step(observation, reward, terminated, truncated, valid, kept)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
-        """Let environments (N,) rest for good; the others go on as they would have.
+        """Stop environments (N,) for good; the others continue as they would have.
 
         Where environments are stepped one by one, those that rest take no time, and keep their row of `observation`.
         """
@@ -272,7 +272,7 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
         )
         pack = np.array  # rows are packed already; they are copied out of the buffer that the next step fills
         singles = envs.envs
-    seeds = iter([seed])  # later resets go on in the same random streams, or every episode would be the same
+    seeds = iter([seed])  # later resets continue the same random streams, or every episode would be the same
     return VectorEnv(
         "gymnasium",
         envs,

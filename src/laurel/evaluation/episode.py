@@ -41,9 +41,9 @@ class Moment:
     terminated: bool = False
     truncated: bool = False
     success: bool | None = None
-    """Whether it succeeded; None where success has no meaning, or the episode goes on."""
+    """Whether it succeeded; None if success is undefined, or the episode has not ended."""
     cut: bool = False
-    """Whether the recording stops here although the episode would go on."""
+    """Whether the recording stops here although the episode has not ended."""
 
     @property
     def picture(self) -> Picture:
@@ -62,15 +62,15 @@ class Moment:
 
     @property
     def text(self) -> str:
-        """The caption, or what to show in its place."""
+        """The caption, or a text to show if there is none."""
         return self.caption or ("Nothing to say." if self.step else "The episode begins.")
 
     @property
     def outcome(self) -> str:
-        """How the episode stands, in a few words."""
+        """The state of the episode in a few words."""
         if self.success is not None:
             return "solved" if self.success else "not solved"
-        return "episode over" if self.over else f"cut after {self.step} steps" if self.cut else "goes on"
+        return "episode over" if self.over else f"cut after {self.step} steps" if self.cut else "continues"
 
 
 def signed(value: float | None) -> str:

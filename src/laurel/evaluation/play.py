@@ -68,7 +68,7 @@ def watched_arm(arms: Iterable[Arm], reward: Path) -> Arm | None:
 
 
 def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> LearnedReward | None:
-    """Return the reward whose pay is recorded while agents play: the arm's, of its first seed; None if there is none.
+    """Return the reward to record while agents play: the arm's reward for its first seed, or None.
 
     Raises:
         DataError: the rewards are missing or damaged.

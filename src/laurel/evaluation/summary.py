@@ -296,7 +296,7 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "they did worse."
         )
     for name, who in metrics.get("simulated", {}).items():
-        sentences.append(f"The reward {name} is simulated: it is the work of {who}.")
+        sentences.append(f"The reward {name} is simulated: it was made by {who}.")
     return " ".join(sentences)
 
 

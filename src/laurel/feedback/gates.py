@@ -131,7 +131,7 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
             if not limit.passed and not (limit.figure in stopped and one is quality)
         ],
         notes=[
-            f"annotate.gates.{limit.name} was not checked: this annotator gives nothing to measure it with."
+            f"annotate.gates.{limit.name} was not checked: this annotator does not report it."
             for limit in limits
             if limit.rate is None and limit.name != "min_agreement" and _was_set(gates, limit.name)
         ],

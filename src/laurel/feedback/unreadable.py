@@ -105,7 +105,7 @@ class Readable:
         return (
             f"{self._who}: none of the first {len(reasons)} questions got an answer that can be read, follow-up "
             f"included, so the rest was not asked. Reasons: {why}.{example} To fix it, {fix}. "
-            "The answers are kept; annotate.max_failure_rate: 1 goes on in spite of them."
+            "The answers are kept; with annotate.max_failure_rate: 1 the run continues in spite of them."
         )
 
 

@@ -200,8 +200,8 @@ class BudgetedChat:
         cost = f", {in_words(spent.cost)}" if self._price and self._price.input + self._price.output else ""
         return (
             f"The budget of {reached} is spent: {spent.calls:,.0f} calls, {spent.tokens:,.0f} tokens{cost}. "
-            "Every answer is kept. Run the same command again, with a higher limit or to spend as much once more: it "
-            f"goes on where this one ended. With {KEY}.on_limit: continue, it goes on with the pairs that were judged."
+            "Every answer is kept. Run the same command again, with a higher limit or to spend the same again: it "
+            f"resumes where this one ended. With {KEY}.on_limit: continue, it uses the pairs judged so far."
         )
 
 

@@ -88,7 +88,7 @@ class Dialect:
         if new:
             self._left_out |= new
             logger.warning(
-                'The server does not take %s for model "%s", so the rest of the run goes on without. It says: %s',
+                'The server does not take %s for model "%s", so the rest of the run leaves it out. Its message: %s',
                 " and ".join(sorted(new)),
                 self._model,
                 message,

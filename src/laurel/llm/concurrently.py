@@ -1,7 +1,7 @@
 """Runs coroutines over many items behind a plain generator, at most a window of them at a time.
 
-The event loop runs in a thread, so that calls go on (and their timeouts hold) while the caller handles an answer. Items
-are drawn and results yielded in the caller's thread.
+The event loop runs in a thread, so that calls continue (and their timeouts hold) while the caller handles an answer.
+Items are drawn and results yielded in the caller's thread.
 """
 
 from __future__ import annotations

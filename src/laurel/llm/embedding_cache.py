@@ -1,6 +1,6 @@
 """Vectors of texts that were encoded before, on this machine: files of up to SHARE vectors, found by digests of texts.
 
-Texts themselves are not kept. Each file is written as its texts are done, so that a killed run goes on where it was.
+Texts themselves are not kept. Each file is written as its texts are done, so that a killed run resumes where it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
 
 The prefix that all prompts share is computed once, for all batches. The rest of each is packed into rows as trees:
-prompts that go on alike, such as with the same first text, share these tokens, and each token sees those that it
+prompts with a longer common prefix, such as the same first text, share these tokens, and each token sees those that it
 follows and no others (tree attention; Miao et al. 2023, arXiv 2305.09781). Where the first tokens of the answers
 differ, only they are compared; otherwise the probability of an answer is the product over its tokens, or their mean
 where that is asked for.

@@ -70,7 +70,7 @@ class Row(NamedTuple):
 def tune(
     local: LocalModel, items: Sequence[Item], tuning: Tuning, seed: int, folder: Path, advance: Callable[[int], None]
 ) -> list[float]:
-    """Fit an adapter and write it into a folder, where a run that was stopped goes on after its last pass.
+    """Fit an adapter and write it into a folder; a stopped run resumes after its last pass.
 
     CHECKPOINT stays there: the caller removes it once nothing is left to do.
 

@@ -159,11 +159,11 @@ class Breaker:
     """A circuit breaker: stops a run whose server is down or refuses every request of this kind."""
 
     EXHAUSTED = 5
-    """Requests in a row, each given up after all its attempts."""
+    """Consecutive requests that failed after all their attempts."""
     REFUSALS = 5
-    """First requests, all refused in the same words."""
+    """First requests that were all refused with the same message."""
     UNREACHED = 3.0
-    """Seconds without a connection, where there never was one."""
+    """Timeout of the first connection, in seconds."""
 
     def __init__(self, endpoint: str, *, takes_them: bool = False) -> None:
         """`takes_them`: the server took requests of this kind before; those left may be the ones that it refuses."""

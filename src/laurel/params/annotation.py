@@ -58,7 +58,7 @@ class BudgetParams(Section):
     max_minutes: Positive | None = None
     """Minutes after which no request is sent; pending ones are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
-    """stop: end with what to do next; continue: go on with the pairs that were judged, and say how many are missing."""
+    """stop: end the run and say what to do next; continue: use the pairs judged so far, and report the missing ones."""
     prices: FilePath | None = None
     """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: only the packaged ones."""
 

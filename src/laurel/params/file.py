@@ -118,7 +118,7 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
     Args:
         source: the file, or what stands for it.
         model: the model that was validated.
-        item: one of `ValidationError.errors()`. A validator's own message goes on after the key, with its full stop.
+        item: one of `ValidationError.errors()`. A validator's own message follows the key, with its full stop.
     """
     loc, value = item["loc"], item["input"]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")

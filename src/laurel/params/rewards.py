@@ -117,12 +117,12 @@ class OnlineParams(RewardParams):
     """Seconds that training waits for an answer that is due. If it does not come, training continues without it and
     stops waiting until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
     at_once: Count = 64
-    """Questions that an agent asks at a look, at most."""
+    """Maximum number of questions that an agent asks at each check."""
     queue: Count = 1000
-    """Questions that wait for an answer at most; the oldest are dropped, and may be asked again."""
+    """Maximum number of waiting questions; beyond it the oldest are dropped, and may be asked again."""
     captions: Count = 100_000
-    """Different captions that are kept at most, 2 KB each. Those that are met beyond are paid nothing and not asked
-    about, and the report says so."""
+    """Maximum number of distinct captions, 2 KB each. Further captions earn no reward and are not asked about, and the
+    report says so."""
     prompt: str | None = None
     """Prompt of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null:
     yes_no, or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""

@@ -22,12 +22,12 @@ from laurel.params.training import AgentParams
 
 OPTION = "--search"
 SECTIONS = ("shaping", "agent")
-"""What the training of agents reads; other sections are of stages before it."""
+"""The sections that the training of agents reads; other sections belong to earlier stages."""
 FIXED = ("agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers", "agent.device")
-"""What says how much is trained and where, not how."""
+"""Training budget and placement; not searchable."""
 DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
 DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
-"""Ranges for keys of the algorithm's own section, where it has them."""
+"""Ranges for keys of the algorithm's own section, if it has them."""
 OPEN = "agent.sb3.kwargs"
 """A mapping of free entries: arguments of the algorithm's class, whose kinds are not known here."""
 DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)
@@ -248,11 +248,11 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     parts = name.split(".")
     if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
         raise ParamsError(
-            f"{OPTION}: {name} is not read by the training of agents, and cannot be searched. What can: parameters of "
+            f"{OPTION}: {name} is not used in training agents, and cannot be searched. Searchable are parameters of "
             f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
         )
     if name in FIXED:
-        raise ParamsError(f"{OPTION}: {name} says how much is trained and where, and cannot be searched.")
+        raise ParamsError(f"{OPTION}: {name} sets the training budget or placement, and cannot be searched.")
     for value in examples(name, searched):
         with_values(params, {name: value})
     annotation = _annotation(name)

@@ -83,7 +83,9 @@ class Distillation:
         bonus = np.zeros(valid.shape)
         bonus[valid] = error
         sums = np.empty(valid.shape)
-        for t, row in enumerate(bonus):  # as in the paper, novelty has no episodes: the sums go on over their ends
+        for t, row in enumerate(
+            bonus
+        ):  # as in the paper, novelty is non-episodic: sums continue across episodes
             self._discounted = self._gamma * self._discounted + row
             sums[t] = self._discounted
         self._sums.update(sums.reshape(-1, 1))

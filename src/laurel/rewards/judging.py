@@ -132,7 +132,7 @@ class Judging:
                     reports = workers.poll()
                 except WorkerError:
                     return "died"
-                except LaurelError as error:  # the judge cannot be made, or must not go on
+                except LaurelError as error:  # the judge cannot be made, or must not continue
                     if self._queue.fact(READY) is None:
                         self._failed = error
                     else:

@@ -2,7 +2,7 @@
 
 The answer to a question counts `delay` looks after it was asked, and training waits for it if it must. So labels count
 from the same step on in every run, whenever they came, and a run is bitwise repeatable if the judge gives the same
-answers. Only if an answer does not come within `patience` seconds, training goes on without it, and takes answers as
+answers. Only if an answer does not come within `patience` seconds, training continues without it, and uses answers as
 they come until the judge has caught up. A run that is resumed or replayed goes by its log of labels instead.
 """
 
@@ -150,11 +150,11 @@ class Questions:
         if missing and not self.late:
             self.ever_late = True
             tell(
-                f"{self._agent}: {missing:,} answers of the judge are late. Training goes on with the {labels:,} "
-                "labels that it has, and takes others as they come."
+                f"{self._agent}: {missing:,} answers of the judge are late. Training continues with the {labels:,} "
+                "labels so far, and uses others as they arrive."
             )
         elif self.late and not missing:
-            tell(f"{self._agent}: the judge has caught up; {labels:,} labels count.")
+            tell(f"{self._agent}: the judge has caught up; {labels:,} labels are used.")
         self.late = missing > 0
 
     # -- questions ------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def run(
             page = rendered(found, films, more, out)
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
-            if (output / LIVE_PAGE).exists():  # a browser that shows it goes on to the report
+            if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report
                 (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)
             shutil.rmtree(out.path / EPISODES)

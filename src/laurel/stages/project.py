@@ -143,4 +143,4 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
         raise KeyboardInterrupt
     if code:
         how = f"was killed by signal {-code}" if code < 0 else "failed"
-        raise StageError(f"{stage.name} {how}. What is finished is kept: fix it, and run the same command to go on.")
+        raise StageError(f"{stage.name} {how}. Finished work is kept: fix it, and run the same command to resume.")

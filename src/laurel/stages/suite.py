@@ -1,6 +1,6 @@
-"""A suite of runs: each a project of its own, whose results go into one page that grows with every run.
+"""A suite of runs: each run is a separate project, and its results are added to one page.
 
-A run that is up to date is not repeated, so that a suite that was stopped goes on where it was. A run whose folder is
+A run that is up to date is not repeated, so that a stopped suite resumes where it was. A run whose folder is
 on another machine keeps its place on the page, with its own date and machine, as long as its parameters are the same.
 """
 

@@ -59,7 +59,7 @@ def run(
     """Train the agents of all arms and seeds.
 
     Args:
-        output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
+        output: directory to write <arm>/seed-<n>/ into. A killed stage resumes where it was.
         responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
         live: makes the page of learning curves while agents train; None: no page.
         branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.

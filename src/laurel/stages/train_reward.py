@@ -109,7 +109,8 @@ def _make(
     out.counts, out.usage = {"rewards": len(made)}, context.account.usage
     stored = StoredRewards.read(out.path)
     out.notes += [
-        f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
+        f"The reward {name} is simulated: it was made by {who}."
+        for name, who in stored.simulated().items()
     ]
     out.notes += [
         f"The reward {name} pays the same for every caption ({len(table.texts):,}): it has no preference."

@@ -2,7 +2,7 @@
 
 Cell (i, j) of the agents' matrix is how the agents that were trained in run i do in the environment of run j, without
 further training. That of the rewards' matrix is how new agents do that are trained in j on the reward that was made in
-i; (j, j) is what run j itself found. What is up to date is not repeated, so that a command that was stopped goes on.
+i; (j, j) is what run j itself found. Results that are up to date are kept, so that a stopped command resumes.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def run(
 
     Args:
         params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
-        output: directory to write trials.json into. A stage that was killed goes on where it was.
+        output: directory to write trials.json into. A killed stage resumes where it was.
 
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.

@@ -58,14 +58,14 @@ def run(
 
     Args:
         params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
-        output: directory to write best.yaml, trials.csv, figures/ and more into. A search that was stopped goes on.
+        output: directory to write best.yaml, trials.csv, figures/ and more into. A stopped search is resumed.
         text: the params file, whose comments best.yaml keeps; None writes one without.
         workers: candidates at a time; None takes agent.workers.
 
     Raises:
         ParamsError: the search asks for what is not allowed.
         DataError: an input is missing or damaged, or the study was begun with something else.
-        WorkerError: a training process died; the same call goes on.
+        WorkerError: a training process died; the same call resumes.
     """
     sweep = sweep_of(params, search)
     used = used_by(params, sweep)

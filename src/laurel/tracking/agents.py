@@ -98,7 +98,7 @@ class AgentRuns:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
-        if error is not None:  # the runs end now, and go on when the stage does
+        if error is not None:  # the runs end now, and resume when the stage does
             for agent in self._followed.values():
                 if agent.run is not None and not agent.ended:
                     with suppress(*failures()):
@@ -169,7 +169,7 @@ class AgentRuns:
             agent.ended = True
 
     def _open(self, agent: _Followed) -> Run:
-        """Open an agent's run, or go on with the one that it had before the stage was stopped."""
+        """Open an agent's run, or resume the one that it had before the stage was stopped."""
         name = name_of(agent.arm.name, agent.seed)
         run = self.parent.find(self._known[name]) if name in self._known else None
         if run is not None:

@@ -72,7 +72,7 @@ class Tracker:
         It begins when the work on the output did. Where the block fails, it ends as FAILED, or KILLED by Ctrl-C.
 
         Args:
-            resumed: the run of the same work that was stopped, to go on with; None opens a new one.
+            resumed: the stopped run of the same work, to be resumed; None opens a new one.
             ended: when the work ended, in seconds since 1970; None means when the block does.
         """
         if not self._tracking.enabled:

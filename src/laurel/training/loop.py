@@ -3,7 +3,7 @@
 Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
 checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
 saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the state that it
-was in. If nothing that a run learns with remembers older steps, it goes on from its own checkpoint in new environments
+was in. If nothing that a run learns with remembers older steps, it resumes from its own checkpoint in new environments
 every ANEW steps: so billions of steps take no more memory, and no longer to resume, than ANEW steps do.
 """
 
@@ -102,7 +102,7 @@ def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[s
 
 
 def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
-    """Replay the actions of checkpoints, without learning; return the group that goes on."""
+    """Replay the actions of checkpoints, without learning; return the group that resumes."""
     if len({run.progress.since for run in runs}) > 1:  # they replay different updates
         for run in runs:
             _caught_up([run])
@@ -178,7 +178,7 @@ class _Run:
         self.rows: list[dict[str, Any]] = []
         """Rows of the updates since the curve's last row."""
         self.ends_here = False
-        """Whether this object is done: training goes on from the checkpoint, in new environments."""
+        """Whether this object is done: training resumes from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None
         self.forgets = not remembers and self.learner.forgets and self.signal.forgets
         self.episodes = Episodes(adapter, task.settings.n_envs)

@@ -68,7 +68,7 @@ def test_outcomes_with_the_same_next_state_are_averaged() -> None:
 def test_a_state_that_ends_an_episode_only_sometimes_is_refused() -> None:
     back = [(1.0, 0, 0.0, False)]
     table = {0: {0: [(1.0, 1, 0.0, True)], 1: [(1.0, 1, 0.0, False)]}, 1: {0: back, 1: back}}
-    with pytest.raises(EnvError, match="end in state 1 or go on"):
+    with pytest.raises(EnvError, match="end in state 1 or continue"):
         from_table(table, [1.0, 0.0])
 
 

@@ -45,7 +45,7 @@ class Calibration(NamedTuple):
 
 
 def calibration(critic: Critic, adapter: EnvAdapter, model: Model, lists: Sequences, gamma: float) -> Calibration:
-    """Compare a critic with the values of acting at random, in all states that an episode can go on from.
+    """Compare a critic with the values of the random policy, in all non-terminal states.
 
     Args:
         critic: fitted to random rounds.

@@ -186,7 +186,7 @@ class LanguageModelLearner(Learner):
             return {}
         try:
             model = from_table(table.outcomes, table.start, self.adapter.env_id)
-        except EnvError:  # the table is not enough, as where an episode may end or go on in the same state
+        except EnvError:  # the table is not enough, e.g. if an episode may end or continue in the same state
             return {}
         found = calibration(self.critic, self.adapter, model, self.policy.lists, self.params.gamma)
         self.calibration = found

@@ -87,7 +87,7 @@ def from_table(table: dict[int, dict[int, list[Any]]], start: npt.ArrayLike, nam
     """Return the model that a table and the distribution of the first state give.
 
     Raises:
-        EnvError: an episode may end or go on in one and the same state.
+        EnvError: an episode may end or continue in the same state.
     """
     S, A = len(table), len(table[0])
     transitions, paid = np.zeros((S, A, S)), np.zeros((S, A, S))
@@ -110,7 +110,7 @@ def from_table(table: dict[int, dict[int, list[Any]]], start: npt.ArrayLike, nam
     unclear = terminal & passed[model.reachable()].any(axis=0)
     if unclear.any():
         raise EnvError(
-            f"{name}: an episode may end in state {unclear.argmax()} or go on from there. "
+            f"{name}: an episode may end in state {unclear.argmax()} or continue from there. "
             "A model cannot express that; make it two states."
         )
     return model

@@ -98,7 +98,7 @@ def has_ended(acts: Sequence[int], accepted: bool) -> bool:
 
 
 def dialogues(acts: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], bool]]:
-    """List all dialogues that go on from these acts to an end: the acts, and whether the last was accepted."""
+    """List all complete dialogues that start with these acts: the acts, and whether the last was accepted."""
     refused_by = [limit for limit in LIMITS if not any(accepts(limit, turn, act) for turn, act in enumerate(acts))]
     for act in range(1, AGREE + 1):
         tried = (*acts, act)

@@ -81,7 +81,7 @@ class TensorEnv(ABC):
         return self.observation
 
     def draw(self, n_steps: int) -> Tensor:
-        """Draw the random words (T, R, K) of the next T steps; the clock goes on by as many."""
+        """Draw the random words (T, R, K) of the next T steps; the clock advances by as many."""
         drawn = words(self._keys, STEPS, self.clock, (n_steps, self.n_envs, self.n_words)).flatten(1, 2)
         self._clock[0] += n_steps
         return drawn
@@ -101,7 +101,7 @@ class TensorEnv(ABC):
 
     @classmethod
     def stacked(cls, parts: Sequence[TensorEnv]) -> TensorEnv:
-        """Return the rows of some environments as one, which goes on where they are; they are views of it from now on.
+        """Return the rows of some environments as one, which continues from where they are; they become views of it.
 
         Raises:
             ValueError: they have taken different numbers of steps.
