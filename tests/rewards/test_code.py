@@ -185,10 +185,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> None:
     who = "a simulated writer (no language model)"
     rewards = simulated.output("train-reward")
-    assert (
-        f"The reward code is simulated: it was made by {who}."
-        in read_json(rewards / "manifest.json")["notes"]
-    )
+    assert f"The reward code is simulated: it was made by {who}." in read_json(rewards / "manifest.json")["notes"]
     assert StoredRewards.read(rewards).simulated() == {"code": who}
     program = StoredRewards.read(rewards).programs()["code"]
     assert (program.writer, program.simulated, len(program.candidates)) == (who, True, 6)

@@ -83,9 +83,7 @@ class Distillation:
         bonus = np.zeros(valid.shape)
         bonus[valid] = error
         sums = np.empty(valid.shape)
-        for t, row in enumerate(
-            bonus
-        ):  # as in the paper, novelty is non-episodic: sums continue across episodes
+        for t, row in enumerate(bonus):  # as in the paper, novelty is non-episodic: sums continue across episodes
             self._discounted = self._gamma * self._discounted + row
             sums[t] = self._discounted
         self._sums.update(sums.reshape(-1, 1))

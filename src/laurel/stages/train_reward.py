@@ -108,10 +108,7 @@ def _make(
     StoredRewards.write(out.path, made)
     out.counts, out.usage = {"rewards": len(made)}, context.account.usage
     stored = StoredRewards.read(out.path)
-    out.notes += [
-        f"The reward {name} is simulated: it was made by {who}."
-        for name, who in stored.simulated().items()
-    ]
+    out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
     out.notes += [
         f"The reward {name} pays the same for every caption ({len(table.texts):,}): it has no preference."
         for name in stored.settings
