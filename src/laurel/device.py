@@ -14,7 +14,7 @@ def torch_device(name: str, key: str) -> torch.device:
     """Return the device that a parameter names.
 
     Args:
-        name: cpu, cuda, or auto: a GPU where there is one.
+        name: cpu, cuda, or auto (a GPU if there is one).
         key: of the parameter, for the error.
 
     Raises:
@@ -26,7 +26,7 @@ def torch_device(name: str, key: str) -> torch.device:
     if name == "cuda" and not there:
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for the CPU only"
         raise ParamsError(
-            f'{key} is "cuda", but PyTorch finds no GPU here (it is {built}). Set it to cpu, or to auto: a GPU where '
-            "there is one."
+            f'{key} is "cuda", but PyTorch finds no GPU here (it is {built}). Set it to cpu, or to auto, '
+            "which uses a GPU if there is one."
         )
     return torch.device("cuda" if there and name != "cpu" else "cpu")

@@ -152,7 +152,7 @@ def test_failing_that_is_paid_more_than_the_task_is_named_with_what_would_mend_i
     done, failing = (1.0, True if known else None, 10.0), (0.0, False if known else None, 50.0)
     played = pd.concat([episodes("extrinsic", done, done), episodes("a", failing, failing, done)])
     (said,) = misled(played, [arm_of_shaping()], (0.0, 1.0))
-    assert re.match(r"a: 2 of 3 episodes do not .*, and are paid 5\.00 on average; .* would be paid 2\.00\.", said)
+    assert re.match(r"a: 2 of 3 episodes do not .*, and earn 5\.00 on average; .* would earn 2\.00\.", said)
     assert "Set shaping.intrinsic below 0.025 (it is 0.1), or shaping.form: potential." in said
     assert misled(played, [arm_of_shaping(intrinsic=0.02)], (0.0, 1.0)) == []
     (said,) = misled(played, [arm_of_shaping(extrinsic=0.0)], (0.0, 1.0))

@@ -194,7 +194,7 @@ def test_captions_must_name_the_action_where_the_prompt_speaks_of_it() -> None:
     prompt, adapter = load_prompt("with_action"), Grid()
     assert worded(prompt, "a", "b", adapter)
     adapter.with_action = False
-    with pytest.raises(PromptError, match=r"captions of Grid-v0 do not name now\. Set caption\.with_action: true"):
+    with pytest.raises(PromptError, match=r"captions of Grid-v0 do not include\. Set caption\.with_action: true"):
         worded(prompt, "a", "b", adapter)
 
 

@@ -198,9 +198,10 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
         elif arm.agent.engine == "laurel" and hasattr(arm.agent.settings, "episodic"):
             mend = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
         notes.append(
-            f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and are paid "
-            f"{number(paid[failed].mean())} on average; those of any arm that do would be paid "
-            f"{number(paid[done].mean())}. Each caption may be paid rightly, but an episode meets many, and their sum "
-            f"misleads. {mend}."
+            f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and earn "
+            f"{number(paid[failed].mean())} on average; episodes of any arm that do would earn "
+            f"{number(paid[done].mean())}. Each caption may have the right reward, but the sum over an episode "
+            "misleads. "
+            f"{mend}."
         )
     return notes

@@ -36,7 +36,7 @@ LOOK_AHEAD = 128
 FIRST_LOOK_AHEAD = 16
 """The same before the first readable answer: follow-ups come soon, so that a hopeless run ends soon."""
 POLL_SECONDS = 0.5
-"""Seconds between two looks for the answer that another process waits for."""
+"""Polling interval for an answer that another process has asked for, in seconds."""
 REPORTED = 5
 """Reasons for failures that are reported as they happen."""
 CUT = "length"

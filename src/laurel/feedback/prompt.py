@@ -145,14 +145,14 @@ class Prompt:
             goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:
-            PromptError: the prompt states no goal, or no goal has that name; or the prompt speaks of actions, which the
+            PromptError: the prompt states no goal, or no goal has that name; or the prompt mentions actions, which the
                 adapter's captions do not name, or shows an example, and the adapter has none.
         """
         if goal is not None and not self.takes_goal:
             raise PromptError(f"prompt {self.name}: it states no goal, so none can be chosen. Leave the goal out.")
         if self.names_action and not adapter.with_action:
             raise PromptError(
-                f"prompt {self.name}: it speaks of actions, which captions of {adapter.env_id} do not name now. "
+                f"prompt {self.name}: it mentions actions, which captions of {adapter.env_id} do not include. "
                 "Set caption.with_action: true, or choose another prompt."
             )
         if self.takes_example and goal is not None:

@@ -23,7 +23,7 @@ REOPENING = 16
 SLOW, SLOW_AT_LEAST = 3.0, 0.5
 """A request is slow beyond this multiple of the 90th percentile, and at least this many seconds."""
 LOOK_EVERY = 0.1
-"""Seconds between two looks for slow ones."""
+"""Seconds between two checks for slow ones."""
 MANY = 0.5
 """With this share of requests refused, a pause that a server asks of one request is taken to hold for all."""
 LONGEST_RESET = 7 * 24 * 3600.0

@@ -43,7 +43,7 @@ class OpenAIBatch:
     Args:
         store: its file also holds what is in which batch.
         seconds_left: says how long to wait for answers; what is not there then is withheld, and fetched the next time.
-        first_wait: seconds between two looks at a batch at first.
+        first_wait: initial polling interval of a batch, in seconds.
         longest_wait: seconds that this grows to.
 
     Raises:

@@ -301,7 +301,7 @@ class ResponseStore:
         except (sqlite3.Error, OSError) as error:
             raise DataError(
                 f"{self.path}: cannot be used as the store of answers ({error}). Choose another "
-                "annotate.language_model.responses, or repair the file; its answers are not lost by running again."
+                "annotate.language_model.responses, or repair the file; running again does not delete its answers."
             ) from None
 
 

@@ -50,11 +50,11 @@ class BudgetParams(Section):
     """What each stage that asks may spend; answers that are kept already cost nothing."""
 
     max_calls: Count | None = None
-    """Requests at most; null: no limit."""
+    """Maximum number of requests; null: no limit."""
     max_tokens: Count | None = None
-    """Tokens at most, of questions and answers together."""
+    """Maximum number of tokens, of questions and answers together."""
     max_cost: Positive | None = None
-    """US dollars at most, by the table of prices."""
+    """Maximum cost in US dollars, by the table of prices."""
     max_minutes: Positive | None = None
     """Minutes after which no request is sent; pending ones are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
@@ -114,7 +114,7 @@ class MemberParams(Section):
     model_config = ConfigDict(extra="allow")
 
     annotator: Annotated[str, BeforeValidator(_member)]
-    """Who votes: any annotator but an ensemble."""
+    """The annotator that votes: any but an ensemble."""
     weight: Positive = 1.0
     """Weight of its vote, relative to the other members'."""
     embedding: Overrides = Field(default_factory=dict)
@@ -174,7 +174,7 @@ class AnnotateParams(PluggedSection):
     process), scripted (a simulated teacher), ensemble (several vote), or another package's; its section has its name.
     """
     n_pairs: Count = 2000
-    """Pairs to judge at most; fewer where there are fewer distinct pairs."""
+    """Maximum number of pairs to judge; fewer if there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
     """uniform: all pairs of distinct segments are equally likely; frequency: weighted by how often segments occurred.
     The others depend on the labels so far, and choose pairs of: information: the most expected information about a

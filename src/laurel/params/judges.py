@@ -98,7 +98,7 @@ class EmbeddingParams(Section):
     tie_band: NonNegative = 0.005
     """Differences of similarity up to this are ties."""
     device: Device = "cpu"
-    """Where the encoder runs; auto: on a GPU where there is one."""
+    """Device of the encoder; auto: a GPU if there is one."""
 
 
 class ScriptedParams(Section):
@@ -238,7 +238,7 @@ class HuggingFaceParams(ChatSection):
     revision: str | None = None
     """Branch, tag or commit on the hub; null takes its main branch."""
     device: Device = "auto"
-    """Where the model runs; auto: on a GPU where there is one."""
+    """Device of the model; auto: a GPU if there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the weights; auto takes the one that they were saved in, or on a CPU float32 where that is quicker."""
     quantization: Literal["none", "4bit", "8bit"] = "none"

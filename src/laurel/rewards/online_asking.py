@@ -1,9 +1,9 @@
 """What an agent in training asks its online judge, and from which step on each answer counts.
 
-The answer to a question counts `delay` looks after it was asked, and training waits for it if it must. So labels count
-from the same step on in every run, whenever they came, and a run is bitwise repeatable if the judge gives the same
-answers. Only if an answer does not come within `patience` seconds, training continues without it, and uses answers as
-they come until the judge has caught up. A run that is resumed or replayed goes by its log of labels instead.
+The answer to a question takes effect `delay` checks after it was asked, and training waits for it if necessary. So
+labels count from the same step on in every run, whenever they came, and a run is bitwise repeatable if the judge gives
+the same answers. Only if an answer does not come within `patience` seconds, training continues without it, and uses
+answers as they come until the judge has caught up. A resumed or replayed run follows its log of labels instead.
 """
 
 from __future__ import annotations

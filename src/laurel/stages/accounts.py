@@ -84,8 +84,8 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
             out.notes.append(f"{agents} agents of the arm {name}, annotated while they were trained: {warning}")
         if account["late_agents"]:
             out.notes.append(
-                f"In {account['late_agents']} agents of the arm {name}, training went on without answers that came "
-                "late, so the run can only be repeated from their logs of labels (rewards.NAME.replay)."
+                f"In {account['late_agents']} agents of the arm {name}, training continued without late answers, so "
+                "the run can be reproduced only from their logs of labels (rewards.NAME.replay)."
             )
         if not account["labels"]:
             out.notes.append(f"The arm {name} got no label while it was trained, and was paid nothing for captions.")

@@ -35,7 +35,7 @@ from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE
 
 LOOK_SECONDS = 30.0
-"""Time between two looks at the checkpoints: each costs a request for every agent with a new one."""
+"""Polling interval of the checkpoints: each poll costs a request for every agent with a new one."""
 POINTS = 30
 """Points of a learning curve that MLflow gets, at most; the files have them all."""
 ADAPTER = "adapter"

@@ -59,8 +59,8 @@ class OpenAIKind(ChatAnnotator):
         ledger = BatchLedger(store.path)
         if waiting := ledger.waiting(model.identity.endpoint, model.identity.model):
             tell(
-                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. To ask one of "
-                "them now is to pay for it twice; set annotate.openai.mode to batch to fetch their answers."
+                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. Asking "
+                "them now would pay for them twice; set annotate.openai.mode to batch to fetch their answers."
             )
         ledger.close()
         if self.section.serve:
