@@ -179,7 +179,7 @@ def _bandwidth() -> float:
 
 
 def _best(work: Callable[[], object], times: int = 200) -> float:
-    """Return the seconds of the quickest of some calls."""
+    """Return the seconds of the fastest of some calls."""
     seconds = []
     for _ in range(times):
         started = time.perf_counter()

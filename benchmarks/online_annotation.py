@@ -55,7 +55,7 @@ class Cost(NamedTuple):
     processors: float
     """Processor seconds of all processes."""
     first: float
-    """Processor seconds of the first worker, which is the judge where there is one."""
+    """Processor seconds of the first worker, which is the judge if there is one."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """What a submitted run will do: steps, tasks, machines, environment steps, and prices that the user has dated.
 
 Reads only the compiled pipeline and the parameters. How long a step takes is not known, so prices are by the hour;
-how long training takes follows from the speed that the user has measured, where there is one.
+how long training takes follows from the speed that the user has measured, if there is one.
 """
 
 from __future__ import annotations

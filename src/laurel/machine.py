@@ -68,7 +68,7 @@ def has_avx2() -> bool:
 
 
 def _of_cpu(name: str) -> str:
-    """Return an entry of /proc/cpuinfo of the first CPU; empty where there is no such file or entry."""
+    """Return an entry of /proc/cpuinfo of the first CPU; empty if there is no such file or entry."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

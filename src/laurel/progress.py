@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 LINE_EVERY = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines if there is no terminal."""
 
 
 class Advance(Protocol):

@@ -1,7 +1,7 @@
 """Secrets of a step in the cloud: references in its environment, resolved through Secret Manager at its start.
 
 A pipeline's specification is stored in clear, so it holds `LAUREL_SECRET_NAME=projects/…/secrets/…/versions/…`
-and never the secret. Only needs google-auth and requests, and only where there is a reference.
+and never the secret. Only needs google-auth and requests, and only if there is a reference.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class Learner(ABC):
         What stands in rows that are not `valid` makes no difference, nor does a rollout without a valid row.
 
         Returns:
-            Means over the update of some of METRICS; NaN or left out where there was nothing to learn from.
+            Means over the update of some of METRICS; NaN or left out if there was nothing to learn from.
         """
 
     @property

@@ -169,7 +169,7 @@ class Update:
         return self.weights, self.mean, self.square
 
     def means(self) -> list[dict[str, float]]:
-        """Return each agent's means over minibatches, NaN where there were none."""
+        """Return each agent's means over minibatches, NaN if there were none."""
         means = host(self.sums) / np.where(self.made > 0, self.made, np.nan)
         return [dict(zip(FIGURES, mean, strict=True)) for mean in means.tolist()]
 
@@ -197,7 +197,7 @@ def gaussian(z: Any, log_std: Any) -> Any:
 def _take(array: Any, rows: IntArray, out: Any) -> None:
     """Write rows of an array into another."""
     if isinstance(array, np.ndarray):
-        array.take(rows, axis=0, out=out, mode="clip")  # which is quicker than checking
+        array.take(rows, axis=0, out=out, mode="clip")  # which is faster than checking
     else:
         torch.index_select(array, 0, torch.from_numpy(rows).to(array.device), out=out)
 

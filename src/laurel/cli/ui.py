@@ -58,7 +58,7 @@ def _ui(options: argparse.Namespace) -> int:
 def _check_port(port: int) -> None:
     """Raise LaurelError where another program uses the port, or where the port may not be used."""
     with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server has it: a port just left is free
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: a port just left is free
         try:
             one.bind((HOST, port))
         except OSError as error:

@@ -48,7 +48,7 @@ class Output:
     """What it cost: calls of a model, tokens. The same result may cost nothing the next time."""
     mlflow_run_id: str | None = None
     agent_runs: dict[str, str] = field(default_factory=dict)
-    """Agent -> its run in MLflow, where there are agents."""
+    """Agent -> its run in MLflow, if there are agents."""
     started: float = field(default_factory=time.monotonic)
     """When this run began, moved back by the time that stopped runs had worked on the same output."""
 

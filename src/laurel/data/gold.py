@@ -98,7 +98,7 @@ class GoldFile:
 
 
 def require_gold(path: Path) -> None:
-    """Raise DataError where there is no such gold file."""
+    """Raise DataError if there is no such gold file."""
     if not path.is_file():
         raise DataError(
             f"{path}: no such file, but annotate.gold names it. Label some pairs with `laurel annotate review`, or "

@@ -103,7 +103,7 @@ class Preferences:
     """
 
     p_first: DoubleArray
-    """(P,) probability that the first is the better; NaN where there is no label, 1/2 for ties."""
+    """(P,) probability that the first is the better; NaN if there is no label, 1/2 for ties."""
     status: npt.NDArray[np.str_]
     """(P,) one of STATUSES."""
     votes: npt.NDArray[np.int32]
@@ -138,7 +138,7 @@ class Preferences:
 
     @property
     def usable(self) -> BoolArray:
-        """(P,) True where there is a label to learn from: ok and tie."""
+        """(P,) True if there is a label to learn from: ok and tie."""
         return ~np.isnan(self.p_first)
 
     def status_counts(self) -> dict[str, int]:

@@ -190,7 +190,7 @@ def _json_lines(path: Path) -> list[str]:
 
 
 def _quality_lines(path: Path) -> list[str]:
-    """Show how far labels can be trusted, and each annotator's share where there are several."""
+    """Show how far labels can be trusted, and each annotator's share if there are several."""
     quality = read_json(path)
     headers = ["measure", "value", "95% interval", "of", "compare"]
     lines: list[str] = []

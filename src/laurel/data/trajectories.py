@@ -47,7 +47,7 @@ def trajectory_schema(
         info: name -> dtype, of the fields of the environment's `info` that are kept.
     """
     observation = pa.list_(pa.field("element", pa.from_numpy_dtype(dtype), nullable=False), size)
-    # Parquet has no empty entry of a list of fixed size: where there is no action, its elements are null
+    # Parquet has no empty entry of a list of fixed size: if there is no action, its elements are null
     action = pa.int64() if action_size is None else pa.list_(pa.field("element", pa.float32()), action_size)
     return pa.schema(
         [

@@ -34,7 +34,7 @@ class Verdicts:
     verdict: npt.NDArray[np.integer[Any]]
     """(N,) place in VERDICTS."""
     p_first: DoubleArray
-    """(N,) NaN where there is no label."""
+    """(N,) NaN if there is no label."""
     by: npt.NDArray[np.integer[Any]]
     """(N,) index of the annotator in `names`."""
     names: tuple[str, ...] = ("",)

@@ -25,7 +25,7 @@ LEAST_LEVEL = 0.93
 def wilson(share: float, n: int) -> tuple[float, float]:
     """Return Wilson's interval of a share of n, with the correction for continuity.
 
-    Newcombe 1998 (Statistics in Medicine 17, 857-872), method 4, as `scipy.stats` has it for counts; here the share may
+    Newcombe 1998 (Statistics in Medicine 17, 857-872), method 4, as in `scipy.stats` for counts; here the share may
     lie between two counts. Without the correction an interval of ten covers a share of 0.98 in 82% of cases.
 
     >>> [round(bound, 3) for bound in wilson(1.0, 10)]

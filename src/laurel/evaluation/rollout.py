@@ -51,7 +51,7 @@ def roll_out(
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
         reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
-        prompt and the whole text; the adapter's further measures, and success in the task of an episode where there are
+        prompt and the whole text; the adapter's further measures, and success in the task of an episode if there are
         several, FURTHER before their names.
     """
     n_envs = min(n_envs, episodes)

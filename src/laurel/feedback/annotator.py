@@ -49,7 +49,7 @@ class Judgement(NamedTuple):
 
     status: Status
     p_first: float | None
-    """Probability that the first is the better one; 1/2 for a tie, None where there is no answer."""
+    """Probability that the first is the better one; 1/2 for a tie, None if there is no answer."""
     votes: int = 1
     """Number of answers behind it."""
     swap_consistent: bool | None = None

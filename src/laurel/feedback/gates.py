@@ -216,7 +216,7 @@ def _limit(name: str, value: float, quality: Mapping[str, Any], advice: Advice) 
 
 
 def _source(quality: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the reference that labels must agree with: gold, or the oracle where there is no gold."""
+    """Return the reference that labels must agree with: gold, or the oracle if there is no gold."""
     if "agreement" in quality.get("gold", {}):
         return "gold", "a person's"
     return "oracle", "the environment's hand-written progress"

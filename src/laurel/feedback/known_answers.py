@@ -56,7 +56,7 @@ def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
     """Draw pairs of captions that the adapter lists with different progress, all pairs of levels equally often.
 
     Returns:
-        n pairs, or fewer where there are fewer; the better text stands first in about half of them.
+        n pairs, or fewer if there are fewer; the better text stands first in about half of them.
 
     Raises:
         AnnotationError: the environment has no hand-written progress, or lists no captions that differ in it.

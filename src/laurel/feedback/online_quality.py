@@ -48,7 +48,7 @@ def measured(labels: Sequence[Mapping[str, Any]], adapter: EnvAdapter, seed: int
 
     Args:
         adapter: the environment's, whose hand-written progress labels of pairs are compared with.
-        seed: for what is sampled where there is too much to measure.
+        seed: for what is sampled if there is too much to measure.
     """
     ids: dict[str, int] = {}
     first, second = (
@@ -100,7 +100,7 @@ def require_success_preferred(
         annotate: the judge's: how many questions, and the gate.
 
     Returns:
-        What `laurel.feedback.success.ask_success` says, and warnings; empty where there is no such question.
+        What `laurel.feedback.success.ask_success` says, and warnings; empty if there is no such question.
 
     Raises:
         RefusedLabelsError: it prefers other captions.

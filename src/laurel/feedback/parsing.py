@@ -62,7 +62,7 @@ class VerdictReader:
 
     Args:
         key: of the JSON object, whose value is the verdict.
-        words: value of the key as JSON has it (1, true, null), or as models write it otherwise -> verdict.
+        words: value of the key as in JSON (1, true, null), or as models write it otherwise -> verdict.
         options: verdict -> pattern of the words that stand for it outside of JSON, in lower case.
         named: pattern of words that a refusal must not contain, since they would be an answer.
         nouns: pattern of what a label may name, as in "Best caption: 2".

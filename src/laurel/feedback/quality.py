@@ -39,7 +39,7 @@ def measure(
 
     Args:
         verdicts: the single answers behind the labels, for annotators that keep them.
-        seed: for the triads that are sampled where there are too many.
+        seed: for the triads that are sampled if there are too many.
         members: the annotators that voted for each label, where several did -> the judgements of each.
 
     Returns:

@@ -41,7 +41,7 @@ class SuccessQuestion:
 
 
 def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed: int) -> list[SuccessQuestion]:
-    """Draw up to n questions, each about another caption that is not success; none where there is no such caption.
+    """Draw up to n questions, each about another caption that is not success; none if there is no such caption.
 
     Args:
         captions: of single steps.

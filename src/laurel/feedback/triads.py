@@ -37,12 +37,12 @@ def intransitivity(
     Args:
         first: (P,) segments.
         second: (P,) segments.
-        p_first: (P,) NaN where there is no label, 1/2 where there is no side.
+        p_first: (P,) NaN if there is no label, 1/2 if there is no side.
         seed: of what is drawn in large graphs.
         max_paths: paths of two pairs up to which all triads are looked at.
 
     Returns:
-        value, ci95 and of, the number of triads; `sampled` true where they were drawn. None where there is no triad.
+        value, ci95 and of, the number of triads; `sampled` true where they were drawn. None if there is no triad.
     """
     better, worse = _sides(first, second, p_first)
     if not len(better):

@@ -37,7 +37,7 @@ class YesNoQuestion(Question[Item, float]):
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
     ) -> Reading[float] | None:
-        """Return the verdict and the probability of yes, from the choices' log-probabilities where there are any."""
+        """Return the verdict and the probability of yes, from the choices' log-probabilities if there are any."""
         if logprobs is not None and self.choices and self.choices[0] in logprobs:
             p = exp(logprobs[self.choices[0]])
             return Reading("yes" if p > 0.5 else "no" if p < 0.5 else "unclear", p)

@@ -24,7 +24,7 @@ def load_agent(source: str | Path, *, seed: int = 0) -> LoadedAgent:
     """Load an agent that `laurel train-agents` trained, with whichever algorithm.
 
     Args:
-        source: its folder, e.g. data/agents/preference/seed-0; or as `laurel.library.sources.fetched` has it:
+        source: its folder, e.g. data/agents/preference/seed-0; or as in `laurel.library.sources.fetched`:
             models:/NAME@ALIAS, hf://OWNER/NAME.
         seed: of the actions that are drawn.
 

@@ -43,7 +43,7 @@ class Paid(NamedTuple):
     total: FloatArray
     """What agents learn from: the environment's reward and the shaped one, weighed."""
     caption: Sequence[str]
-    """Empty where there is nothing to say."""
+    """Empty if there is nothing to say."""
     raw: FloatArray
     """The learned reward, normalised; NaN where it has nothing to say."""
     shaped: FloatArray
@@ -54,7 +54,7 @@ class Payer:
     """Pays the steps of N environments of the user's, as Laurel does in its own training.
 
     Args:
-        reward: or where it is, as `load_reward` has it.
+        reward: a reward, or its location as for `load_reward`.
         spec: of the environments; None: they are taken for the environment that the reward was made for.
         n_envs: N.
     """

@@ -21,7 +21,7 @@ class RewardVecEnv(VecEnvWrapper):
     Args:
         venv: the environments, of one kind, whose spaces are the environment's own in some layer of it. Where wrappers
             of the single environments change them, as MiniGrid's do, wrap each in a `laurel.RewardWrapper` instead.
-        reward: or where it is, as `laurel.load_reward` has it.
+        reward: a reward, or its location as for `laurel.load_reward`.
         shaping: as in params.yaml; None: the defaults.
 
     Raises:

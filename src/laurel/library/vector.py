@@ -30,7 +30,7 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
 
     Args:
         env: the environments, of one kind.
-        reward: or where it is, as `laurel.load_reward` has it.
+        reward: a reward, or its location as for `laurel.load_reward`.
         shaping: as in params.yaml; None: the defaults.
 
     Raises:

@@ -28,7 +28,7 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
     layer that has the environment's own spaces, which is watched from now on. Observations stay as they are.
 
     Args:
-        reward: or where it is, as `laurel.load_reward` has it.
+        reward: a reward, or its location as for `laurel.load_reward`.
         shaping: as in params.yaml, e.g. {"beta": 0, "intrinsic": 0.5}; None: the defaults.
 
     Raises:
@@ -122,7 +122,7 @@ class _Watch(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _joined(parts: list[Transitions], adapter: EnvAdapter) -> Transitions:
-    """Put transitions one after another; none where there are no parts."""
+    """Put transitions one after another; none if there are no parts."""
     if not parts:
         rows = np.zeros((0, adapter.observation_size), adapter.observation_dtype)
         no, zero = np.zeros(0, np.bool_), np.zeros(0, np.float32)

@@ -59,7 +59,7 @@ def with_lora(local: LocalModel, rank: int) -> LocalModel:
 
 
 def trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the weights that training changes, by name: LoRA's where there are any, else all."""
+    """Yield the weights that training changes, by name: LoRA's if there are any, else all."""
     return ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
 
 

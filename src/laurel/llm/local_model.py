@@ -82,7 +82,7 @@ class LocalModel:
 
     @contextmanager
     def plain_attention(self) -> Iterator[None]:
-        """Compute attention by products of matrices, which on a CPU are quicker for short rows than fused attention.
+        """Compute attention by products of matrices, which on a CPU are faster for short rows than fused attention.
 
         They keep the weights of all pairs of tokens: long rows would take gigabytes.
         """
@@ -228,7 +228,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
 
 
 def _dtype(params: HuggingFaceParams, config: Any, device: torch.device) -> str:
-    """Return the type of the weights; auto: as they were saved, or float32 if that is quicker on the CPU."""
+    """Return the type of the weights; auto: as they were saved, or float32 if that is faster on the CPU."""
     import torch
 
     saved = config.get_text_config().dtype or config.dtype
@@ -241,7 +241,7 @@ def _dtype(params: HuggingFaceParams, config: Any, device: torch.device) -> str:
 def _merged(model: Any) -> Any:
     """Add an adapter, if there is one, to the weights, which saves two thirds of the calls of an adapted layer."""
     for layer in model.modules():
-        if hasattr(layer, "lora_A"):  # peft's name for it; peft need not be installed where there is no adapter
+        if hasattr(layer, "lora_A"):  # peft's name for it; peft need not be installed if there is no adapter
             layer.merge()
     return model
 

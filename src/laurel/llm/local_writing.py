@@ -88,7 +88,7 @@ class Writer:
 
 
 class Draw:
-    """Draws the tokens of an answer from random numbers that its seed (0 where there is none) and its prompt set."""
+    """Draws the tokens of an answer from random numbers that its seed (0 if there is none) and its prompt set."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._sampling = prompt.request.sampling

@@ -131,7 +131,7 @@ def stop(address: str | None = None) -> None:
 
 
 def models_at(address: str) -> list[str]:
-    """Return the models that a server offers; none where there is no server."""
+    """Return the models that a server offers; none if there is no server."""
     try:
         with urllib.request.urlopen(f"{address.rstrip('/')}/models", timeout=5) as answer:  # noqa: S310 - of params
             content: Any = json.load(answer)

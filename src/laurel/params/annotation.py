@@ -97,7 +97,7 @@ class GateParams(Section):
     max_intransitive: Probability | None = None
     """Share of judged triads that are intransitive, at most; random answers have 1/4."""
     min_agreement: Probability | None = None
-    """Share of labels that agree with gold, at least; with the environment's progress where there is no gold."""
+    """Share of labels that agree with gold, at least; with the environment's progress if there is no gold."""
     min_gold_pairs: Count | None = None
     """Labels that can be compared with gold, at least."""
 
@@ -109,7 +109,7 @@ def _several(members: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class MemberParams(Section):
-    """An annotator that votes: as `annotate` has it, except for what is set here."""
+    """An annotator that votes: as in `annotate`, except for what is set here."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -241,7 +241,7 @@ def _fields_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """Write a value as YAML has it, cut where it is long."""
+    """Write a value as in YAML, cut where it is long."""
     match value:
         case None:
             text = "null"

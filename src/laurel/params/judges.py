@@ -157,7 +157,7 @@ class ServeParams(Section):
     gpus: Count | None = None
     """How many GPUs the model is divided among; null: all that this machine has."""
     max_model_len: Count | None = None
-    """Tokens of a question and its answer at most; null: as the model has it."""
+    """Maximum tokens of a question and its answer; null: the limit of the model."""
     start_minutes: Positive = 30.0
     """Minutes that loading the model may take."""
 
@@ -240,7 +240,7 @@ class HuggingFaceParams(ChatSection):
     device: Device = "auto"
     """Device of the model; auto: a GPU if there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the weights; auto takes the one that they were saved in, or on a CPU float32 where that is quicker."""
+    """Type of the weights; auto takes the one that they were saved in, or on a CPU float32 where that is faster."""
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; only on a GPU."""
     adapter: str | None = None

@@ -169,7 +169,7 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
     """Return the settings of every reward: given ones, ones that arms name, and the ones that these are made from.
 
     Args:
-        given: the section as the file has it.
+        given: the section as in the file.
         wanted: names of rewards; one that is not given is of the kind of its name, with that kind's defaults.
 
     Raises:

@@ -58,4 +58,4 @@ class SB3Params(Section):
     noise: NonNegative = 0.0
     """Standard deviation of the Gaussian noise on actions scaled to [-1, 1], where the algorithm takes action_noise."""
     kwargs: Annotated[dict[str, JsonValue], AfterValidator(_left_to_kwargs)] = Field(default_factory=dict)
-    """Arguments of the class; what is left out is as Stable-Baselines3 has it."""
+    """Arguments of the class; what is left out is as in Stable-Baselines3."""

@@ -23,7 +23,7 @@ class Steps:
     transitions: Transitions
     """(T * N) rows: all environments' first step, then all their second, and so on."""
     captions: IntArray
-    """(T, N) ids of captions; NOTHING (-1) where there is nothing to say."""
+    """(T, N) ids of captions; NOTHING (-1) if there is nothing to say."""
     texts: Sequence[str]
     """texts[id] is the caption; grows while training meets new ones."""
     valid: BoolArray
@@ -52,7 +52,7 @@ class Reward(Protocol):
         ...
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return raw rewards (T, N), UNPAID where there is no reward; the steps follow the steps of the last call."""
+        """Return raw rewards (T, N), UNPAID if there is no reward; the steps follow the steps of the last call."""
         ...
 
 

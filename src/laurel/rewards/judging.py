@@ -92,7 +92,7 @@ class Judging:
 
     @property
     def queue(self) -> Path | None:
-        """Where agents ask; None where there is no judge."""
+        """Where agents ask; None if there is no judge."""
         return self._path if self._args[2] else None
 
     def _wait(self) -> None:

@@ -21,7 +21,7 @@ class Normalizer:
 
     mean: float
     sd: float
-    """0 where there is no spread: then everything normalises to 0."""
+    """0 if there is no spread: then everything normalises to 0."""
     quantiles: tuple[float, ...]
     """Quantiles of the normalised rewards, at LEVELS."""
 

@@ -158,7 +158,7 @@ class OnlineReward:
         return measured(self._labels, self._adapter, self._seed)
 
     def _fit(self) -> None:
-        """Refit the reward to all labels, where there are enough new ones."""
+        """Refit the reward to all labels, if there are enough new ones."""
         usable = [row for row in self._labels if row["p"] is not None]
         if len(usable) == self._fitted or len(usable) < (1 + self._own.growth) * self._fitted:
             return

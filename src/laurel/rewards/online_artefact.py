@@ -4,7 +4,7 @@ DIR/online.json           the form, who judged, how many labels
 DIR/labels.parquet        the log: each question that was answered, when it was asked and from when the answer counts
 DIR/annotation.parquet    how labels grew: a row for each look for answers
 DIR/reward.json           what `laurel.load_reward` needs to pay by it anywhere
-DIR/model.safetensors …   of ranking: the reward model, as `laurel.rewards.model` has it
+DIR/model.safetensors …   of ranking: the reward model, as in `laurel.rewards.model`
 DIR/captions.parquet      of the other forms: the probability that each labelled caption helps
 """
 

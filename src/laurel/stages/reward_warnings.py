@@ -23,7 +23,7 @@ from laurel.rewards.stored import StoredRewards
 from laurel.seeding import derive_seed
 
 LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
-"""Episodes of a flagged arm that are played, steps of each at most (as laurel play has it), and how many are shown."""
+"""Episodes of a flagged arm that are played, steps of each at most (as in laurel play), and how many are shown."""
 
 
 def hacked_arms(

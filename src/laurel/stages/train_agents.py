@@ -171,7 +171,7 @@ def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
         if agent.engine == "sb3":
             divided += divide(some, 1, 1)  # nothing is shared there
         elif on_gpu(agent):
-            divided += divide(some, agent.workers or 1, len(some))  # a GPU is quicker with more agents at once
+            divided += divide(some, agent.workers or 1, len(some))  # a GPU is faster with more agents at once
         else:
             divided += divide(some, agent.workers or usable_cpus(), adapter.agents_in_lockstep)
     return divided

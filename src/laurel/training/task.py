@@ -14,7 +14,7 @@ from laurel.rewards.base import Reward
 ANEW = 10_000_000
 """Environment steps after which environments are made anew; all episodes that run then are left without an end."""
 MOST_ROWS = 50_000
-"""Rows of a learning curve; where there are more updates, a row is the mean of several."""
+"""Rows of a learning curve; if there are more updates, a row is the mean of several."""
 
 
 @dataclass(frozen=True)

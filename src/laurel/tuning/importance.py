@@ -1,6 +1,6 @@
 """How much each parameter matters for being among the best trials, with intervals.
 
-PED-ANOVA (Watanabe et al. 2023, https://arxiv.org/abs/2304.10255) as Optuna has it, over bootstrap resamples of the
+PED-ANOVA (Watanabe et al. 2023, https://arxiv.org/abs/2304.10255) as in Optuna, over bootstrap resamples of the
 trials.
 """
 

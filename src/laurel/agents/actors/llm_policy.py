@@ -91,7 +91,7 @@ def language_model_policy(
         raise ParamsError(f"{KEY}: temperature is {temperature!r}, but must be a number above 0.")
     names, start = action_names(adapter, KEY)
     blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-    assert View(adapter, blank).text  # raises where there are no words
+    assert View(adapter, blank).text  # raises if there are no words
     kind = chat_of(annotate, judge, KEY)
     kind.check_here()
     model = chooser(kind, ActionQuestion, adapter, names, prompt=prompt, goal=goal, per_token=per_token, key=KEY)

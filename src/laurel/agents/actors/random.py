@@ -15,7 +15,7 @@ from laurel.errors import EnvError
 
 
 class UniformPolicy(Actor):
-    """Actions as `action_space.sample()` draws them: uniform where there are bounds.
+    """Actions as `action_space.sample()` draws them: uniform if there are bounds.
 
     Continuous actions without bounds are standard normal, and the distance of those with one bound from it is
     exponentially distributed (as in gymnasium.spaces.Box).

@@ -55,7 +55,7 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
                 "to moves, code or json."
             )
         blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-        assert View(adapter, blank).text  # raises where there are no words
+        assert View(adapter, blank).text  # raises if there are no words
         return adapter.action_names if adapter.max_moves > 1 else tuple(map(adapter.action_name, range(n_actions)))
 
 

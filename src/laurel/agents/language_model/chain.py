@@ -47,7 +47,7 @@ class Reader(NamedTuple):
     local: LocalModel
     adapter: EnvAdapter
     server: ServedModel | None = None
-    """Samples instead of `local`, where there is one."""
+    """Samples instead of `local`, if there is one."""
 
     def draw(
         self,

@@ -128,7 +128,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         return np.int64(self._state), reward, terminated, False, {}
 
     def moves_to_goal(self) -> IntArray:
-        """Return the fewest moves (S,) from each state to a goal if feet do not slip; -1 where there is no path."""
+        """Return the fewest moves (S,) from each state to a goal if feet do not slip; -1 if there is no path."""
         straight = np.array([[outcomes[0][1] for outcomes in moves.values()] for moves in self.outcomes.values()])
         goals = np.repeat(np.array(list("".join(self.squares))) == GOAL, self.headings)
         found = np.where(goals, 0, -1)

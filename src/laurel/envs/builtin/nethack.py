@@ -264,7 +264,7 @@ class Games:
         status = self._seen["blstats"]
         rows = np.empty((len(self.games), self.size), dtype=np.int32)
         around = self._around.take(self._y * SHAPE[1] + self._x, axis=0)
-        rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # quicker than indexing, which checks more
+        rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # faster than indexing, which checks more
         rows[:, self.crop**2 : -MESSAGE] = status
         rows[:, -MESSAGE:] = self._seen["message"]
         return rows
@@ -275,7 +275,7 @@ class Games:
         Counted in steps in eight directions as if there were no walls.
         """
         staircase, ladder = down()
-        shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched quicker than with NumPy
+        shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched faster than with NumPy
         found = [0 if game.on_stairs_down else -1 for game in self.games]
         place = shown.find(1)
         while place >= 0:

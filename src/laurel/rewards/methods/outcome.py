@@ -174,7 +174,7 @@ class OutcomeJudge(ABC):
 
     @abstractmethod
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
-        """Return the probability of success for each text, None where there is no answer.
+        """Return the probability of success for each text, None if there is no answer.
 
         Args:
             texts: outcomes to judge.

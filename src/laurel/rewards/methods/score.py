@@ -63,7 +63,7 @@ def drawn_groups(n: int, size: int, n_groups: int | None, seed: int) -> IntArray
     """Draw groups of different texts (G, size), such that all texts are in about equally many.
 
     Args:
-        size: of a group; n where there are fewer texts.
+        size: of a group; n if there are fewer texts.
         n_groups: G; None: each text is in ROUNDS groups.
     """
     size = min(size, n)
@@ -90,7 +90,7 @@ def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
 
     Args:
         groups: (G, size) text numbers.
-        scores: (G, size), NaN where there was no answer.
+        scores: (G, size), NaN if there was no answer.
     """
     kept = np.isfinite(scores).all(axis=1)
     groups, scores = groups[kept], scores[kept]
@@ -131,7 +131,7 @@ class Scored:
     judge: str
     simulated: bool
     scores: Scores
-    """(G, size), NaN where there was no answer."""
+    """(G, size), NaN if there was no answer."""
     calls: int
 
 
