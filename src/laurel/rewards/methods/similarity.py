@@ -21,7 +21,7 @@ class SimilarityParams(RewardParams):
     """Settings of similarity."""
 
     embedding: EmbeddingParams | None = None
-    """The encoder and what good behaviour reads like; null: annotate.embedding."""
+    """The encoder and the goal; null: annotate.embedding."""
 
 
 class Similarity(Method[SimilarityParams]):
