@@ -41,7 +41,7 @@ PARTS: Parts = {
     "limits, retries, answers read": ("laurel/llm/", set()),
     "questions made": (Path(__file__).name, {"_requests"}),
 }
-"""What a profile of a client is divided into."""
+"""Parts of a client's profile."""
 ANSWER = {
     "id": "chatcmpl-1",
     "object": "chat.completion",

@@ -26,9 +26,9 @@ STEPS = 500_000
 JAX = ("jax==0.10.2", "gymnax==1.0.1", "optax==0.2.8", "six==1.17.0")
 SECONDS, SB3_TIMES, JAX_TIMES = 0.5, 10.0, 3.0
 PPO = {"n_epochs": 2, "learning_rate": 8e-3, "entropy_coef": 0.0, "hidden": (32, 32)}
-"""What differs from the settings that params.yaml has."""
+"""Settings that differ from params.yaml."""
 EXTRINSIC = 0.02
-"""shaping.extrinsic: returns near 500 are more than a critic with tanh learns soon."""
+"""shaping.extrinsic: a critic with tanh learns returns near 500 slowly."""
 
 
 def main() -> None:

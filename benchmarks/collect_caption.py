@@ -23,7 +23,7 @@ from record import about, command_line, load_average, write
 SHARE, MEMORY, GROWTH = 0.5, 1000, 1.2
 ENV_ID = "MiniGrid-DoorKey-8x8-v0"
 N_ENVS = 64
-"""As params.yaml has it."""
+"""As in params.yaml."""
 RAW_SECONDS = 3.0
 SEED = 0
 

@@ -18,7 +18,7 @@ from record import ONE_THREAD, about, command_line, load_average, write
 AGENTS = (1, 16, 64, 256)
 ENVS = ("CartPole-v1", "MiniGrid-DoorKey-8x8-v0")
 UPDATES = {"cuda": 20, "cpu": 1}
-"""That are timed, of 256 agents; of fewer, more where that takes no longer."""
+"""Timed updates for 256 agents; with fewer agents, more updates in the same time."""
 SHARE, ALONE_SECONDS = 0.5, 5.0
 Rates = dict[str, dict[int, int]]
 

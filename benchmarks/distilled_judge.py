@@ -42,12 +42,12 @@ from laurel.rewards.text import fit_head
 from laurel.rewards.text_pairs import TextPairs
 
 ENVS = ("LunarLander-v3", "Blackjack-v1", "BabyAI-GoToLocal-v0")
-"""Captions are put together of parts there, so that there are many."""
+"""Environments whose captions are composed of parts, so that there are many."""
 SMALL = ENVS[2]
-"""Has the fewest pairs to learn from."""
+"""The environment with the fewest training pairs."""
 ERRORS, FEWER, DRAWS = 0.1, 100, 8
 TESTED, TRIES = 2_000, 10
-"""Pairs at most that a head is tested with in a draw, and draws of two captions for each."""
+"""Maximum test pairs of a head per draw, and draws of two captions for each."""
 TESTED_SMOLLM2 = 300
 """The same for SmolLM2."""
 Labels = Sequence[KnownPair]

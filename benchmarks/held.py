@@ -20,17 +20,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 EVERY, NEARLY = 0.02, 0.95
-"""Seconds between two looks at how much is held; and share of the most at which all is counted."""
+"""Polling interval in seconds; and the share of the peak at which memory is attributed."""
 FRAMES = 12
-"""Callers that are looked through for a module of Laurel."""
+"""Number of callers searched for a module of Laurel."""
 MOST = "LAUREL_HELD_MOST"
-"""Variable of the environment: what the first run held at most, in bytes."""
+"""Environment variable: peak memory of the first run, in bytes."""
 LAUREL = f"{Path(find_spec('laurel').origin).parent}{os.sep}"  # type: ignore[union-attr, arg-type]
 ARROW, ELSE = "Arrow", "imports and all else"
 
 
 class _Watch(threading.Thread):
-    """Looks how much is held; where it is told how much to wait for, counts what it is then."""
+    """Tracks peak memory; at a threshold, attributes it to modules."""
 
     def __init__(self, until: float) -> None:
         super().__init__(name="held", daemon=True)

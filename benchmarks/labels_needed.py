@@ -35,11 +35,11 @@ TAU, TARGET = 0.9, 1 / 3
 SIZES, NOISE = (20, 200, 2000), (0.0, 0.1, 0.2)
 SAMPLERS = ("uniform", "frequency", "disagreement", "information", "ranking", "nearby")
 ROUNDS = {20: (4, 0.05), 200: (10, 0.08), 2000: (20, 0.15)}
-"""Captions -> pairs of a round: at least so many, and this share of the labels so far."""
+"""Captions -> pairs per round: at least this number, and this share of the labels so far."""
 LIMIT = {("linear", 20): 190, ("linear", 200): 4000, ("linear", 2000): 6000}
 LIMIT |= {("free", 20): 190, ("free", 200): 10_000, ("free", 2000): 100_000}
 WITHOUT_EMBEDDING = ("uniform", "ranking")
-"""What is worth measuring where embeddings say nothing and captions are many; the others are beside the point."""
+"""Samplers measured with independent utilities and many captions, where embeddings do not help the others."""
 SEEDS = {20: 5, 200: 4, 2000: 3}
 WHY = (
     "Most cells that miss the target need more information than labels contain. Tau 0.9 among 20 captions allows 9 of "
@@ -52,7 +52,7 @@ WHY = (
     "captions, the bound does not apply, and 0.23 to 0.32 is reached with 200 and 2,000; 20 captions in 384 "
     "dimensions can have any order by a linear utility, so the bound nearly applies, and `nearby` takes 41."
 )
-"""In the table, where the target is missed; the cells have the figures."""
+"""Explanation in the table, if the target is missed; the cells have the figures."""
 DEEDS = ("pick up", "drop", "open", "close", "see", "lose sight of", "bump into", "walk up to", "turn from", "stand by")
 COLOURS = ("red", "green", "blue", "yellow", "grey", "purple")
 THINGS = ("key", "door", "ball", "box", "chest", "lamp")

@@ -36,7 +36,7 @@ from laurel.training.task import Task
 GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 8, "slip": 0.0}
 TARGET, TARGET_OF_OTHERS, TARGET_OF_SMOLLM2 = 0.95, 0.9, 0.8
 SECONDS = {"tiny": 60, "smollm2": 30 * 60}
-"""Of a core, that a training may take; whether others need the core at the same time does not count."""
+"""Maximum CPU seconds of a training, so that other work on the core does not count."""
 
 
 def main() -> None:

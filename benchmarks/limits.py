@@ -31,15 +31,15 @@ from laurel.params.algorithms import PPOParams
 
 SHARE = 0.5
 COPIED = 2**28
-"""Bytes of an array that is copied to see how fast memory is; no cache holds it."""
+"""Bytes of the array copied to measure memory bandwidth; larger than any cache."""
 DOORKEY, CARTPOLE = "DoorKey-8x8", "CartPole-v1"
 SHAPES = {DOORKEY: (IMAGE, 7), CARTPOLE: (4, 2)}
-"""Features and actions."""
+"""Numbers of features and actions."""
 SCRIPTS = {DOORKEY: ("doorkey_ppo.py", "paid"), CARTPOLE: ("cartpole_ppo.py",)}
-"""What trains, and the arguments behind a seed."""
+"""The training script, and the arguments after the seed."""
 SEEDS = (0, 1, 2)
 PROFILED = {DOORKEY: 4, CARTPOLE: 6}
-"""Runs with a seed each that are profiled."""
+"""Number of profiled runs, each with its own seed."""
 PARTS = {
     "products of matrices and tanh": ("agents/stacked.py", {"forward", "backward"}),
     "environments": ("envs/vector.py", {"begin_step", "end_step", "reset"}),
@@ -54,7 +54,7 @@ PARTS = {
     "episodes": ("agents/episodes.py", set[str]()),
     "checkpoints": ("training/checkpoint.py", set[str]()),
 }
-"""What a profile of training is divided into; files of Laurel's, and functions with all that they call."""
+"""Parts of a training profile: files of Laurel's, and functions including their callees."""
 
 
 def main() -> None:
@@ -179,7 +179,7 @@ def _bandwidth() -> float:
 
 
 def _best(work: Callable[[], object], times: int = 200) -> float:
-    """Return the seconds of the fastest of some calls."""
+    """Return the seconds of the fastest of several calls."""
     seconds = []
     for _ in range(times):
         started = time.perf_counter()

@@ -44,7 +44,7 @@ from laurel.stages import tune_judge
 SPEED_TARGET = 100.0
 CORES, RUNS = 2, 2
 JUDGE = "laurel"
-"""The tuned judge: as it is, SmolLM2 leans to neither text, and what rounds a number decides one label of ten."""
+"""The tuned judge. Untuned, SmolLM2 has no preference; rounding flips 10% of labels."""
 XLLAMACPP = "xllamacpp==2026.10.11549"
 ENV, PAIRS = "FrozenLake-v1", 120
 LONG = "concise"
@@ -78,7 +78,7 @@ FAMILIES = {
     "acrobot": ("Acrobot-v1",),
     "lunar_lander": ("LunarLander-v3",),
 }  # fmt: skip
-"""Environments whose captions are worded alike: none of a family is learned from where one of it is the test."""
+"""Families of environments with similar captions: if one is the test, none of its family is trained on."""
 AT_MOST, MINUTES = 500, 6.0
 PARTS = {
     "aten::mm": "products with weights",
@@ -86,7 +86,7 @@ PARTS = {
     "aten::bmm": "attention",
     "aten::_softmax": "attention",
 }
-"""What PyTorch's functions are for in a language model."""
+"""Roles of PyTorch's functions in a language model."""
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from laurel.errors import EnvError
 
 N_ACTIONS = 23
 CHARACTER = "rog-hum-cha-mal"
-"""MiniHack's for these tasks; a monk dies of touching the key of one of them."""
+"""MiniHack's characters for these tasks; a monk dies from touching the key in one of them."""
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from laurel.envs.builtin.nethack import MESSAGE, STATUS, Games, actions
 TARGET = 4.0
 N_ACTIONS = 23
 KEYS = ("glyphs", "blstats", "message")
-"""What Laurel reads of what NLE shows."""
+"""NLE's observations that Laurel reads."""
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 AT_MOST, SLOWER, MINUTES, QUESTIONS = 1.1, 1.05, 3.0, 500
 SOLVED = 0.9
 LOOK_SECONDS = 0.2
-"""Time between two looks at what processes have used: what they use after the last look is not counted."""
+"""Polling interval of the processes' CPU time; CPU time after the last poll is not counted."""
 PARAMS: dict[str, Any] = {
     "env": {"id": "MiniGrid-DoorKey-8x8-v0"},
     "collect": {"steps": 1},

@@ -30,7 +30,7 @@ from reward_task import BATCH, EPOCHS, HIDDEN, LENGTH, LONG, PAIRS, SEEDS, WIDTH
 
 TARGET = 40_000
 TOLERANCE = 0.01
-"""Of accuracies, which differ by as much from data set to data set."""
+"""Tolerance of accuracies, which vary by this much between data sets."""
 ROUNDS = 3
 TORCH, PEER = f"torch=={version('torch').split('+')[0]}", "imitation==1.0.1"
 

@@ -27,14 +27,14 @@ from laurel.stages.pipeline import STAGES
 REPOSITORY = Path(__file__).resolve().parents[1]
 TARGET, TARGET_AGAIN = 90, 1.5
 WAYS, WITHIN = (0.1, 0.3, 0.5), 0.2
-"""Shares of the steps after which the time left that is told is looked at, and how wrong it may be."""
+"""Shares of the steps at which the estimate of the remaining time is checked, and its tolerance."""
 UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
-"""Where it is set, each process of a stage compiles all of Laurel's modules: left out, as it is not set elsewhere."""
+"""If set, each process of a stage compiles all of Laurel's modules; removed here, since users do not set it."""
 TOLD = re.compile(r"train-agents: ([\d,]+)/([\d,]+) steps \(.*, (\d+) s left\)")
 DONE = re.compile(r"train-agents: ([\d,]+)/\1 steps \(.*, \d+ s\)")
 IMPORTS, MLFLOW = {"imports": ("importlib", set[str]())}, {"MLflow": ("laurel/tracking/", set[str]())}
 WAITING = {"the live page and MLflow, beside them": ("laurel/pool.py", {"run_jobs"})}
-"""Threads of the process that waits for the others, in whose time they are seen."""
+"""Threads of the waiting parent process, which are sampled in its time."""
 PARTS_OF: dict[str, sampled.Parts] = {
     "train-agents": {**IMPORTS, **PARTS, **MLFLOW, **WAITING},
     "evaluate": {
@@ -102,14 +102,14 @@ def main() -> None:
 
 
 def _most(stage: str, spent: dict[str, float]) -> str:
-    """Say what a stage spends most of its processor time on."""
+    """Describe what a stage spends most of its CPU time on."""
     most = sorted((part for part in spent if part != sampled.ELSE), key=lambda part: -spent[part])[:2]
     shares = " and ".join(f"{spent[part] / sum(spent.values()):.0%} of its CPU time on {part}" for part in most)
     return f"{stage} spends {shares}."
 
 
 def time_left(lines: list[Line]) -> dict[str, Any]:
-    """Compare the time left that train-agents told on its way with the time until its last step."""
+    """Compare train-agents' estimates of the remaining time with the actual time until its last step."""
     (ended,) = (when for when, line in lines if DONE.match(line))
     looks = []
     for way in WAYS:

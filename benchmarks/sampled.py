@@ -27,18 +27,18 @@ from types import FrameType
 from weakref import WeakKeyDictionary
 
 EVERY = 0.002
-"""Seconds between two looks. Without threads it is processor time, and the kernel may make it 4 or 10 ms."""
+"""Sampling interval in seconds. Without threads it is CPU time, and the kernel may round it to 4 or 10 ms."""
 SWITCH = 1e-6
-"""Python's switch interval while threads are looked at: with a longer one they would be seen only where they wait."""
+"""Python's switch interval while threads are sampled: with a longer one they would be sampled only while waiting."""
 PR_SET_TIMERSLACK = 29
 WRITE_EVERY = 25
-"""Looks after which a process of `everywhere` writes what it has: workers end without a word."""
+"""Samples after which a process of `everywhere` writes its results, since workers exit without notice."""
 INTO, STAGE = "LAUREL_SAMPLED_INTO", "LAUREL_SAMPLED_STAGE"
-"""Variables of the environment: the folder that processes write into, and the stage that they belong to."""
+"""Environment variables: the folder that processes write into, and the stage that they belong to."""
 STAGES = ("train-reward", "train-agents", "evaluate")
-"""Stages whose processes are looked at by `everywhere`."""
+"""Stages whose processes `everywhere` samples."""
 KEPT = ("/laurel/", "importlib")
-"""Of files, by their path: frames in others are left out of what is written, but for the innermost."""
+"""Paths of files: frames in other files are dropped from the output, except for the innermost."""
 ELSE = "all else"
 Stack = tuple[tuple[str, str], ...]
 """File and function of each frame, the innermost first."""

@@ -37,9 +37,9 @@ ARMS, SEEDS, EPISODES = ("extrinsic", "preference", "random_reward", "shuffled_l
 MLFLOW_SECONDS, REPORT_SECONDS, REPORT_MEGABYTES = 60, 10, 2
 FEW, MANY, GROWTH = 10_000, 1_000_000, 1.2
 HELD, LEAST = 200_000, 4.0
-"""Captions with which it is looked at what is held, and bytes a caption from which on a module is named."""
+"""Captions in the memory profile, and the bytes per caption from which a module is listed."""
 EPOCHS = 2
-"""Epochs at most of the reward model there: what it holds does not depend on them, and traced they are slow."""
+"""Maximum epochs of the reward model in that profile: its memory does not depend on them, and tracing is slow."""
 MLFLOW_PARTS: Parts = {
     "SQLAlchemy and SQLite": ("/sqlalchemy/", set()),
     "MLflow": ("/mlflow/", set()),
@@ -52,7 +52,7 @@ REPORT_PARTS: Parts = {
     "pandas": ("/pandas/", set()),
     "statistics": ("evaluation/", set()),
 }
-"""What profiles are divided into."""
+"""Parts of the profiles."""
 Profile = dict[str, dict[str, list[float]]]
 STAGES = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
 

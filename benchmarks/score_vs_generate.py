@@ -24,7 +24,7 @@ TARGET = 10.0
 REPEATS = 3
 SCORED, WRITTEN = 256, 26
 REASONING = 128
-"""Tokens that generate may write: thoughts, then an answer."""
+"""Maximum tokens of `generate`: reasoning, then an answer."""
 SYSTEM = (
     "You judge what an agent does in a small world of rooms, keys and doors. The goal is to open the locked door and "
     "to reach the green square behind it. The agent sees only what lies before it. It can turn, walk, pick up what "

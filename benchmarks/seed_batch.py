@@ -38,7 +38,7 @@ PARTS = {
     "rows of minibatches": ("stacked_update.py", {"_take", "_columns", "epoch"}),
     "the loss and its gradient": ("stacked_update.py", {"differentiate"}),
 }
-"""What a profile is divided into: files of Laurel's, and functions with all that they call, but for `backward`."""
+"""Parts of a profile: files of Laurel's, and functions including their callees, except `backward`."""
 WHY = (
     "Batching agents saves call overhead: NumPy calls, steps of environments that are one array, sampling and storing "
     "of steps. With few environments and small minibatches this overhead is most of a run, and the target is met. "

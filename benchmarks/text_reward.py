@@ -23,7 +23,7 @@ from laurel.stages import fit_text
 ROWS, WIDTH, WRONG = 100_000, 384, 0.1
 TARGET = 5.0
 SAMPLE = 1024
-"""Texts that MiniLM encodes."""
+"""Number of texts that MiniLM encodes."""
 ROUNDS = 3
 WORDS = "agent key door opens wall turns left right goal picks up red blue ball box steps ahead waits"
 

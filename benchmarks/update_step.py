@@ -129,7 +129,7 @@ def _facts(total: int) -> Any:
 
 
 def _best(work: Callable[[], None]) -> float:
-    """Return the processor seconds of the fastest of some calls."""
+    """Return the CPU seconds of the fastest of several calls."""
     work()
     moments = [time.process_time()]
     for _ in range(REPEATS):
