@@ -11,7 +11,7 @@ class ForwardParams(RewardParams):
     """The settings, `rewards.forward`."""
 
     bonus: float = 1.0
-    """Pay of a step ahead."""
+    """Reward of a step forward."""
 
 
 class Ahead:
@@ -23,10 +23,10 @@ class Ahead:
         self.bonus = bonus
 
     def begin(self, n_envs):
-        """Do nothing: a step is paid alike in all episodes."""
+        """Do nothing: a step has the same reward in all episodes."""
 
     def pay(self, steps):
-        """Return what steps are paid (T, N), UNPAID where there is nothing to say."""
+        """Return the reward of each step (T, N), UNPAID for steps it does not score."""
         action = steps.transitions.action.reshape(steps.valid.shape)
         return np.where(steps.valid & (action == 2), self.bonus, UNPAID).astype(np.float32)
 
@@ -35,7 +35,7 @@ class Forward(Method):
     """Needs no data and fits nothing, so it loads without an artefact."""
 
     kind = "forward"
-    summary = "a bonus for each step ahead"
+    summary = "a bonus for each step forward"
     Settings = ForwardParams
 
     def load(self, place, adapter, quantile):

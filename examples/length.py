@@ -10,11 +10,11 @@ class LengthParams(Section):
     """The section `annotate.length`."""
 
     longest: Count = 100
-    """Characters beyond which no text is longer."""
+    """Texts longer than this count as equally long."""
 
 
 class LengthAnnotator:
-    """Judges pairs of texts, in a stream and in order."""
+    """Judges pairs of texts, as a stream and in order."""
 
     name, simulated, usage = "length", True, {}
 
@@ -40,7 +40,7 @@ class LengthKind(AnnotatorKind):
 
     def check(self, adapter):
         if self.section.longest < 2:
-            raise AnnotationError("annotate.length.longest: all texts are alike.")
+            raise AnnotationError("annotate.length.longest: all texts count as equally long.")
 
 
 ANNOTATOR = LengthKind

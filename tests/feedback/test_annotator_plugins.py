@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(door_key: EnvAdapter) -> Non
     with pytest.raises(ParamsError, match=r'must be one of .*length\. Did you mean "length"\?'):
         AnnotateParams().overridden({"annotator": "lenght"}, "here")
     params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 1}})
-    with pytest.raises(AnnotationError, match="all texts are alike"):
+    with pytest.raises(AnnotationError, match="all texts count as equally long"):
         kind_of(params).check(door_key)
 
 

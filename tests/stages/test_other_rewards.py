@@ -72,7 +72,7 @@ def test_methods_and_an_algorithm_of_another_package_train_arms(examples: Path, 
         **dict.fromkeys(methods, "method"),
         **dict.fromkeys(controls, "control"),
     }
-    assert metrics["arms"]["forward"]["label"] == "a bonus for each step ahead"
+    assert metrics["arms"]["forward"]["label"] == "a bonus for each step forward"
     assert metrics["algorithm"] == "ppo, linear"
     assert (project.output("evaluate") / "report.html").exists()
 
