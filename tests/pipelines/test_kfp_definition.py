@@ -65,7 +65,8 @@ def test_who_uploads_a_clusters_file_is_told_of_checkpoints(
     compiling = ["pipeline", "compile", "-o", str(tmp_path / "p.yaml"), "--params", str(REPOSITORY / "params.yaml")]
     for more, told in (([], False), (["--cluster"], True)):
         assert main([*compiling, *more]) == 0
-        assert ("a retried training step starts over; submit passes on pipeline.checkpoints" in capsys.readouterr().err) == told
+        note = "a retried training step starts over; submit passes on pipeline.checkpoints"
+        assert (note in capsys.readouterr().err) == told
 
 
 def test_the_committed_yaml_is_what_compiles(tmp_path: Path) -> None:
