@@ -246,17 +246,6 @@ def test_a_store_can_be_read_without_writing(store: ResponseStore) -> None:
             reading.put(exchange("Who?"))
 
 
-def without_costs(path: Path) -> Path:
-    """Make a store as Laurel wrote it before it kept what answers cost."""
-    with ResponseStore(path) as store:
-        store.put(exchange("old", Reply("1", {"1": -0.5}, 3, 1, "stop", 0.25, 2)))
-    with sqlite3.connect(path) as old:
-        old.execute("ALTER TABLE responses DROP COLUMN cost_usd")
-        old.execute("PRAGMA user_version = 2")
-    old.close()
-    return path
-
-
 def costs(store: ResponseStore) -> dict[str, float | None]:
     return {row["key"]: row["cost_usd"] for row in store.rows()}
 
@@ -268,24 +257,8 @@ def test_what_an_answer_cost_is_kept(store: ResponseStore) -> None:
     assert costs(store) == {paid.key: 0.25, exchange("unknown").key: None}
 
 
-def test_a_store_from_before_costs_were_kept(tmp_path: Path) -> None:
-    path = without_costs(tmp_path / "r.db")
-    old, new = exchange("old").key, replace(exchange("new"), cost_usd=0.5)
-    before = path.read_bytes()
-    with ResponseStore(path, read_only=True) as store:
-        assert store.get([old])[old].cached_tokens == 2
-        assert costs(store) == {old: None}
-    assert path.read_bytes() == before, "it was only read"
-    with ResponseStore(path) as store:
-        assert store.get([old])[old] == Reply("1", {"1": -0.5}, 3, 1, "stop", 0.25, 2)
-        store.put(new)
-        assert costs(store) == {old: None, new.key: 0.5}
-    with ResponseStore(path) as store:
-        assert len(store) == 2, "it is brought up to date once"
-
-
-def test_processes_that_begin_at_once_with_an_old_store(tmp_path: Path) -> None:
-    path = without_costs(tmp_path / "r.db")
+def test_processes_that_make_a_store_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
     begin = tmp_path / "begin"
     wait = f"import time\nwhile not __import__('os').path.exists({str(begin)!r}): time.sleep(0.001)\n"
     code = WRITER.format(tests=str(Path(__file__).parent)).replace("store = ", f"{wait}store = ", 1)
@@ -298,7 +271,7 @@ def test_processes_that_begin_at_once_with_an_old_store(tmp_path: Path) -> None:
         assert writer.returncode == 0, err
         written += out.split()
     assert sorted(written) == sorted({exchange(str(number)).key for number in range(200)})
-    assert len(ResponseStore(path)) == 201
+    assert len(ResponseStore(path)) == 200
 
 
 def test_files_that_are_no_store(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
 from laurel.llm.durable import Durable
 from laurel.llm.owners import has_died, this_owner
-from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address, transaction
+from laurel.llm.responses_file import check_version, make_ready, read_only_address, transaction
 
 LEASE_SECONDS = 600.0
 """How long the claims of a process that died on another machine keep others from asking the same. A running process
@@ -87,13 +87,13 @@ class ResponseStore:
         with self._explained():
             if read_only:
                 self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
-                self._version = check_readable(self._connection, path)
+                check_version(self._connection, path)
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a crash of this process loses nothing
-            self._version = make_ready(self._connection, path)
+            make_ready(self._connection, path)
             sync_directory(path.parent)
             self._log = Durable(path.with_name(f"{path.name}-wal"))
 
@@ -238,8 +238,7 @@ class ResponseStore:
         """Yield all that is kept of each answer, in the order of the keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         query = (
-            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, asked_at, {columns} "  # noqa: S608  only names
-            "FROM responses "
+            f"SELECT key, content, example, messages, cost_usd, asked_at, {columns} FROM responses "  # noqa: S608  only names
             "JOIN contexts ON contexts.id = responses.context ORDER BY key"
         )
         with self._explained():
@@ -308,7 +307,7 @@ class ResponseStore:
 def _reply(
     text: Any, logprobs: Any, read: Any, written: Any, ended: Any, seconds: Any, cached: Any, *, whole: bool = False
 ) -> Reply:
-    """Return a stored answer. Older versions kept whatever a server sent, so each field is checked again."""
+    """Return a stored answer; each field is checked again, as others can write to the file, too."""
     return Reply(
         text=str(text) if whole else str(text)[: replies.LONGEST_TEXT],
         logprobs=replies.stored_scores(logprobs),
