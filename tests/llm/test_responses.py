@@ -291,7 +291,7 @@ def test_files_that_are_no_store(tmp_path: Path) -> None:
 
 
 def test_answers_are_brought_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Soon after they came, which a close waits for; and the names of files, so that they are found."""
+    """Together where many come at once, the last of them by a close; and the names of files, so that they are found."""
     synced: list[str] = []
     fsync = os.fsync
 
@@ -300,16 +300,19 @@ def test_answers_are_brought_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
         fsync(number)
 
     monkeypatch.setattr(os, "fsync", spy)
+    log = "responses.db-wal"
+    now = 100.0
+    monkeypatch.setattr("laurel.llm.responses.time.monotonic", lambda: now)
     with ResponseStore(tmp_path / "folder" / "responses.db") as store:
         assert synced == ["folder"]
-        store.put(exchange())
-        deadline = time.monotonic() + 60
-        while "responses.db-wal" not in synced:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        before = len(synced)
-        store.put(exchange("Who?"))
-    assert "responses.db-wal" in synced[before:], "what came last, too"
+        for question, now in (("a", 100.0), ("b", 100.1), ("c", 100.15), ("d", 100.25), ("e", 100.3)):
+            store.put(exchange(question))
+            assert synced.count(log) == (1 if now < 100.2 else 2)
+        store.flush()
+        store.flush()
+        assert synced.count(log) == 3, "once, as nothing came in between"
+        store.put(exchange("f"))
+    assert synced.count(log) == 4, "what came last, too"
 
 
 def test_a_disk_that_cannot_keep_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +321,6 @@ def test_a_disk_that_cannot_keep_answers_is_told(tmp_path: Path, monkeypatch: py
 
     store = ResponseStore(tmp_path / "responses.db")
     monkeypatch.setattr(os, "fsync", fail)
-    store.put(exchange())
-    with pytest.raises(DataError, match=r"cannot be used as the store of answers .*Input/output error"):
-        store.close()
+    for keep in (lambda: store.put(exchange()), store.close):
+        with pytest.raises(DataError, match=r"cannot be used as the store of answers .*Input/output error"):
+            keep()

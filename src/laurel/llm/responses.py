@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 import time
 import zlib
@@ -23,7 +24,6 @@ from laurel.data.replacing import sync_directory
 from laurel.errors import DataError
 from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
-from laurel.llm.durable import Durable
 from laurel.llm.owners import has_died, this_owner
 from laurel.llm.responses_file import check_version, make_ready, read_only_address, transaction
 
@@ -32,6 +32,9 @@ LEASE_SECONDS = 600.0
 renews its claims with every new one; one that died on this machine holds none."""
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
+SYNC_SECONDS = 0.2
+"""Least time between two syncs while answers come. To wait for the disk after every one (SQLite's `synchronous = FULL`)
+would make a fast server wait."""
 MAX_VARIABLES = 8192
 """Most keys that one statement looks for."""
 
@@ -83,7 +86,8 @@ class ResponseStore:
         self.path = path
         self._owner = this_owner()
         self._contexts: dict[str, _Context] = {}
-        self._log: Durable | None = None
+        self._log = path.with_name(f"{path.name}-wal")
+        self._unsynced, self._synced_at = False, 0.0
         with self._explained():
             if read_only:
                 self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
@@ -95,7 +99,6 @@ class ResponseStore:
             self._connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a crash of this process loses nothing
             make_ready(self._connection, path)
             sync_directory(path.parent)
-            self._log = Durable(path.with_name(f"{path.name}-wal"))
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the usable answers by key; damaged parts of an answer count as unknown."""
@@ -166,7 +169,8 @@ class ResponseStore:
     def put(self, exchange: Exchange) -> None:
         """Store an answer; the first usable one to a question stays.
 
-        It then survives the end of this process, and some milliseconds later a loss of power (see `Durable`).
+        It then survives the end of this process, and a loss of power from the next sync on: with `flush`, or with an
+        answer that comes SYNC_SECONDS after the last sync.
         """
         reply = exchange.reply
         messages = _json([asdict(message) for message in exchange.request.messages])
@@ -191,8 +195,9 @@ class ResponseStore:
                 marks = ",".join("?" * len(row))
                 self._connection.execute(f"{verb} INTO responses VALUES ({marks})", row)
                 self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
-            if self._log is not None:  # None only where the store is read-only
-                self._log.changed()
+        self._unsynced = True
+        if time.monotonic() - self._synced_at > SYNC_SECONDS:
+            self.flush()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
         """Return the part of an exchange that others share, which is stored once."""
@@ -274,17 +279,25 @@ class ResponseStore:
 
     def flush(self) -> None:
         """Sync all answers to disk: from then on they survive a loss of power."""
-        if self._log is not None:
-            with self._explained():
-                self._log.flush()
+        if not self._unsynced:
+            return
+        with self._explained():
+            try:
+                log = os.open(self._log, os.O_RDWR)
+            except FileNotFoundError:  # SQLite has moved it into the database, and synced that itself
+                return
+            try:
+                os.fsync(log)
+            finally:
+                os.close(log)
+        self._unsynced, self._synced_at = False, time.monotonic()
 
     def close(self) -> None:
         """Sync all answers to disk and close the file."""
-        with self._explained():
-            try:
-                if self._log is not None:
-                    self._log.close()
-            finally:
+        try:
+            self.flush()
+        finally:
+            with self._explained():
                 self._connection.close()
 
     def __enter__(self) -> ResponseStore:
