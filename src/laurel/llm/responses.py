@@ -25,13 +25,11 @@ from laurel.errors import DataError
 from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
 from laurel.llm.owners import has_died, this_owner
-from laurel.llm.responses_file import check_version, make_ready, read_only_address, transaction
+from laurel.llm.responses_file import BUSY_SECONDS, check_version, make_ready, read_only_address, transaction
 
 LEASE_SECONDS = 600.0
 """How long the claims of a process that died on another machine keep others from asking the same. A running process
 renews its claims with every new one; one that died on this machine holds none."""
-BUSY_SECONDS = 30.0
-"""How long to wait for another process's write."""
 SYNC_SECONDS = 0.2
 """Least time between two syncs while answers come. To wait for the disk after every one (SQLite's `synchronous = FULL`)
 would make a fast server wait."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from laurel.errors import DataError
 
 VERSION = 3
+BUSY_SECONDS = 30.0
+"""How long to wait for another process's write."""
 
 _SCHEMA = """
 CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
