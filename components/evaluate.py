@@ -44,12 +44,11 @@ def evaluate(
         report: The report, one file.
         table: The table of arms.
     """
-    import json
     import shutil
     from pathlib import Path
 
     from laurel.components.step import places, responses, sections_of, step, unpacked, written
-    from laurel.evaluation.summary import markdown_table
+    from laurel.evaluation.summary import markdown_table, read_metrics
     from laurel.stages import evaluate as stage
 
     sections = sections_of(locals())
@@ -58,7 +57,7 @@ def evaluate(
         with written(reports) as output:
             stage.run(**given, **inputs, agents=trained, output=output, responses=responses())
         made = Path(reports.path)
-        content = json.loads((made / stage.METRICS).read_text(encoding="utf-8"))
+        content = read_metrics(made / stage.METRICS)
         for arm, results in content["arms"].items():
             for measure in ("return", "success"):
                 if results[measure]:
