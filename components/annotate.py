@@ -23,14 +23,7 @@ def annotate(
     """Ask an annotator which of two captions is better.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
-        caption: Section caption.
-        annotate: Section annotate.
         judges: Output of judges: who is asked about all pairs; nothing is asked without one.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
-        captions: Output of caption.
         share: Instead of judges, one of its entries: a share of the pairs (shard, from 0 on, of shards) and who is
             asked about it.
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where

@@ -19,11 +19,6 @@ def caption(
     """Describe every transition in words, and count the distinct captions.
 
     Args:
-        env: Section env of params.yaml.
-        caption: Section caption.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
-        trajectories: Output of collect.
         captions: Parquet: a caption id for every environment step, the vocabulary, the segments that are judged.
             Metadata: transitions, captioned and distinct (counts), fraction_unique (0 to 1).
     """

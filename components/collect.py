@@ -20,11 +20,6 @@ def collect(
     """Step many environments with policies and keep every transition.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
-        collect: Section collect.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         part: Which of collect.parts, from 0 on; -1 stands for all of them.
         trajectories: Parquet shards with a row for every environment step. Metadata: transitions, episodes and
             unfinished_episodes (counts), shards (files).

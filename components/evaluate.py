@@ -34,23 +34,9 @@ def evaluate(
     """Play fresh episodes with every agent, compare the arms, write the report.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
         collect: Section collect; shown in the report.
-        caption: Section caption.
-        annotate: Section annotate.
         arms: Section arms; shown in the report.
         rewards: Section rewards; shown in the report.
-        shaping: Section shaping.
-        agent: Section agent.
-        evaluate: Section evaluate.
-        tracking: Section tracking.
-        code_version: Commit or version of the code.
-        trajectories: Output of collect.
-        captions: Output of caption.
-        preferences: Output of annotate.
-        model: Output of train-reward.
-        agents: Output of merge-agents.
         reports: The stage's whole output: metrics.json, results.parquet, report.html, figures and more. Metadata:
             arms, agents and episodes (counts).
         metrics: For each arm the mean over seeds of the return (the environment's own reward, summed
@@ -58,22 +44,20 @@ def evaluate(
         report: The report, one file.
         table: The table of arms.
     """
-    import json
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import responses, sections_of, step, unpacked, written
-    from laurel.evaluation.summary import markdown_table
+    from laurel.components.step import places, responses, sections_of, step, unpacked, written
+    from laurel.evaluation.summary import markdown_table, read_metrics
     from laurel.stages import evaluate as stage
 
     sections = sections_of(locals())
-    read = {"trajectories": trajectories, "captions": captions, "preferences": preferences, "reward": model}
+    inputs = places(trajectories=trajectories, captions=captions, preferences=preferences, reward=model)
     with step("evaluate", **sections) as given, unpacked([agents]) as (trained,):
-        inputs: dict[str, Any] = {name: Path(artifact.path) for name, artifact in read.items()} | {"agents": trained}
         with written(reports) as output:
-            stage.run(**given, **inputs, output=output, responses=responses())
+            stage.run(**given, **inputs, agents=trained, output=output, responses=responses())
         made = Path(reports.path)
-        content = json.loads((made / stage.METRICS).read_text(encoding="utf-8"))
+        content = read_metrics(made / stage.METRICS)
         for arm, results in content["arms"].items():
             for measure in ("return", "success"):
                 if results[measure]:

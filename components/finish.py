@@ -18,8 +18,6 @@ def finish(
     """Mark the pipeline's run in MLflow as finished or failed, and put the runs of its steps below it.
 
     Args:
-        env: Section env of params.yaml.
-        tracking: Section tracking.
         run: Name of this run of the pipeline.
         job: Its id. Outputs of the run are in a folder of that name, on Vertex AI in one of the name of the run.
         status: State of the pipeline, and its error.

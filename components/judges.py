@@ -19,11 +19,6 @@ def judges(
     """Say whose preferences the rewards of the arms are learned from.
 
     Args:
-        env: Section env of params.yaml.
-        arms: Section arms.
-        rewards: Section rewards.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         shards: How many steps annotation is divided among.
 
     Returns:

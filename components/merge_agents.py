@@ -28,16 +28,6 @@ def merge_agents(
     """Join agents that were trained apart; the result is as if they had been trained together.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
-        caption: Section caption.
-        annotate: Section annotate.
-        arms: Section arms.
-        rewards: Section rewards.
-        shaping: Section shaping.
-        agent: Section agent.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the agents must come from it.
         preferences: Output of annotate; the agents must come from it.
         model: Output of train-reward; the agents must come from it.
@@ -45,20 +35,14 @@ def merge_agents(
         agents: files.zip, with a directory for each arm and seed. Metadata: arms and seeds (counts), steps_each
             (environment steps of a training run).
     """
-    from pathlib import Path
-
-    from laurel.components.step import sections_of, step, unpacked, written
+    from laurel.components.step import places, sections_of, step, unpacked, written
     from laurel.stages import merge_agents as stage
 
     sections = sections_of(locals())
-    inputs: dict[str, Any] = {
-        "captions": Path(captions.path),
-        "preferences": Path(preferences.path),
-        "reward": Path(model.path),
-    }
+    inputs = places(captions=captions, preferences=preferences, reward=model)
     with (
         step("merge-agents", **sections) as given,
-        unpacked(shards) as places,
+        unpacked(shards) as branches,
         written(agents, packed=True) as output,
     ):
-        stage.run(**given, **inputs, shards=places, output=output)
+        stage.run(**given, **inputs, shards=branches, output=output)

@@ -23,13 +23,7 @@ def merge_preferences(
     """Join pairs that were judged apart; the result is as if they had been judged at once.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
-        caption: Section caption.
-        annotate: Section annotate.
         judges: Output of judges: who was asked, for each share.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the shares must come from it.
         shards: Outputs of annotate, one for each share.
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where

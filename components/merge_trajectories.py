@@ -20,11 +20,6 @@ def merge_trajectories(
     """Join parts that were collected apart; the result is as if they had been collected at once.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
-        collect: Section collect.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         parts: Outputs of collect, one for each of collect.parts.
         trajectories: Parquet shards with a row for every environment step. Metadata: transitions, episodes and
             unfinished_episodes (counts), shards (files).

@@ -32,21 +32,8 @@ def pick_best(
     """Compare the candidates of a sweep, and write the parameters of the best.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
         collect: Section collect; with it, parameters are whole when values are put into them.
-        caption: Section caption.
-        annotate: Section annotate.
-        arms: Section arms.
-        rewards: Section rewards.
-        shaping: Section shaping.
-        agent: Section agent.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         sweep: What is searched, as JSON: arm, seeds, steps, space.
-        captions: Output of caption.
-        preferences: Output of annotate.
-        model: Output of train-reward.
         shards: Outputs of try-candidate, one a candidate.
         study: best.yaml, trials.csv, figures and more. Metadata: trials, complete, pruned and failed (counts).
         best: The file best.yaml.
@@ -56,17 +43,13 @@ def pick_best(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import sections_of, step, whole, written
+    from laurel.components.step import places, sections_of, step, whole, written
     from laurel.params.search import Sweep
     from laurel.stages import pick_best as stage
     from laurel.tuning import results, trials
 
     sections = sections_of(locals())
-    inputs: dict[str, Any] = {
-        "captions": Path(captions.path),
-        "preferences": Path(preferences.path),
-        "reward": Path(model.path),
-    }
+    inputs = places(captions=captions, preferences=preferences, reward=model)
     with step("pick-best", **sections) as given:
         with written(study) as output:
             stage.run(

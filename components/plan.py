@@ -28,18 +28,6 @@ def plan(
     """Check the whole run, before any other step starts, and divide the training of agents into branches.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
-        collect: Section collect.
-        caption: Section caption.
-        annotate: Section annotate.
-        arms: Section arms.
-        rewards: Section rewards.
-        shaping: Section shaping.
-        agent: Section agent.
-        evaluate: Section evaluate.
-        tracking: Section tracking.
-        code_version: Commit or version of the code.
         run: Name of this run of the pipeline.
         collect_parts: Parts of the collection that the graph was compiled with.
         seeds_per_step: Seeds of an arm that share a step; 0 stands for all.

@@ -81,6 +81,11 @@ def whole(sections: Mapping[str, Any]) -> Params:
     return Params.model_construct(**sections)
 
 
+def places(**artifacts: dsl.Artifact) -> dict[str, Any]:
+    """Return where artifacts are on this machine, by the names that a stage has for them."""
+    return {name: Path(artifact.path) for name, artifact in artifacts.items()}
+
+
 @contextmanager
 def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
     """Yield where a stage writes its output, and hand that to KFP: files, and counts and digest of its manifest.

@@ -28,37 +28,18 @@ def train_agents(
     """Train the agents of one arm with some seeds, in parallel over the machine's cores, and with a judge beside them.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
-        caption: Section caption.
-        annotate: Section annotate.
-        arms: Section arms.
-        rewards: Section rewards.
-        shaping: Section shaping.
-        agent: Section agent.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         branch: The arm, one of arms, and the seeds, some of agent.seeds.
-        captions: Output of caption.
-        preferences: Output of annotate.
-        model: Output of train-reward.
         agents: files.zip, with a directory for each seed: weights (safetensors), learning curve over environment
             steps. Metadata: arms and seeds (counts), steps_each (environment steps of a training run).
     """
-    from pathlib import Path
-
     from laurel.components.checkpoints import kept
-    from laurel.components.step import responses, sections_of, step, written
+    from laurel.components.step import places, responses, sections_of, step, written
     from laurel.stages import train_agents as stage
     from laurel.stages.merge_agents import Branch
 
     sections = sections_of(locals())
     mine = Branch.read(branch)
-    inputs: dict[str, Any] = {
-        "captions": Path(captions.path),
-        "preferences": Path(preferences.path),
-        "reward": Path(model.path),
-    }
+    inputs = places(captions=captions, preferences=preferences, reward=model)
     name = f"train-agents {mine}"
     with (
         step(name, **sections) as given,

@@ -30,40 +30,22 @@ def try_candidate(
     """Train a candidate with every seed of the sweep, in parallel over the machine's cores, and score it.
 
     Args:
-        seed: All random numbers derive from it.
-        env: Section env of params.yaml.
         collect: Section collect; with it, parameters are whole when values are put into them.
-        caption: Section caption.
-        annotate: Section annotate.
-        arms: Section arms.
-        rewards: Section rewards.
-        shaping: Section shaping.
-        agent: Section agent.
-        tracking: Section tracking.
-        code_version: Commit or version of the code; a cached result of another one is not used.
         sweep: What is searched, as JSON: arm, seeds, steps, space.
         candidate: As JSON its number, and its values by the names of parameters. It is text, since numbers of KFP's
             structures are all floats.
-        captions: Output of caption.
-        preferences: Output of annotate.
-        model: Output of train-reward.
         trial: The values and their score. Metadata: trials, complete, pruned and failed (counts).
     """
     import json
-    from pathlib import Path
 
     from laurel.components.checkpoints import kept
-    from laurel.components.step import sections_of, step, whole, written
+    from laurel.components.step import places, sections_of, step, whole, written
     from laurel.params.search import Sweep
     from laurel.stages import try_candidate as stage
 
     sections = sections_of(locals())
     mine = json.loads(candidate)
-    inputs: dict[str, Any] = {
-        "captions": Path(captions.path),
-        "preferences": Path(preferences.path),
-        "reward": Path(model.path),
-    }
+    inputs = places(captions=captions, preferences=preferences, reward=model)
     name = f"try-candidate {mine['number']}"
     with (
         step(name, **sections) as given,

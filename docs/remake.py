@@ -23,7 +23,7 @@ from fingerprint import fingerprint
 
 from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json
-from laurel.evaluation.summary import checked, legend, markdown_table
+from laurel.evaluation.summary import legend, markdown_table, read_metrics
 from laurel.params.edit import edited
 from laurel.stages.pipeline import STAGE
 
@@ -83,7 +83,7 @@ def main() -> None:
     for name, place in reports.items():
         shutil.copyfile(place / "metrics.json", ROOT / "docs" / name)
         page = page_of(name)
-        text = block(checked(read_json(ROOT / "docs" / name), name))
+        text = block(read_metrics(ROOT / "docs" / name))
         page.write_text(replaced(page.read_text(encoding="utf-8"), name, text), encoding="utf-8")
     shutil.copyfile(ROOT / "reports" / "figures" / FIGURE, ROOT / "docs" / FIGURE)
     known = read_json(FINGERPRINTS) if FINGERPRINTS.exists() else {}

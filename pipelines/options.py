@@ -29,13 +29,11 @@ class Options:
     secrets: Sequence[str] = ()
     schedule: str | None = None
     service_account: str | None = None
-    labels: Sequence[str] = ()
     project: str | None = None
     region: str | None = None
     bucket: str | None = None
     network: str | None = None
     api_endpoint: str | None = None
-    api_transport: str = "rest"
     experiment: str | None = None
     host: str | None = None
     search: Search | None = None

@@ -27,7 +27,6 @@ class Place:
     project: str
     region: str
     endpoint: str | None = None
-    transport: str = "rest"
 
     @property
     def parent(self) -> str:

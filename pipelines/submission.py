@@ -21,7 +21,7 @@ from laurel.params.file import shown
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, check_size
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
-from laurel.pipelines.environment import chat_models, pairs_of, variables_of
+from laurel.pipelines.environment import chat_models, variables_of
 from laurel.pipelines.estimate import cores, gigabytes
 from laurel.pipelines.files import local_files
 from laurel.pipelines.images import Needs, check_quantization, needed
@@ -79,8 +79,6 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     """
     found = Findings()
     _check_names(options, found)
-    labels = found.attempt(lambda: pairs_of("--label", options.labels)) or {}
-    found.check(forms.labels(labels))
     variables, cluster_secrets = variables_of(options, environment, found)
     params = found.attempt(lambda: _params(options))
     search = options.search
@@ -115,7 +113,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         sweep=sweep,
         arguments={**arguments(params), "code_version": code_version},
         title=f"{NAME} {params.env.id}"[:128],
-        labels={"laurel-version": _label(__version__), "env": _label(params.env.id), **labels},
+        labels={"laurel-version": _label(__version__), "env": _label(params.env.id)},
         cluster_secrets=cluster_secrets,
         images=needed(spec, params),
         remarks=found.remarks,
@@ -138,7 +136,7 @@ def _check_names(options: Options, found: Findings) -> None:
         found.check(options.service_account and forms.service_account(options.service_account))
         found.check(options.network and forms.network(options.network))
         found.check(options.experiment and forms.experiment(options.experiment, options.schedule))
-        found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint, options.api_transport))
+        found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint))
     elif not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", options.host or ""):
         found.check("--host must be the address of Kubeflow Pipelines, e.g. http://localhost:8080, without a password.")
     if options.schedule is not None:

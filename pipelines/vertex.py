@@ -66,11 +66,8 @@ class Vertex:
 
     @property
     def _options(self) -> dict[str, Any]:
-        endpoint = self.place.address
-        if self.place.transport == "grpc":
-            endpoint = endpoint.removeprefix("https://")  # which it always is
-        options = ClientOptions(api_endpoint=endpoint)
-        return {"credentials": self._credentials, "transport": self.place.transport, "client_options": options}
+        options = ClientOptions(api_endpoint=self.place.address)
+        return {"credentials": self._credentials, "transport": "rest", "client_options": options}
 
     @cached_property
     def _jobs(self) -> aiplatform_v1.PipelineServiceClient:

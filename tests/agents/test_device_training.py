@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from laurel.data.json_file import read_json, write_json
+from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.params import EnvParams
@@ -123,9 +123,6 @@ def test_a_checkpoint_of_other_environments_is_not_gone_on_from(tmp_path: Path) 
     run([task], tmp_path, stop_after=3)
     with pytest.raises(DataError, match="in environments of tensors, but here they are of gymnasium"):
         train(task, adapter_for(task.env), None, tmp_path / "0", lambda n: None)
-    state = read_json(tmp_path / "0/state.json")
-    del state["backend"]  # as an older version left it
-    write_json(tmp_path / "0/state.json", state)
     run([task], tmp_path)
     assert read_json(tmp_path / "0/state.json")["finished"]
 

@@ -1,17 +1,19 @@
 """Words and tables about arms whose seeds are planted."""
 
 import doctest
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from known_arms import KNOWN
+from laurel.data.json_file import write_json
 from laurel.errors import DataError
 from laurel.evaluation import run_page, statistics, summary
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
-from laurel.evaluation.summary import SCHEMA, checked, markdown_table, table
+from laurel.evaluation.summary import SCHEMA, markdown_table, read_metrics, table
 from laurel.evaluation.verdict import headline, outcome
 
 
@@ -215,11 +217,15 @@ def test_the_median_of_steps_says_who_never_got_there():
     assert "never [279k, never] (1 of 5)" in table(metrics)
 
 
-def test_metrics_of_another_version_are_refused():
-    assert checked({"schema": SCHEMA, "arms": {}}, "m.json") == {"schema": SCHEMA, "arms": {}}
+def test_metrics_of_another_version_are_refused(tmp_path: Path):
+    file = tmp_path / "m.json"
+    write_json(file, {"schema": SCHEMA, "arms": {}})
+    assert read_metrics(file) == {"schema": SCHEMA, "arms": {}}
+    write_json(file, {"arms": {}})
     with pytest.raises(
         DataError, match=r"m\.json: was written by another version of Laurel.*Run laurel evaluate again\."
     ):
-        checked({"arms": {}}, "m.json")
-    with pytest.raises(DataError, match="does not hold the metrics"):
-        checked([], "m.json")
+        read_metrics(file)
+    write_json(file, [])
+    with pytest.raises(DataError, match=r"m\.json: does not hold the metrics"):
+        read_metrics(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -23,7 +24,6 @@ from laurel.feedback.question import QUESTIONS
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.yes_no import probability
 from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling
-from laurel.llm.durable import Durable
 from laurel.llm.responses import ResponseStore
 from played_model import PlayedModel, annotator, longer
 
@@ -75,9 +75,9 @@ def test_questions_are_files() -> None:
 def test_answers_are_on_disk_before_it_is_said_what_was_paid(
     store: ResponseStore, door_key: EnvAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even where the thread that syncs them is never given time; also when asking ends with an error."""
+    """Also the last ones, and when asking ends with an error."""
     synced: list[str] = []
-    monkeypatch.setattr(Durable, "_sync_until_the_end", lambda self: None)
+    monkeypatch.setattr("laurel.llm.responses.SYNC_SECONDS", math.inf)
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink().name))
     replies: list[Reply] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,25 +50,6 @@ def test_the_next_run_begins_with_the_answers_of_all(tmp_path: Path) -> None:
             assert store.get(["c"])["c"].text == "answer to c"
         assert keys(tmp_path / "three.db") == {"a", "b", "c"}
     assert len(list(folder.iterdir())) == 2, "who has nothing new leaves nothing"
-
-
-def test_answers_that_were_left_before_costs_were_kept(tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    with mirrored(tmp_path / "one.db", folder):
-        put(tmp_path / "one.db", "a")
-    (file,) = folder.iterdir()
-    with sqlite3.connect(file) as old:
-        old.execute("ALTER TABLE responses DROP COLUMN cost_usd")
-        old.execute("PRAGMA user_version = 2")
-    old.close()
-    before = file.read_bytes()
-    with mirrored(tmp_path / "two.db", folder):
-        put(tmp_path / "two.db", "b")
-        with ResponseStore(tmp_path / "two.db") as store:
-            assert {row["key"]: row["cost_usd"] for row in store.rows()} == {"a": None, "b": None}
-            assert store.get(["a"])["a"].text == "answer to a"
-    assert file.read_bytes() == before, "what another run left is not touched"
-    assert len(list(folder.iterdir())) == 2
 
 
 def test_what_a_failed_run_was_answered_is_kept(tmp_path: Path) -> None:

@@ -246,17 +246,6 @@ def test_a_store_can_be_read_without_writing(store: ResponseStore) -> None:
             reading.put(exchange("Who?"))
 
 
-def without_costs(path: Path) -> Path:
-    """Make a store as Laurel wrote it before it kept what answers cost."""
-    with ResponseStore(path) as store:
-        store.put(exchange("old", Reply("1", {"1": -0.5}, 3, 1, "stop", 0.25, 2)))
-    with sqlite3.connect(path) as old:
-        old.execute("ALTER TABLE responses DROP COLUMN cost_usd")
-        old.execute("PRAGMA user_version = 2")
-    old.close()
-    return path
-
-
 def costs(store: ResponseStore) -> dict[str, float | None]:
     return {row["key"]: row["cost_usd"] for row in store.rows()}
 
@@ -268,24 +257,8 @@ def test_what_an_answer_cost_is_kept(store: ResponseStore) -> None:
     assert costs(store) == {paid.key: 0.25, exchange("unknown").key: None}
 
 
-def test_a_store_from_before_costs_were_kept(tmp_path: Path) -> None:
-    path = without_costs(tmp_path / "r.db")
-    old, new = exchange("old").key, replace(exchange("new"), cost_usd=0.5)
-    before = path.read_bytes()
-    with ResponseStore(path, read_only=True) as store:
-        assert store.get([old])[old].cached_tokens == 2
-        assert costs(store) == {old: None}
-    assert path.read_bytes() == before, "it was only read"
-    with ResponseStore(path) as store:
-        assert store.get([old])[old] == Reply("1", {"1": -0.5}, 3, 1, "stop", 0.25, 2)
-        store.put(new)
-        assert costs(store) == {old: None, new.key: 0.5}
-    with ResponseStore(path) as store:
-        assert len(store) == 2, "it is brought up to date once"
-
-
-def test_processes_that_begin_at_once_with_an_old_store(tmp_path: Path) -> None:
-    path = without_costs(tmp_path / "r.db")
+def test_processes_that_make_a_store_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
     begin = tmp_path / "begin"
     wait = f"import time\nwhile not __import__('os').path.exists({str(begin)!r}): time.sleep(0.001)\n"
     code = WRITER.format(tests=str(Path(__file__).parent)).replace("store = ", f"{wait}store = ", 1)
@@ -298,7 +271,7 @@ def test_processes_that_begin_at_once_with_an_old_store(tmp_path: Path) -> None:
         assert writer.returncode == 0, err
         written += out.split()
     assert sorted(written) == sorted({exchange(str(number)).key for number in range(200)})
-    assert len(ResponseStore(path)) == 201
+    assert len(ResponseStore(path)) == 200
 
 
 def test_files_that_are_no_store(tmp_path: Path) -> None:
@@ -318,7 +291,7 @@ def test_files_that_are_no_store(tmp_path: Path) -> None:
 
 
 def test_answers_are_brought_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Soon after they came, which a close waits for; and the names of files, so that they are found."""
+    """Together where many come at once, the last of them by a close; and the names of files, so that they are found."""
     synced: list[str] = []
     fsync = os.fsync
 
@@ -327,16 +300,19 @@ def test_answers_are_brought_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
         fsync(number)
 
     monkeypatch.setattr(os, "fsync", spy)
+    log = "responses.db-wal"
+    now = 100.0
+    monkeypatch.setattr("laurel.llm.responses.time.monotonic", lambda: now)
     with ResponseStore(tmp_path / "folder" / "responses.db") as store:
         assert synced == ["folder"]
-        store.put(exchange())
-        deadline = time.monotonic() + 60
-        while "responses.db-wal" not in synced:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        before = len(synced)
-        store.put(exchange("Who?"))
-    assert "responses.db-wal" in synced[before:], "what came last, too"
+        for question, now in (("a", 100.0), ("b", 100.1), ("c", 100.15), ("d", 100.25), ("e", 100.3)):
+            store.put(exchange(question))
+            assert synced.count(log) == (1 if now < 100.2 else 2)
+        store.flush()
+        store.flush()
+        assert synced.count(log) == 3, "once, as nothing came in between"
+        store.put(exchange("f"))
+    assert synced.count(log) == 4, "what came last, too"
 
 
 def test_a_disk_that_cannot_keep_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,6 +321,6 @@ def test_a_disk_that_cannot_keep_answers_is_told(tmp_path: Path, monkeypatch: py
 
     store = ResponseStore(tmp_path / "responses.db")
     monkeypatch.setattr(os, "fsync", fail)
-    store.put(exchange())
-    with pytest.raises(DataError, match=r"cannot be used as the store of answers .*Input/output error"):
-        store.close()
+    for keep in (lambda: store.put(exchange()), store.close):
+        with pytest.raises(DataError, match=r"cannot be used as the store of answers .*Input/output error"):
+            keep()

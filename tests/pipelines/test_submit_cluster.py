@@ -257,7 +257,10 @@ def test_nobody_answers(project: Project, monkeypatch: pytest.MonkeyPatch, capsy
         (["--image", IMAGE, "--schedule", "TZ=Europe/Berlin 0 3 * * 1"], "must have five fields"),
         (["--image", IMAGE, "--secret", "A=projects/p/secrets/s"], "must name a Kubernetes secret and a key in it"),
         (["--image", IMAGE, "--bucket", "gs://b-b-b"], "--bucket is for Vertex AI and --host for a cluster"),
-        (["--image", IMAGE, "--label", "a=b", "--project", "demo-project"], "--project, --label is for Vertex AI"),
+        (
+            ["--image", IMAGE, "--bucket", "gs://b-b-b", "--project", "demo-project"],
+            "--project, --bucket is for Vertex AI",
+        ),
     ],
 )
 def test_options_that_are_refused(laurel: Laurel, kubeflow: KubeflowServer, options: list[str], sentence: str) -> None:

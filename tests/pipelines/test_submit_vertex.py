@@ -72,7 +72,7 @@ def test_the_request_holds_what_was_asked_for(
     account = "runner@demo-project.iam.gserviceaccount.com"
     network = "projects/123/global/networks/default"
     code, out, err = submit(
-        laurel, "--gpu", "T4:2", "--service-account", account, "--network", network, "--label", "team=rl",
+        laurel, "--gpu", "T4:2", "--service-account", account, "--network", network,
         "--code-version", "abc123", "--secret", "MLFLOW_TRACKING_PASSWORD=projects/demo-project/secrets/mlflow",
     )  # fmt: skip
     assert code == 0
@@ -92,7 +92,7 @@ def test_the_request_holds_what_was_asked_for(
     assert body["network"] == network
     version = __version__.replace(".", "-")
     assert len(body["labels"].pop("laurel_request")) == 32
-    assert body["labels"] == {"laurel-version": version, "env": "minigrid-empty-5x5-v0", "team": "rl"}
+    assert body["labels"] == {"laurel-version": version, "env": "minigrid-empty-5x5-v0"}
     assert body["runtimeConfig"]["gcsOutputDirectory"] == "gs://demo-bucket/laurel"
     assert body["runtimeConfig"]["failurePolicy"] in (1, "PIPELINE_FAILURE_POLICY_FAIL_SLOW")
     params = load_params(project.path / "params.yaml")
@@ -158,8 +158,8 @@ def test_dry_run_shows_the_request_and_opens_no_connection(
 
 def test_what_is_shown_is_what_is_sent(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org/")
-    shown = json.loads(submit(laurel, "--dry-run=full", "--label", "a=b")[1])["body"]
-    assert submit(laurel, "--label", "a=b")[0] == 0
+    shown = json.loads(submit(laurel, "--dry-run=full", "--code-version", "a")[1])["body"]
+    assert submit(laurel, "--code-version", "a")[0] == 0
     sent = google.of("create")[0].body
     assert sent["runtimeConfig"].pop("failurePolicy")  # an enumeration has a number on the way
     shown["runtimeConfig"].pop("failurePolicy")

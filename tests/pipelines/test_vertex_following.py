@@ -108,7 +108,7 @@ def test_a_second_attempt_finds_the_run_of_the_first(laurel: Laurel, google: Ver
     assert submit(laurel, "--again")[0] == 0
     assert len(google.of("create")) == 2
     google.says("list", (200, {}))
-    assert submit(laurel, "--label", "a=b")[0] == 0
+    assert submit(laurel, "--code-version", "a")[0] == 0
     labels = [request.body["labels"]["laurel_request"] for request in google.of("create")]
     assert labels[0] == labels[1] != labels[2], "another request is another run"
 

@@ -136,11 +136,6 @@ def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Pr
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (
-            {"agent": {**MINIMAL["agent"], "arms": "full"}},
-            "agent.arms is now arms, at the top level",
-        ),
-        ({"reward": {"ensemble": 3}}, "reward is now rewards.preference: move it there."),
         ({"arms": {"x": {"shaping": {}}}}, "arms.x.reward is missing; it has no default."),
         ({"arms": {"x": {"reward": "preference", "shaping": {"bta": 1}}}}, "arms[0].shaping.bta is unknown."),
         (

@@ -172,7 +172,7 @@ def test_a_candidate_alone_on_a_machine_is_divided_among_its_processes(rewarded:
     params = changed(rewarded.params, agent={"workers": 2})
     sweep, inputs = sweep_of(params, Search(seeds=(7, 8, 9))), rewarded.inputs("train-agents")
     for alone, processes in ((False, 1), (True, 2)):
-        jobs = jobs_of(params, sweep, **inputs, alone=alone)({}, tmp_path)
+        jobs, _ = jobs_of(params, sweep, **inputs, alone=alone)({}, tmp_path)
         assert list(jobs) == [tmp_path / f"seed-{seed}" for seed in (7, 8, 9)]
         assert len({id(job) for job in jobs.values()}) == processes
 

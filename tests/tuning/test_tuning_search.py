@@ -23,7 +23,7 @@ from laurel.params.search import Space, read_space
 from laurel.pool import Job, JobReport, Workers
 from laurel.training.curve import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import note_of
-from laurel.tuning.search import search
+from laurel.tuning.search import MakeJobs, search
 from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best, read_trials, write_trials
 
@@ -104,17 +104,17 @@ def break_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[i
     earn(weight, hidden, agent, advance)
 
 
-def jobs_of(work: Callable[..., None], seeds: int = 1) -> Callable[[Values, Path], Mapping[Path, Job]]:
-    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+def jobs_of(work: Callable[..., None], seeds: int = 1) -> MakeJobs:
+    def jobs(values: Values, folder: Path) -> tuple[Mapping[Path, Job], int]:
         args = (values[WEIGHT], len(values["agent.ppo.hidden"]))
         agents = [folder / f"seed-{seed}" for seed in range(seeds)]
-        return {agent: Job(f"{folder.name} {agent.name}", work, (*args, agent)) for agent in agents}
+        return {agent: Job(f"{folder.name} {agent.name}", work, (*args, agent)) for agent in agents}, STEPS
 
     return jobs
 
 
 def run(study: Study, n: int, folder: Path, work: Callable[..., None] = earn, **options: Any) -> list[Trial]:
-    given = {"workers": 1, "prune": False, "advance": lambda *_, **__: None, "total_steps": lambda _: STEPS, **options}
+    given = {"workers": 1, "prune": False, "advance": lambda *_, **__: None, **options}
     seeds = given.pop("seeds", 1)
     search(study, n, jobs_of(work, seeds), folder, **given)
     return study.trials()
@@ -213,11 +213,11 @@ def test_the_process_of_what_is_pruned_is_ended(params: Params, space: Space, tm
     study = opened(tmp_path, space, params)
     run(study, 6, tmp_path / "work")
 
-    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+    def jobs(values: Values, folder: Path) -> tuple[Mapping[Path, Job], int]:
         write_curve(folder / "seed-0", 0.0, updates=5)
-        return {folder / "seed-0": Job("waits", begin_and_wait, (folder / "seed-0",))}
+        return {folder / "seed-0": Job("waits", begin_and_wait, (folder / "seed-0",))}, STEPS
 
-    options = {"total_steps": lambda values: STEPS, "workers": 1, "prune": True, "advance": lambda *_, **__: None}
+    options = {"workers": 1, "prune": True, "advance": lambda *_, **__: None}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("laurel.tuning.search.Workers", Workers)
         search(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
@@ -243,13 +243,13 @@ def test_what_diverges_is_a_result(params: Params, space: Space, tmp_path: Path)
 
 
 def test_values_that_do_not_go_together_are_a_result(params: Params, space: Space, tmp_path: Path) -> None:
-    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+    def jobs(values: Values, folder: Path) -> tuple[Mapping[Path, Job], int]:
         if values["agent.ppo.hidden"] == [8]:
             raise ParamsError("not with 8.")
         return jobs_of(earn)(values, folder)
 
     study = opened(tmp_path, space, params)
-    steps = {"total_steps": lambda values: STEPS, "workers": 1, "prune": False, "advance": lambda *_, **__: None}
+    steps = {"workers": 1, "prune": False, "advance": lambda *_, **__: None}
     search(study, 6, jobs, tmp_path / "work", **steps)  # type: ignore[arg-type]
     trials = study.trials()
     assert len(trials) == 6

@@ -104,6 +104,6 @@ def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
 
 
 def is_as_written(path: Path, written: dict[str, Any]) -> bool:
-    """Whether the files match the digests in the JSON file beside them; one of an older version has no digests."""
-    digests: dict[str, str] = written.get("digests", {})
-    return all(digest_file(path / name) == digest for name, digest in digests.items())
+    """Whether the files match the digests in the JSON file beside them."""
+    digests = written.get("digests")
+    return isinstance(digests, dict) and all(digest_file(path / name) == digest for name, digest in digests.items())

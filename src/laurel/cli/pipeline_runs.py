@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RUN_FAILED = 1
 INTERRUPTED = 130
 PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
-OF_VERTEX = ("project", "region", "bucket", "network", "label", "api_endpoint")
+OF_VERTEX = ("project", "region", "bucket", "network", "api_endpoint")
 OF_CLUSTER = ("namespace",)
 
 
@@ -101,7 +101,6 @@ def add(actions: Commands) -> None:
         help="--dry-run: prices of Vertex AI's machines, in the form of pipelines/prices.yaml; default: that file",
     )
     submit.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
-    submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
     submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: bucket for the steps' files")
     submit.add_argument("--network", metavar="NETWORK", help="Vertex AI: projects/NUMBER/global/networks/NAME")
     submit.add_argument("--experiment", metavar="NAME", help="experiment of the run; default: none on Vertex AI")
@@ -121,7 +120,6 @@ def add(actions: Commands) -> None:
         command.add_argument("--project", metavar="ID", help=f"Vertex AI: project; default: {PROJECT}")
         command.add_argument("--region", metavar="REGION", help=f"Vertex AI: e.g. europe-west4; default: {REGION}")
         command.add_argument("--api-endpoint", metavar="URL", help="Vertex AI: a different API address")
-        command.add_argument("--api-transport", choices=["rest", "grpc"], default="rest", help="default: rest")
         command.add_argument(
             "--host", metavar="URL", help="address of a cluster's Kubeflow Pipelines, instead of Vertex AI"
         )
@@ -142,7 +140,7 @@ def _submit(options: argparse.Namespace) -> int:
 def _options(options: argparse.Namespace) -> Options:
     """Return the options of a submission, most of which have the names that they have on the command line."""
     given = {**vars(options), "project": _project(options), "region": _region(options)}
-    given |= {"cache": not options.no_cache, "secrets": options.secret, "labels": options.label}
+    given |= {"cache": not options.no_cache, "secrets": options.secret}
     given["search"] = sweep_search(options)
     kind = pipelines_module("submission").Options
     made: Options = kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
@@ -160,7 +158,7 @@ def _check_exclusive(options: argparse.Namespace) -> None:
 
 def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> int:
     request = pipelines_module("request")
-    place: Place = request.Place(_project(options), _region(options), options.api_endpoint, options.api_transport)
+    place: Place = request.Place(_project(options), _region(options), options.api_endpoint)
     for name, chosen, variable in (("project", options.project, PROJECT), ("region", options.region, REGION)):
         if not chosen:
             tell(f"note: {name} {os.environ[variable]} (from {variable}).")
@@ -339,17 +337,16 @@ def _connect(options: argparse.Namespace) -> tuple[Backend, str]:
     project, region = _project(options), _region(options)
     problems = [forms.project(project), forms.region(region)]
     if options.api_endpoint:
-        problems.append(forms.api_endpoint(options.api_endpoint, options.api_transport))
+        problems.append(forms.api_endpoint(options.api_endpoint))
     if any(problems):
         raise LaurelError("\n".join(filter(None, problems)))
-    place = pipelines_module("request").Place(project, region, options.api_endpoint, options.api_transport)
+    place = pipelines_module("request").Place(project, region, options.api_endpoint)
     return pipelines_module("vertex").Vertex(place), _named(options.job, place)
 
 
 def _named(job: str, place: Place) -> str:
     """Return the options that name a run of Vertex AI to `status` and `cancel`."""
     elsewhere = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
-    elsewhere += f" --api-transport {place.transport}" if place.transport != "rest" else ""
     return f"{job} --project {place.project} --region {place.region}{elsewhere}"
 
 

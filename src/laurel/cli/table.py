@@ -20,9 +20,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from laurel.data.json_file import read_json
-    from laurel.evaluation.summary import checked, markdown_table, table
+    from laurel.evaluation.summary import markdown_table, read_metrics, table
 
-    file = options.directory / "metrics.json"
-    metrics = checked(read_json(file), file)
+    metrics = read_metrics(options.directory / "metrics.json")
     return say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from laurel.data.json_file import read_json
 from laurel.errors import DataError
 from laurel.evaluation.arms import arms_of, main_of
 
@@ -24,12 +26,13 @@ NONE = "-"
 Arms = Mapping[str, Mapping[str, Any]]
 
 
-def checked(metrics: Any, file: object) -> Mapping[str, Any]:
-    """Return the content of metrics.json.
+def read_metrics(file: Path) -> dict[str, Any]:
+    """Read metrics.json.
 
     Raises:
-        DataError: it is of another form, or not that of a report.
+        DataError: it is missing or damaged, of another form, or not that of a report.
     """
+    metrics = read_json(file)
     if not isinstance(metrics, dict) or not isinstance(metrics.get("arms"), dict):
         raise DataError(f"{file}: does not hold the metrics of a report. Run laurel evaluate again.")
     if metrics.get("schema", 1) != SCHEMA:

@@ -262,6 +262,11 @@ class ChatAnnotator(AnnotatorKind):
             to_ask=frozenset(request.key for request in to_ask),
         )
 
+    def asked(self, question: Question[Item, Any], items: Sequence[Item], what: str) -> str:
+        """Return a line that says of the model what it is asked, such as "is asked for scores", and what that takes."""
+        found = self.estimate_of(question, items)
+        return f"{found.model} {what}: {found.calls:,} calls at most, cost {found.costs(found.price)}"
+
     def _requests(
         self, identity: Identity, question: Question[Item, Any], items: Sequence[Item]
     ) -> Iterator[ChatRequest]:

@@ -6,6 +6,7 @@ stopped run finds its batches again.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,12 +17,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from laurel.errors import DataError
-from laurel.llm.responses_file import read_only_address, transaction
+from laurel.llm.responses_file import BUSY_SECONDS, read_only_address, transaction
 
-BUSY_SECONDS = 30.0
-"""How long to wait for another process's write."""
-MAX_VARIABLES = 500
-"""Most keys that one statement looks for."""
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS batches (
         token TEXT PRIMARY KEY,
@@ -76,16 +73,11 @@ class BatchLedger:
 
     def find(self, keys: Sequence[str]) -> dict[str, str]:
         """Return the tokens of the batches that hold questions, by the questions' keys."""
-        found: dict[str, str] = {}
         with self._explained():
             if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_lines'").fetchone():
                 return {}  # read only, and no batch was ever sent
-            for start in range(0, len(keys), MAX_VARIABLES):
-                some = keys[start : start + MAX_VARIABLES]
-                marks = ",".join("?" * len(some))
-                query = f"SELECT key, token FROM batch_lines WHERE key IN ({marks})"  # noqa: S608  only marks
-                found.update(self._connection.execute(query, some))
-        return found
+            query = "SELECT key, token FROM batch_lines WHERE key IN (SELECT value FROM json_each(?))"
+            return dict(self._connection.execute(query, (json.dumps(list(keys)),)))
 
     def entry(self, token: str) -> Entry:
         with self._explained():

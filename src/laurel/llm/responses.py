@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 import time
 import zlib
@@ -23,15 +24,15 @@ from laurel.data.replacing import sync_directory
 from laurel.errors import DataError
 from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
-from laurel.llm.durable import Durable
 from laurel.llm.owners import has_died, this_owner
-from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address, transaction
+from laurel.llm.responses_file import BUSY_SECONDS, check_version, make_ready, read_only_address, transaction
 
 LEASE_SECONDS = 600.0
 """How long the claims of a process that died on another machine keep others from asking the same. A running process
 renews its claims with every new one; one that died on this machine holds none."""
-BUSY_SECONDS = 30.0
-"""How long to wait for another process's write."""
+SYNC_SECONDS = 0.2
+"""Least time between two syncs while answers come. To wait for the disk after every one (SQLite's `synchronous = FULL`)
+would make a fast server wait."""
 MAX_VARIABLES = 8192
 """Most keys that one statement looks for."""
 
@@ -83,19 +84,19 @@ class ResponseStore:
         self.path = path
         self._owner = this_owner()
         self._contexts: dict[str, _Context] = {}
-        self._log: Durable | None = None
+        self._log = path.with_name(f"{path.name}-wal")
+        self._unsynced, self._synced_at = False, 0.0
         with self._explained():
             if read_only:
                 self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
-                self._version = check_readable(self._connection, path)
+                check_version(self._connection, path)
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a crash of this process loses nothing
-            self._version = make_ready(self._connection, path)
+            make_ready(self._connection, path)
             sync_directory(path.parent)
-            self._log = Durable(path.with_name(f"{path.name}-wal"))
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the usable answers by key; damaged parts of an answer count as unknown."""
@@ -166,7 +167,8 @@ class ResponseStore:
     def put(self, exchange: Exchange) -> None:
         """Store an answer; the first usable one to a question stays.
 
-        It then survives the end of this process, and some milliseconds later a loss of power (see `Durable`).
+        It then survives the end of this process, and a loss of power from the next sync on: with `flush`, or with an
+        answer that comes SYNC_SECONDS after the last sync.
         """
         reply = exchange.reply
         messages = _json([asdict(message) for message in exchange.request.messages])
@@ -191,8 +193,9 @@ class ResponseStore:
                 marks = ",".join("?" * len(row))
                 self._connection.execute(f"{verb} INTO responses VALUES ({marks})", row)
                 self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
-            if self._log is not None:  # None only where the store is read-only
-                self._log.changed()
+        self._unsynced = True
+        if time.monotonic() - self._synced_at > SYNC_SECONDS:
+            self.flush()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
         """Return the part of an exchange that others share, which is stored once."""
@@ -238,8 +241,7 @@ class ResponseStore:
         """Yield all that is kept of each answer, in the order of the keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         query = (
-            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, asked_at, {columns} "  # noqa: S608  only names
-            "FROM responses "
+            f"SELECT key, content, example, messages, cost_usd, asked_at, {columns} FROM responses "  # noqa: S608  only names
             "JOIN contexts ON contexts.id = responses.context ORDER BY key"
         )
         with self._explained():
@@ -275,17 +277,25 @@ class ResponseStore:
 
     def flush(self) -> None:
         """Sync all answers to disk: from then on they survive a loss of power."""
-        if self._log is not None:
-            with self._explained():
-                self._log.flush()
+        if not self._unsynced:
+            return
+        with self._explained():
+            try:
+                log = os.open(self._log, os.O_RDWR)
+            except FileNotFoundError:  # SQLite has moved it into the database, and synced that itself
+                return
+            try:
+                os.fsync(log)
+            finally:
+                os.close(log)
+        self._unsynced, self._synced_at = False, time.monotonic()
 
     def close(self) -> None:
         """Sync all answers to disk and close the file."""
-        with self._explained():
-            try:
-                if self._log is not None:
-                    self._log.close()
-            finally:
+        try:
+            self.flush()
+        finally:
+            with self._explained():
                 self._connection.close()
 
     def __enter__(self) -> ResponseStore:
@@ -308,7 +318,7 @@ class ResponseStore:
 def _reply(
     text: Any, logprobs: Any, read: Any, written: Any, ended: Any, seconds: Any, cached: Any, *, whole: bool = False
 ) -> Reply:
-    """Return a stored answer. Older versions kept whatever a server sent, so each field is checked again."""
+    """Return a stored answer; each field is checked again, as others can write to the file, too."""
     return Reply(
         text=str(text) if whole else str(text)[: replies.LONGEST_TEXT],
         logprobs=replies.stored_scores(logprobs),

@@ -1,4 +1,4 @@
-"""The SQLite file of the answers: its schema, the versions that can be read, and their migration."""
+"""The SQLite file of the answers: its schema, and its version."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from laurel.errors import DataError
 
 VERSION = 3
-COST_COLUMN = {2: "NULL", 3: "cost_usd"}
-"""Version that can be read -> the column of the cost of an answer in it."""
+BUSY_SECONDS = 30.0
+"""How long to wait for another process's write."""
 
 _SCHEMA = """
 CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
@@ -31,7 +31,6 @@ CREATE TABLE responses (
 );
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
-_TO_3 = "ALTER TABLE responses ADD COLUMN cost_usd REAL"
 
 
 @contextmanager
@@ -46,40 +45,31 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def make_ready(connection: sqlite3.Connection, path: Path) -> int:
-    """Make the tables of a new file, or bring those of an older version up to date; return the version.
+def make_ready(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables of a new file; do nothing to one that has them.
 
     Raises:
         DataError: the file is another program's, or of a version that is not known.
     """
     with transaction(connection):  # of several processes one does it, and the others find it done
-        version = _version(connection)
-        if version == VERSION:
-            return VERSION
-        if version == 2:
-            statements = [_TO_3]
-        elif version != 0:
-            raise _unknown(path, version)
-        elif connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if connection.execute("PRAGMA user_version").fetchone()[0] != 0:
+            check_version(connection, path)
+            return
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise DataError(f"{path}: is another program's database. Choose another annotate.language_model.responses.")
-        else:
-            statements = _SCHEMA.split(";")
-        for statement in statements:
+        for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {VERSION}")
-    return VERSION
 
 
-def check_readable(connection: sqlite3.Connection, path: Path) -> int:
-    """Return the version of a file that is read without migration.
-
-    Raises:
-        DataError: the version is unknown.
-    """
-    version = _version(connection)
-    if version not in COST_COLUMN:
-        raise _unknown(path, version)
-    return version
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise DataError for a file of another version."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version != VERSION:
+        raise DataError(
+            f"{path}: holds answers in version {version} of the format, but {VERSION} is needed. "
+            "Choose another annotate.language_model.responses, or use the Laurel that wrote it."
+        )
 
 
 def read_only_address(path: Path) -> str:
@@ -87,14 +77,3 @@ def read_only_address(path: Path) -> str:
     log = path.with_name(f"{path.name}-wal")
     busy = log.exists() and log.stat().st_size > 0
     return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'mode=ro&immutable=1'}"
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _unknown(path: Path, version: int) -> DataError:
-    return DataError(
-        f"{path}: holds answers in version {version} of the format, but {VERSION} is needed. "
-        "Choose another annotate.language_model.responses, or use the Laurel that wrote it."
-    )

@@ -22,7 +22,7 @@ from laurel.errors import ParamsError, closest
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import Arm, Arms, arm_of, judges_of, resolve_arms, used
 from laurel.params.fields import Count, FilePath, Positive, Probability, Section, Seed, filled
-from laurel.params.file import read_mapping, refusal, refusals, sentences
+from laurel.params.file import read_mapping, refusals, sentences
 from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
 from laurel.params.rewards import Rewards, method_of, resolved
@@ -149,13 +149,6 @@ class Params(Section):
     evaluate: EvaluateParams = EvaluateParams()
     tracking: TrackingParams = TrackingParams()
     pipeline: PipelineParams = PipelineParams()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reward_moved(cls, content: Any) -> Any:
-        if isinstance(content, dict) and "reward" in content:
-            raise refusal(("reward",), "is now rewards.preference: move it there.", content["reward"])
-        return content
 
     @model_validator(mode="after")
     def _arms_fit(self) -> Params:

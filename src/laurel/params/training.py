@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -100,13 +100,6 @@ class AgentParams(PluggedSection):
     tabular: TabularParams = TabularParams()
     bandit: BanditParams = BanditParams()
     sb3: SB3Params = SB3Params()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _arms_moved(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "arms" in value:
-            raise ValueError("has arms, but agent.arms is now arms, at the top level: move it there.")
-        return value
 
     @model_validator(mode="after")
     def _curriculum_is_ours(self) -> AgentParams:

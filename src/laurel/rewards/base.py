@@ -56,6 +56,15 @@ class Reward(Protocol):
         ...
 
 
+class Memoryless:
+    """Base class of rewards that pay a step by itself, the same in all episodes."""
+
+    unseen: int = 0
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+
 @runtime_checkable
 class LearningReward(Reward, Protocol):
     """A reward that is learned while an agent is trained on it, and kept in the agent's checkpoints."""

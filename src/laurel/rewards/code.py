@@ -14,7 +14,7 @@ from laurel.data.json_file import read_json
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.numbers import Number, Numbers
 from laurel.errors import DataError
-from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.base import UNPAID, Memoryless, Steps
 from laurel.rewards.method import Program
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import Sandbox, SandboxError
@@ -30,7 +30,7 @@ Rows = tuple[list[list[Number]], list[Any], list[list[Number]]]
 """Numbers before, actions, numbers after."""
 
 
-class CodeReward:
+class CodeReward(Memoryless):
     """Pays what a function returns, in normalised units; each distinct transition is computed once.
 
     Keeps nothing between steps but what it has computed, so that several agents may be paid by one.
@@ -40,16 +40,11 @@ class CodeReward:
         quantile: where the threshold is.
     """
 
-    unseen = 0
-
     def __init__(self, source: str, numbers: Numbers, normalizer: Normalizer, quantile: float) -> None:
         self.threshold = normalizer.threshold(quantile)
         self._sandbox, self._numbers, self._normalizer = Sandbox(source, numbers.names), numbers, normalizer
         self._known: dict[bytes, float] = {}
         self._evaluated, self._failures = 0, Counter[str]()
-
-    def begin(self, n_envs: int) -> None:
-        """Do nothing: a transition is paid the same in all episodes."""
 
     def close(self) -> None:
         """End the process in which the function runs."""

@@ -17,7 +17,7 @@ from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError
 from laurel.llm.encoder import SentenceEncoder, load_encoder
-from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
 from laurel.rewards.normalizer import Normalizer
 
 if TYPE_CHECKING:
@@ -61,16 +61,12 @@ class CaptionReward:
 
 
 @dataclass
-class ObservationReward:
+class ObservationReward(Memoryless):
     """The reward model read on observations before and after, instead of on the caption."""
 
     model: RewardModel
     threshold: float
     features: Callable[[Transitions], FloatArray]
-    unseen: int = 0
-
-    def begin(self, n_envs: int) -> None:
-        """Do nothing: a transition is paid the same in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
         scores = self.model.score(self.features(steps.transitions)).reshape(steps.captions.shape)

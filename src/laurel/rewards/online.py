@@ -21,7 +21,7 @@ from laurel.errors import DataError, RefusedLabelsError
 from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
 from laurel.feedback.question_queue import Topic
 from laurel.params.rewards import OnlineParams
-from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.base import UNPAID, Memoryless, Steps
 from laurel.rewards.method import RewardContext
 from laurel.rewards.online_artefact import CONFIG, labels_to_replay, read_labels, save
 from laurel.rewards.online_asking import Label, MetCaptions, Questions
@@ -30,7 +30,7 @@ from laurel.rewards.stored import CARD, Described
 from laurel.seeding import derive_seed, generator
 
 
-class OnlineReward:
+class OnlineReward(Memoryless):
     """Pays captions by the labels that count so far.
 
     Args:
@@ -61,7 +61,6 @@ class OnlineReward:
             )
         self.name = name
         self.threshold = 0.0
-        self.unseen = 0
         self._own, self._adapter = settings, adapter
         self._agent = f"{arm} seed {seed}"
         self._card = Described(Path(), name, settings, params.env, params.caption.with_action).card()
@@ -91,9 +90,6 @@ class OnlineReward:
         self._steps, self._next = 0, settings.every
         self._looks = False
         self._since = _Since()
-
-    def begin(self, n_envs: int) -> None:
-        """Do nothing: a caption is paid the same in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
         """Return the rewards of captions by the labels that count so far; look for answers when it is time."""

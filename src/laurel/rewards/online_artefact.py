@@ -24,7 +24,7 @@ from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.llm.encoder import load_encoder
-from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
 from laurel.rewards.functions import CaptionReward, learned
 from laurel.rewards.method import PayTable
 from laurel.rewards.model import RewardModel
@@ -90,13 +90,10 @@ def classified(embeddings: FloatArray, weights: DoubleArray) -> FloatArray:
     return (embeddings.astype(np.float64) @ weights[:-1] + weights[-1] > 0).astype(np.float32)
 
 
-class Nothing:
+class Nothing(Memoryless):
     """Pays nothing: no label came."""
 
-    threshold, unseen = 0.0, 0
-
-    def begin(self, n_envs: int) -> None:
-        """Do nothing."""
+    threshold = 0.0
 
     def pay(self, steps: Steps) -> FloatArray:
         return np.full(steps.captions.shape, UNPAID)

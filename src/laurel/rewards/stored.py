@@ -53,7 +53,7 @@ class StoredRewards:
             DataError: the list is missing or damaged.
         """
         if not (path / INDEX).exists():
-            raise DataError(f"{path}: has no {INDEX}, which old versions did not write. Run laurel train-reward again.")
+            raise DataError(f"{path}: has no {INDEX}. Run laurel train-reward again.")
         content = read_json(path / INDEX)
         try:
             settings = {name: entry["settings"] for name, entry in content.items()}

@@ -10,13 +10,12 @@ from typing import Any
 import pandas as pd
 
 from laurel.console import printable
-from laurel.data.json_file import read_json
 from laurel.data.manifest import checked_manifest
 from laurel.errors import DataError
 from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
 from laurel.evaluation.statistics import areas, seed_scores
-from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, checked, estimated, p_value, probability
+from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, estimated, p_value, probability, read_metrics
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 
@@ -48,8 +47,7 @@ class Report:
         project = given / STAGE["evaluate"].output
         path = project if project.is_dir() else given
         manifest = checked_manifest(path, "evaluate")
-        file = path / "metrics.json"
-        metrics = checked(read_json(file), file)
+        metrics = read_metrics(path / "metrics.json")
         results = pd.read_parquet(path / "results.parquet")
         return cls(str(given), path, manifest, metrics, results, pd.read_csv(path / "curves.csv"))
 

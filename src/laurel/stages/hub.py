@@ -23,7 +23,7 @@ from laurel.data.preferences import STATUSES
 from laurel.data.quality import QUALITY, figures
 from laurel.data.row_files import write_file
 from laurel.envs import adapter_for
-from laurel.evaluation.summary import checked, legend, markdown_table
+from laurel.evaluation.summary import legend, markdown_table, read_metrics
 from laurel.params.rewards import method_of
 from laurel.rewards.stored import CARD, Described, described
 
@@ -77,7 +77,7 @@ def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
     made_from = checked_manifest(reports, "evaluate")["inputs"].get("reward")
     if folder is None or checked_manifest(folder, "train-reward")["digest"] != made_from:
         return None
-    return checked(read_json(reports / "metrics.json"), reports / "metrics.json")
+    return read_metrics(reports / "metrics.json")
 
 
 def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:

@@ -20,7 +20,17 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.replacing import written_whole
 from laurel.errors import ParamsError, StageError, closest
-from laurel.evaluation.summary import brief, checked, counted, legend, main_arm, markdown, markdown_table, share, steps
+from laurel.evaluation.summary import (
+    brief,
+    counted,
+    legend,
+    main_arm,
+    markdown,
+    markdown_table,
+    read_metrics,
+    share,
+    steps,
+)
 from laurel.feedback.annotator import Usage, added
 from laurel.llm.prices import in_words
 from laurel.machine import machine
@@ -108,7 +118,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
             "version": __version__,
             "machine": {"cores": os.cpu_count(), **machine()},
         },
-        "metrics": dict(checked(read_json(reports / "metrics.json"), reports / "metrics.json")),
+        "metrics": read_metrics(reports / "metrics.json"),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
         "cost": usage.get("cost_usd", 0.0),

@@ -21,14 +21,14 @@ import yaml
 
 from laurel import __version__
 from laurel.data.digests import digest_file
-from laurel.data.json_file import digest_json, read_json, write_json
+from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, seed_scores, solved
-from laurel.evaluation.summary import brief, checked, markdown
+from laurel.evaluation.summary import brief, markdown, read_metrics
 from laurel.params import Params, load_params
 from laurel.params.arms import Arm, ArmParams
 from laurel.params.file import read_mapping
@@ -85,7 +85,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
                 f"{folder}: is not a finished run: {stale} is not up to date. Run laurel benchmark on its suite, or "
                 "laurel run there."
             )
-        metrics = checked(read_json(folder / REPORTS / "metrics.json"), folder / REPORTS / "metrics.json")
+        metrics = read_metrics(folder / REPORTS / "metrics.json")
         arms = params.resolved_arms
         methods = [name for name, one in arms.items() if one.role == "method" and one.trained]
         name = arm or next(iter(methods), "")
@@ -210,8 +210,7 @@ def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
     run_project(file, folder)
-    metrics = checked(read_json(folder / REPORTS / "metrics.json"), folder / REPORTS / "metrics.json")
-    found: dict[str, Any] = metrics["arms"][TRANSFERRED]
+    found: dict[str, Any] = read_metrics(folder / REPORTS / "metrics.json")["arms"][TRANSFERRED]
     return found
 
 

@@ -18,8 +18,7 @@ from laurel.params import Params
 from laurel.params.search import Sweep
 from laurel.pool import run_jobs
 from laurel.progress import progress
-from laurel.stages.tune import candidate_of, counts, jobs_of, used_by
-from laurel.training.arms import steps_of
+from laurel.stages.tune import counts, jobs_of, used_by
 from laurel.training.preload import preload
 from laurel.tuning.objective import result_of
 from laurel.tuning.trials import TRIALS, Trial, write_trials
@@ -56,8 +55,7 @@ def run(
         agents = out.path / "agents"
         make_jobs = jobs_of(params, sweep, captions, preferences, reward, alone=True)
         try:
-            jobs = make_jobs(values, agents)
-            total = steps_of(candidate_of(params, sweep, values).resolved_arms[sweep.arm])
+            jobs, total = make_jobs(dict(values), agents)
         except ParamsError as error:
             trial = Trial(number, values, "failed", None, note=str(error))
         else:

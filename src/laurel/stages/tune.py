@@ -36,6 +36,7 @@ from laurel.training.preload import preload
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results
+from laurel.tuning.search import MakeJobs
 from laurel.tuning.search import search as go_on
 from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best
@@ -89,7 +90,6 @@ def run(
             search.trials,
             jobs_of(params, sweep, captions, preferences, reward),
             folder,
-            total_steps=lambda values: steps_of(candidate_of(params, sweep, values).resolved_arms[sweep.arm]),
             workers=workers or params.agent.workers,
             prune=search.prune,
             advance=advance,
@@ -165,14 +165,14 @@ def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
 
 def jobs_of(
     params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path, *, alone: bool = False
-) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
-    """Return a function that makes a candidate's jobs: the directory of each seed's agent -> the job that trains it.
+) -> MakeJobs:
+    """Return what makes a candidate's jobs.
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
     sources = Inputs(captions, preferences, reward)
 
-    def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
+    def jobs(values: Mapping[str, JsonValue], folder: Path) -> tuple[Mapping[Path, Job], int]:
         candidate = candidate_of(params, sweep, values)
         arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
         if arm.agent.engine == "sb3":  # refuse what it would refuse before a process is started for it
@@ -182,7 +182,7 @@ def jobs_of(
         for some in groups(agents, context.adapter) if alone else [agents]:
             job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, sources))
             found.update({place: job for _, _, place in some})
-        return found
+        return found, steps_of(arm)
 
     return jobs
 

@@ -58,7 +58,7 @@ class Progress:
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update since then."""
     backend: str | None = None
-    """Backend of the environments that the actions were taken in; None where none were, or for older versions."""
+    """Backend of the environments that the actions were taken in; None where none were."""
 
 
 def compact(actions: Array) -> Array:
@@ -133,7 +133,7 @@ def restore(directory: Path, learner: Learner) -> Progress:
             raise ValueError("a file was changed since")
         taken = [actions[key] for key in sorted(actions)]
         run = read_run(directory)
-        return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state.get("backend"))
+        return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state["backend"])
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = first_line(error)
         raise DataError(

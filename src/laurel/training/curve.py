@@ -62,14 +62,8 @@ def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def read_rows(directory: Path) -> list[dict[str, Any]]:
-    """Read the learning curve of a checkpoint.
-
-    Raises:
-        ValueError: it is of an older version, whose means were over other episodes.
-    """
-    rows = pq.read_table(directory / CURVE, schema=curve_schema(LANGUAGE)).to_pylist()
-    if any(row["window"] is None for row in rows):
-        raise ValueError("its learning curve is of an older version")
+    """Read the learning curve of a checkpoint."""
+    rows: list[dict[str, Any]] = pq.read_table(directory / CURVE, schema=curve_schema(LANGUAGE)).to_pylist()
     return rows
 
 

@@ -164,7 +164,7 @@ class _Run:
         since = self.progress.since
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs", *([since] if since else []))
         self.envs = make_envs(task.env, adapter, task.settings.n_envs, seed, policy.device if tensors else None)
-        if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
+        if self.progress.actions and self.progress.backend != self.envs.backend:
             raise DataError(
                 f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
                 f"of {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is used, or "

@@ -12,8 +12,8 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from laurel.errors import ParamsError
@@ -25,8 +25,9 @@ from laurel.tuning.objective import diverged, read_curve, reports, result_of
 from laurel.tuning.study import Asked, Study
 from laurel.tuning.trials import Trial
 
-MakeJobs = Callable[[Candidate, Path], Mapping[Path, Job]]
-"""Makes the jobs of a candidate: the directory of each agent, below the one that is given -> the job that trains it."""
+MakeJobs = Callable[[Candidate, Path], tuple[Mapping[Path, Job], int]]
+"""Makes the jobs of a candidate: the directory of each agent, below the one that is given -> the job that trains it.
+Returns them, and the environment steps of each agent."""
 
 
 @dataclass
@@ -54,7 +55,6 @@ def search(
     make_jobs: MakeJobs,
     folder: Path,
     *,
-    total_steps: Callable[[Candidate], int],
     workers: int | None,
     prune: bool,
     advance: Advance,
@@ -65,7 +65,6 @@ def search(
     Args:
         study: gives candidates and takes results.
         n_trials: in all, earlier searches included; pruned ones count.
-        total_steps: environment steps of each training run of a candidate.
         workers: processes at a time; None for one a CPU.
         prune: end trials that are worse than the median.
         advance: called with the number of trials that have ended.
@@ -74,67 +73,50 @@ def search(
     Raises:
         LaurelError: a candidate could not be trained for another reason than its values.
     """
-    begin = partial(_begin, study, make_jobs, folder, total_steps)
-    try:
-        with Workers(workers, preload) as processes:
-            _go_on(study, n_trials, begin, processes, prune=prune, advance=advance)
-    finally:
-        study.put_back()
-
-
-def _go_on(
-    study: Study,
-    n_trials: int,
-    begin: Callable[[Asked], _Running | None],
-    processes: Workers,
-    *,
-    prune: bool,
-    advance: Advance,
-) -> None:
     running: list[_Running] = []
     waiting: deque[Job] = deque()
-    ended = len(study.trials())
-    advance(ended, free=True)
-    asked: Asked | None
-    while True:
-        while processes.free:
-            if waiting:
-                processes.start(waiting.popleft())
-                continue
-            if ended + len(running) >= n_trials or (asked := study.ask()) is None:
-                break
-            if (trial := begin(asked)) is None:
+    with ExitStack() as stack:
+        stack.callback(study.put_back)
+        processes = stack.enter_context(Workers(workers, preload))
+        ended = len(study.trials())
+        advance(ended, free=True)
+        asked: Asked | None
+        while True:
+            while processes.free:
+                if waiting:
+                    processes.start(waiting.popleft())
+                    continue
+                if ended + len(running) >= n_trials or (asked := study.ask()) is None:
+                    break
+                if (trial := _begin(study, make_jobs, folder, asked)) is None:
+                    ended += 1
+                    advance(1)
+                else:
+                    running.append(trial)
+                    waiting.extend(trial.unfinished)
+            if not running:
+                return
+            time.sleep(POLL_SECONDS)
+            polled = processes.poll()
+            for trial in list(running):
+                trial.note_ended(polled)
+                if (result := _look(study, trial, prune=prune)) is None:
+                    continue
+                processes.stop(trial.unfinished)
+                waiting = deque(job for job in waiting if not any(job is stopped for stopped in trial.unfinished))
+                shutil.rmtree(trial.folder)
+                study.tell(trial.asked, result)
+                running.remove(trial)
                 ended += 1
                 advance(1)
-            else:
-                running.append(trial)
-                waiting.extend(trial.unfinished)
-        if not running:
-            return
-        time.sleep(POLL_SECONDS)
-        polled = processes.poll()
-        for trial in list(running):
-            trial.note_ended(polled)
-            if (result := _look(study, trial, prune=prune)) is None:
-                continue
-            processes.stop(trial.unfinished)
-            waiting = deque(job for job in waiting if not any(job is stopped for stopped in trial.unfinished))
-            shutil.rmtree(trial.folder)
-            study.tell(trial.asked, result)
-            running.remove(trial)
-            ended += 1
-            advance(1)
 
 
-def _begin(
-    study: Study, make_jobs: MakeJobs, folder: Path, total_steps: Callable[[Candidate], int], asked: Asked
-) -> _Running | None:
+def _begin(study: Study, make_jobs: MakeJobs, folder: Path, asked: Asked) -> _Running | None:
     """Prepare a trial; None where its values do not go together, which is its result."""
     digest = hashlib.sha256(json.dumps(asked.values, sort_keys=True).encode()).hexdigest()[:12]
     place = folder / f"trial-{asked.number}-{digest}"
     try:
-        jobs = make_jobs(asked.values, place)
-        steps = total_steps(asked.values)
+        jobs, steps = make_jobs(asked.values, place)
     except ParamsError as error:
         study.tell(asked, Trial(asked.number, asked.values, "failed", None, note=str(error)))
         return None

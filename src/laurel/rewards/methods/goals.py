@@ -247,9 +247,7 @@ class Goals(Method[GoalsParams]):
         if not isinstance(kind, ChatAnnotator):
             return None
         question: Question[Any, Any] = _question(self.settings, kind, adapter)
-        found = kind.estimate_of(question, _items(read_vocabulary(captions).texts, self.settings))
-        cost = found.costs(found.price)
-        return f"{kind.identity()[0].model} is asked for goals: {found.calls:,} calls at most, cost {cost}"
+        return kind.asked(question, _items(read_vocabulary(captions).texts, self.settings), "is asked for goals")
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         texts = list(read_vocabulary(inputs.captions).texts)

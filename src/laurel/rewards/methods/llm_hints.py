@@ -25,7 +25,7 @@ from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import RewardParams
-from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
 from laurel.rewards.method import Inputs, Method, RewardContext
 
 CONFIG = "config.json"
@@ -42,10 +42,10 @@ class LanguageModelHintsParams(RewardParams):
     """Options of that actor, e.g. {judge: player}."""
 
 
-class LikelyActions:
+class LikelyActions(Memoryless):
     """Pays steps by an advisor, which is asked about each distinct state once."""
 
-    threshold, unseen = 0.0, 0
+    threshold = 0.0
 
     def __init__(self, advisor: Advisor, adapter: EnvAdapter) -> None:
         self._advisor, self._adapter = advisor, adapter
@@ -53,9 +53,6 @@ class LikelyActions:
     @property
     def account(self) -> Mapping[str, Any]:
         return self._advisor.account
-
-    def begin(self, n_envs: int) -> None:
-        """Do nothing: a step is paid the same in all episodes."""
 
     def pay(self, steps: Steps) -> FloatArray:
         valid = steps.valid.reshape(-1)

@@ -198,8 +198,7 @@ class ChatJudge(OutcomeJudge):
     def estimate(self, texts: Sequence[str] | None) -> str:
         if texts is None:
             return f"{self.name} is asked about each distinct outcome of the collected episodes"
-        found = self._kind.estimate_of(self._question(()), texts)
-        return f"{self.name} is asked about outcomes: {found.calls:,} calls at most, cost {found.costs(found.price)}"
+        return self._kind.asked(self._question(()), texts, "is asked about outcomes")
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
         shown = [Example(text, reached) for text, reached in labelled.items()]

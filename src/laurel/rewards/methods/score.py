@@ -245,9 +245,7 @@ class Score(Method[ScoreParams]):
         texts = read_segments(captions).texts
         groups = drawn_groups(len(texts), own.size, own.n_groups, 0)
         items = [tuple(texts[i] for i in group) for group in groups.tolist()]
-        found = kind.estimate_of(question_of(own, params, adapter, groups.shape[1]), items)
-        cost = found.costs(found.price)
-        return f"{kind.identity()[0].model} is asked for scores: {found.calls:,} calls at most, cost {cost}"
+        return kind.asked(question_of(own, params, adapter, groups.shape[1]), items, "is asked for scores")
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         own = self.settings
