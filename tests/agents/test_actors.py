@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 
 from installed import install
 from laurel.agents.actor import View
@@ -23,13 +26,30 @@ from laurel.envs.vector import make_vector
 from laurel.errors import ActorError, EnvError, ParamsError
 from laurel.evaluation import play
 from laurel.evaluation.rollout import roll_out
-from laurel.params import EnvParams, parse_params
+from laurel.params import EnvParams, Params, PolicyShare, parse_params
 from laurel.params.arms import arm_infos
 from laurel.rewards.method import RewardContext
 from laurel.stages import collect
 
 FAULTY = """
-from laurel.agents.actor import Rule
+from laurel.agents.actor import Actor, Rule, actor_kind
+
+class Told(Actor):
+    role = "bound"
+    def __init__(self, adapter): ...
+    def act(self, view, rng): ...
+
+@actor_kind("control")
+def guessing(adapter):
+    return Rule(lambda observation: 0)
+
+@actor_kind("upper limit")
+def misnamed(adapter):
+    return guessing(adapter)
+
+@actor_kind(replays_agent=True)
+def replayed(adapter, path):
+    return Rule(lambda observation: int(path.name))
 
 def wild(adapter):
     return Rule(lambda observation: 7)
@@ -37,6 +57,7 @@ def wild(adapter):
 def broken(adapter):
     return Rule(lambda observation: observation["no such key"])
 """
+FAULTY_KINDS = ("Told", "guessing", "misnamed", "replayed", "wild", "broken")
 BLACKJACK = EnvParams(id="Blackjack-v1")
 
 
@@ -44,7 +65,7 @@ BLACKJACK = EnvParams(id="Blackjack-v1")
 def _other_packages(examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "faulty_actors", raising=False)
     (examples / "faulty_actors.py").write_text(FAULTY)
-    install(examples, "faulty", {"laurel.actors": {name: f"faulty_actors:{name}" for name in ("wild", "broken")}})
+    install(examples, "faulty", {"laurel.actors": {name: f"faulty_actors:{name}" for name in FAULTY_KINDS}})
 
 
 def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
@@ -88,7 +109,7 @@ def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monke
     }
     params = parse_params(content, "params")
     info = arm_infos(params.arms, params.rewards)[1]
-    assert (info.trained, info.role, info.label) == (False, "bound", "the actor cautious, never trained")
+    assert (info.trained, info.role, info.label) == (False, "baseline", "the actor cautious, never trained")
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     run = play.Evaluation(0, RewardContext.of(params), params.evaluate, None, None)  # type: ignore[arg-type]
     play.play_agent(run, params.resolved_arms["rule"], 0, None, tmp_path / "rule.parquet", lambda _: None)
@@ -96,6 +117,54 @@ def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monke
     content["arms"] = {"rule": {"reward": None, "agent": "cautios"}}
     with pytest.raises(ParamsError, match=r'agent is "cautios", but must be one of checkpoint, .*cautious'):
         parse_params(content, "params")
+
+
+def _arm_params(arms: dict[str, Any]) -> Params:
+    content = {"env": {"id": "Blackjack-v1"}, "collect": {"steps": 600}, "agent": {"seeds": [0], "steps": 1}}
+    return parse_params({**content, "arms": arms}, "params")
+
+
+def test_an_arm_has_the_role_that_its_actor_declares() -> None:
+    roles = {
+        "Told": "bound",
+        "guessing": "control",
+        "cautious": "baseline",
+        "reader": "baseline",
+        "random": "control",
+        "optimal": "bound",
+        "planner": "baseline",
+        "llm_policy": "baseline",
+        "language_model": "baseline",
+        "writer": "baseline",
+    }
+    params = _arm_params({name: {"reward": None, "agent": name} for name in roles})
+    assert {info.name: info.role for info in arm_infos(params.arms, params.rewards)} == roles
+    assert {name: arm.role for name, arm in params.resolved_arms.items()} == roles
+    own = _arm_params({"told": {"reward": None, "agent": "Told", "role": "control"}})
+    assert own.resolved_arms["told"].role == "control", "the arm goes before its actor"
+    wrong = _arm_params({"wrong": {"reward": None, "agent": "misnamed"}})
+    with pytest.raises(ParamsError, match=r'"misnamed" declares the role .upper limit., but it must be one of base'):
+        arm_infos(wrong.arms, wrong.rewards)
+
+
+def test_an_actor_of_another_package_can_replay_an_agent() -> None:
+    with pytest.raises(ParamsError, match=r"is replayed, which replays a trained agent: an arm without"):
+        _arm_params({"again": {"reward": None, "agent": "replayed"}})
+    with pytest.raises(ValidationError, match='of kind "replayed" and so needs `path`'):
+        PolicyShare(kind="replayed")
+    assert PolicyShare(kind="replayed", path=Path("1")).arguments == {"path": Path("1")}
+    assert PolicyShare(kind="epsilon_random", path=Path("1")).arguments == {"path": Path("1"), "epsilon": 0.5}
+    assert PolicyShare(kind="cautious", path=Path("1"), options={"stop": 2}).arguments == {"stop": 2}
+
+
+def test_reading_roles_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from laurel.params.kinds import ACTORS, role_of_actor, replays_agent\n"
+        "for kind in ACTORS.builtin(): role_of_actor(kind), replays_agent(kind)\n"
+        "print([name for name in ('torch', 'transformers', 'pandas', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
 from laurel.evaluation.summary import SCHEMA, markdown_table, read_metrics, table
 from laurel.evaluation.verdict import headline, outcome
+from laurel.params.arms import ArmInfo
 
 
 @pytest.mark.parametrize("module", [summary, statistics, run_page])
@@ -22,6 +23,12 @@ def test_examples_in_docstrings_hold(module):
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+ACTORS = {
+    "rule": ArmInfo("rule", "baseline", "the actor cautious, never trained", trained=False),
+    "best": ArmInfo("best", "bound", "the actor optimal, never trained", trained=False),
+}
 
 
 def arm(returns, areas=None, *, steps=200_000, success=True, reached=None):
@@ -46,7 +53,7 @@ def arm(returns, areas=None, *, steps=200_000, success=True, reached=None):
 def metrics_of(**arms):
     scores = {"return": {name: made[1] for name, made in arms.items()}}
     scores["area"] = {name: made[2] for name, made in arms.items() if made[0]["env_steps"]}
-    infos = ordered(KNOWN[name] for name in arms)
+    infos = ordered({**KNOWN, **ACTORS}[name] for name in arms)
     entries = {info.name: {**described(info), **arms[info.name][0]} for info in infos}
     return {"order": list(entries), "arms": entries, "comparisons": compare_arms(scores, infos)}
 
@@ -170,7 +177,21 @@ def test_missing_arms_are_said():
     assert "No other arm was trained that it could be compared with." in text
     verdict, text = said(preference=arm(around(0.9)), random_reward=arm(around(0.2)))
     assert verdict == "unknown"
-    assert "There is no baseline, the environment's reward alone, to compare it with." in text
+    assert "There is no baseline, such as the environment's reward alone, to compare it with." in text
+
+
+def test_actors_that_are_not_trained_stand_by_their_roles():
+    best, rule = arm(around(0.95), steps=0), arm(around(0.5), steps=0)
+    verdict, text = said(preference=arm(around(0.9)), rule=rule, best=best)
+    assert verdict == "better"
+    assert "; rule returned 0.50 [" in text
+    assert ", after 200k steps; rule" in text
+    assert ", without training. In the end it returned more than rule." in text
+    assert "For reference, the actor optimal, never trained (best) returned 0.95" in text
+    assert "than rule and best" not in text
+    verdict, text = said(preference=arm(around(0.3)), extrinsic=arm(around(0.1)), rule=rule)
+    assert verdict == "worse", "the rule has to be beaten as well"
+    assert "; extrinsic alone returned 0.10" in text
 
 
 def test_the_learned_reward_alone_stands_for_preferences():

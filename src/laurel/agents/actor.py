@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import MOST_REMEMBERED, EnvAdapter
 from laurel.errors import EnvError
 from laurel.params import EnvParams
+from laurel.params.kinds import Role
+
+Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 class View:
@@ -88,6 +91,13 @@ class Acted(NamedTuple):
 class Actor(ABC):
     """Acts in N environments, always the same ones in the same order. An actor without memory defines only `act`."""
 
+    role: ClassVar[Role] = "baseline"
+    """How the report treats arms of its kind: control where it knows nothing of the task, bound where it knows more
+    than a method may, such as the best policy; an arm may say otherwise. A function that makes actors declares it by
+    `actor_kind`."""
+    replays_agent: ClassVar[bool] = False
+    """Whether its kind is a trained agent, made with its directory `path`, which therefore cannot be an arm."""
+
     memory: Array | None = None
     """(N, M) the memory of a recurrent network after the view that it acted on last; None for other actors."""
 
@@ -110,6 +120,23 @@ class Actor(ABC):
     def estimate(self, view: View) -> str | None:
         """Estimate in a line what acting asks a language model, from a sample of states; None where it asks none."""
         return None
+
+
+def actor_kind(role: Role = Actor.role, *, replays_agent: bool = False) -> Callable[[Made], Made]:
+    """Declare on a function that makes actors what a class of actors has as `Actor.role` and `Actor.replays_agent`.
+
+    >>> @actor_kind("control")
+    ... def lazy(adapter):
+    ...     return Rule(lambda observation: 0)
+    >>> lazy.role
+    'control'
+    """
+
+    def declare(make: Made) -> Made:
+        make.role, make.replays_agent = role, replays_agent  # type: ignore[attr-defined]
+        return make
+
+    return declare
 
 
 class Advisor(Actor):

@@ -73,7 +73,7 @@ class Behaviour:
 
 def digest(policy: PolicyShare) -> str | None:
     """Return the SHA-256 of a trained agent's weights; None for an actor without weights."""
-    if policy.path is None or policy.kind == "random":
+    if policy.path is None or not policy.replays_agent:
         return None
     from laurel.agents.checkpoint import MODEL
 

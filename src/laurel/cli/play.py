@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 AGENTS, REWARD = Path(PLACES["agents"]), Path(PLACES["reward"])
 CAPTIONS, PREFERENCES = Path(PLACES["captions"]), Path(PLACES["preferences"])
 FILM = Path("play.gif")
-NEED_AN_AGENT = ("checkpoint", "epsilon_random")
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         DataError: the arm has no such agent.
     """
     from laurel.params.arms import WELL_KNOWN, arm_of
-    from laurel.params.kinds import ACTORS
+    from laurel.params.kinds import ACTORS, replays_agent
 
     if agent is None:
         trained = [arm for arm in params.resolved_arms.values() if (agents / arm.name).is_dir()]
@@ -157,7 +156,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         agent = next((arm for arm in trained if arm.role == "method"), trained[0]).name
     arms = {**{name: arm_of(name) for name in WELL_KNOWN}, **{arm.name: arm for arm in params.arms}}
     if agent not in arms:
-        if not Path(agent).is_dir() and agent in ACTORS.kinds() and agent not in NEED_AN_AGENT:
+        if not Path(agent).is_dir() and agent in ACTORS.kinds() and not replays_agent(agent):
             return Player(None, agent, agent)
         if not Path(agent).is_dir():
             raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')

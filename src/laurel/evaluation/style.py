@@ -58,7 +58,7 @@ _MARKERS = ("None", "o", "s", "^", "D", "v")
 _STROKES = {
     "solid": "learned rewards and the environment's own",
     "dashed": "controls and other rewards that they are compared with",
-    "dash-dotted": "hand-written progress, for reference",
+    "dash-dotted": "what knows more than a method may, such as hand-written progress, for reference",
     "dotted": "agents that are not trained: their level on fresh episodes",
 }
 BAND = 0.18

@@ -31,8 +31,8 @@ class Headline:
     """What the metrics say, in sentences that hold in every case."""
 
     verdict: Verdict
-    """better: ahead of the baseline and every control; mixed: only of the baseline; worse: behind the baseline;
-    unclear: no difference from it is shown; unknown: nothing to compare with, or too few seeds to tell."""
+    """better: ahead of all baselines and controls; mixed: only of the baselines; worse: behind a baseline;
+    unclear: no difference from one is shown; unknown: nothing to compare with, or too few seeds to tell."""
     sentences: tuple[str, ...]
 
 
@@ -75,7 +75,7 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
     ]
     against = [ahead[name] for name in baselines if name in ahead]
     if not against:
-        sentences.append("There is no baseline, the environment's reward alone, to compare it with.")
+        sentences.append("There is no baseline, such as the environment's reward alone, to compare it with.")
         return Headline("unknown", tuple(sentences))
     return Headline(_verdict(against, unbeaten=unbeaten), tuple(sentences))
 
@@ -131,6 +131,8 @@ def _first_sentence(arms: Arms, main: str, baseline: Sequence[str]) -> str:
     if not baseline:
         return f"{ours}, after {taken} steps."
     (name,) = baseline
+    if not arms[name]["env_steps"]:
+        return f"{ours}, after {taken} steps; {name} {reached(arms[name])}, without training."
     theirs, also_taken = f"{name} alone {reached(arms[name])}", steps(arms[name]["env_steps"])
     if arms[main]["env_steps"] == arms[name]["env_steps"]:
         return f"{ours}; {theirs}, after the same {also_taken} steps."

@@ -23,7 +23,7 @@ from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import Arm, Arms, arm_of, judges_of, resolve_arms, used
 from laurel.params.fields import Count, FilePath, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusals, sentences
-from laurel.params.kinds import known_actor
+from laurel.params.kinds import known_actor, options_of_actor, replays_agent
 from laurel.params.pipeline import PipelineParams
 from laurel.params.rewards import Rewards, method_of, resolved
 from laurel.params.training import AgentParams, ShapingParams
@@ -57,24 +57,25 @@ class PolicyShare(Section):
     path: FilePath | None = None
     """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
     options: dict[str, JsonValue] = Field(default={}, exclude_if=lambda options: not options)
-    """Arguments of another package's actor."""
+    """Further arguments of the actor."""
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Options of the actor."""
-        match self.kind:
-            case "random":
-                return {}
-            case "checkpoint":
-                return {"path": self.path}
-            case "epsilon_random":
-                return {"path": self.path, "epsilon": self.epsilon}
-            case _:
-                return dict(self.options)
+        if not self.replays_agent:
+            return dict(self.options)
+        own = {"path": self.path, "epsilon": self.epsilon}
+        return {name: own[name] for name in own.keys() & options_of_actor(self.kind).keys()} | self.options
+
+    @property
+    def replays_agent(self) -> bool:
+        """Whether a trained agent acts, that of `path`."""
+        # the default is made while this module is imported, before any actor can be
+        return "kind" in self.model_fields_set and replays_agent(self.kind)
 
     @model_validator(mode="after")
-    def _checkpoint_has_path(self) -> PolicyShare:
-        if self.kind in ("checkpoint", "epsilon_random") and self.path is None:
+    def _agent_has_path(self) -> PolicyShare:
+        if self.path is None and self.replays_agent:
             raise ValueError(f'is of kind "{self.kind}" and so needs `path`, the directory of a trained agent.')
         return self
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
 
@@ -19,18 +19,13 @@ from laurel.errors import ParamsError, closest
 from laurel.params.annotation import MAIN
 from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
-from laurel.params.kinds import ALGORITHMS, known_actor
+from laurel.params.kinds import ALGORITHMS, Role, known_actor, replays_agent, role_of_actor
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams, ShapingParams
 
-Role = Literal["baseline", "method", "control", "bound"]
-"""baseline: the environment's reward alone; method: a reward made from feedback; control: knows nothing of the task;
-bound: hand-written progress, for reference."""
 RANDOM = "random"
 """The actor of an arm that acts at random and is not trained."""
-ACTOR_ROLES: dict[str, Role] = {RANDOM: "control", "llm_policy": "baseline", "planner": "baseline"}
-"""Roles of arms by their actors; arms of other actors are bounds, unless they say otherwise."""
 
 
 class ArmParams(Section):
@@ -48,7 +43,7 @@ class ArmParams(Section):
     extrinsic: NonNegative | None = None
     """Weight of the environment's reward; null: shaping.extrinsic."""
     role: Role | None = None
-    """How the report treats it; null: as its rewards' methods say."""
+    """How the report treats it; null: as its rewards' methods say, or the actor of an arm that is not trained."""
     label: str | None = None
     """What it is paid, for a reader of the report; null: its rewards and what differs."""
 
@@ -70,7 +65,7 @@ class ArmParams(Section):
     @classmethod
     def _may_differ(cls, agent: Any) -> Any:
         if isinstance(agent, str):
-            if known_actor(agent) in ("checkpoint", "epsilon_random"):
+            if replays_agent(known_actor(agent)):
                 raise ValueError(
                     f"is {agent}, which replays a trained agent: an arm without training needs another actor."
                 )
@@ -324,9 +319,13 @@ def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     methods = {name: method_of(rewards[name]) for name in arm.reward}
     roles = [method.role for method in methods.values()]
-    role: Role = arm.role or ("baseline" if arm.actor is None else ACTOR_ROLES.get(arm.actor, "bound"))
-    if arm.role is None and roles:
+    role: Role
+    if arm.role is not None:
+        role = arm.role
+    elif roles:
         role = next((role for role in ("method", "bound") if role in roles), "control")
+    else:
+        role = "baseline" if arm.actor is None else role_of_actor(arm.actor)
     if arm.label is not None:
         label = arm.label
     elif arm.actor is not None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
+from laurel.errors import ParamsError
 from laurel.plugins import Plugins
 
 ANNOTATORS = Plugins[Any]("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
 ALGORITHMS = Plugins[Any]("algorithm", group="laurel.algorithms", package="laurel.agents.algorithms")
 ACTORS = Plugins[Any]("actor", group="laurel.actors", package="laurel.agents.actors")
+
+Role = Literal["baseline", "method", "control", "bound"]
+"""baseline: what a learned reward has to beat, the environment's reward alone or an actor that is not trained; method:
+a reward made from feedback; control: knows nothing of the task; bound: knows more than a method may, for reference."""
 
 
 def known_actor(kind: str) -> str:
@@ -16,3 +23,31 @@ def known_actor(kind: str) -> str:
     if kind not in ACTORS.kinds():
         raise ValueError(f'is "{kind}", but must be one of {", ".join(ACTORS.kinds())}.')
     return kind
+
+
+def role_of_actor(kind: str) -> Role:
+    """Return the role of arms of an actor, which its kind declares; see `laurel.agents.actor.Actor.role`.
+
+    Raises:
+        ParamsError: there is no such role.
+    """
+    role: Role = getattr(_actor(kind), "role", "baseline")
+    if role not in get_args(Role):
+        raise ParamsError(
+            f'The actor "{kind}" declares the role {role!r}, but it must be one of {", ".join(get_args(Role))}.'
+        )
+    return role
+
+
+def replays_agent(kind: str) -> bool:
+    """Whether an actor is a trained agent, whose directory it needs; see `laurel.agents.actor.Actor.replays_agent`."""
+    return bool(getattr(_actor(kind), "replays_agent", False))
+
+
+def options_of_actor(kind: str) -> Mapping[str, inspect.Parameter]:
+    """Return the arguments that an actor is made with."""
+    return inspect.signature(_actor(kind)).parameters
+
+
+def _actor(kind: str) -> Any:
+    return ACTORS.load(kind, "actor")

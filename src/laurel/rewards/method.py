@@ -24,7 +24,7 @@ from laurel.feedback.annotator import Account
 from laurel.feedback.question_queue import Topic
 from laurel.params import CaptionParams, EnvParams, Params
 from laurel.params.annotation import MAIN, AnnotateParams
-from laurel.params.arms import Role
+from laurel.params.kinds import Role
 from laurel.params.rewards import RewardParams, TrialParams, method_of
 from laurel.rewards.base import LearningReward, Reward
 from laurel.rewards.functions import ScoredCaptions

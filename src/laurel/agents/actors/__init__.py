@@ -1,7 +1,9 @@
 """The actors that params can name, one module per kind: `collect.policies: [{kind: NAME}]`, `laurel play NAME`.
 
 Another package adds a kind by an entry point of the group "laurel.actors"; see `laurel.plugins`. It names a function or
-a class that is called as `ACTOR(adapter, **options)` and returns a `laurel.agents.actor.Actor`.
+a class that is called as `ACTOR(adapter, **options)` and returns a `laurel.agents.actor.Actor`. Its `role`
+(`Actor.role`, `actor_kind`) is that of its arms. Reading params imports a kind's module, so it imports nothing
+heavy at its top.
 """
 
 from __future__ import annotations

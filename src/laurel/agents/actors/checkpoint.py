@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from laurel.agents.actor import Actor
+from laurel.agents.actor import Actor, actor_kind
 from laurel.agents.actors.random import UniformPolicy
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from laurel.agents.learner import PolicyNetwork
 
 
+@actor_kind(replays_agent=True)
 def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Actor:
     """Load the agent of a directory.
 

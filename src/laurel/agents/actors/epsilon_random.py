@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.actor import Acted, Actor, View, actor_kind
 from laurel.agents.actors.checkpoint import load_agent
 from laurel.agents.actors.random import UniformPolicy
 from laurel.arrays import Array, BoolArray, FloatArray
@@ -39,6 +39,7 @@ class EpsilonRandom(Actor):
         return np.logaddexp(shares[0] + uniform, shares[1] + own).astype(np.float32)
 
 
+@actor_kind(replays_agent=True)
 def load_mixture(adapter: EnvAdapter, path: Path, *, epsilon: float) -> EpsilonRandom:
     """Load the agent of a directory, as `laurel.agents.actors.checkpoint` does, and mix it with uniform actions."""
     return EpsilonRandom(load_agent(adapter, path), UniformPolicy(adapter.action_space), epsilon)

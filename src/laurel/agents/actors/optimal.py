@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.actor import Acted, Actor, View, actor_kind
 from laurel.agents.tabular.planning import policy_iteration
 from laurel.arrays import IntArray
 from laurel.envs.base import EnvAdapter
@@ -31,6 +31,7 @@ class Optimal(Actor):
         return Acted(self._actions[view.packed[:, 0].astype(np.int64)])
 
 
+@actor_kind("bound")
 def optimal(adapter: EnvAdapter, *, gamma: float = 0.99) -> Optimal:
     """Plan in an environment.
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.actor import Acted, Actor, View, actor_kind
 from laurel.arrays import Array, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
@@ -80,6 +80,7 @@ class UniformPolicy(Actor):
         return np.where(outside, -np.inf, parts).sum(axis=1).astype(np.float32)
 
 
+@actor_kind("control")
 def uniform_policy(adapter: EnvAdapter) -> UniformPolicy:
     """Make the uniform policy of an environment."""
     return UniformPolicy(adapter.action_space)
