@@ -134,14 +134,14 @@ def _timed_run(seed: int) -> dict[str, float]:
     from laurel.rewards.functions import CaptionReward
     from laurel.rewards.shaping import Bonus
     from laurel.training.credit import Credit
-    from laurel.training.signal import Signal
+    from laurel.training.pay import TrainingReward
 
     timed: tuple[tuple[type, str, str], ...] = (
         (Captioner, "ids_of", "captions"),
         (CaptionReward, "pay", "rewards looked up"),
         (Bonus, "__call__", "counts and the bonus"),
         (Credit, "add", "what each caption earned"),
-        (Signal, "mix_into", REST),
+        (TrainingReward, "mix_into", REST),
     )
     spent = {part: 0.0 for *_, part in timed}
     with ExitStack() as stack:

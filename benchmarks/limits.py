@@ -43,7 +43,7 @@ PROFILED = {DOORKEY: 4, CARTPOLE: 6}
 PARTS = {
     "products of matrices and tanh": ("agents/stacked.py", {"forward", "backward"}),
     "environments": ("envs/vector.py", {"begin_step", "end_step", "reset"}),
-    "captions, counts and pay": ("training/signal.py", {"mix_into"}),
+    "captions, counts and pay": ("training/pay.py", {"mix_into"}),
     "actions drawn, their log-probabilities": ("agents/stacked_ppo.py", {"_draw", "_noise", "_log_probs"}),
     "features": ("laurel/envs/", {"features"}),
     "steps kept": ("agents/learner.py", {"record"}),

@@ -24,7 +24,7 @@ from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.seeding import derive_seed
-from laurel.training.signal import Signal
+from laurel.training.pay import TrainingReward
 
 
 def made(env_id: str, n_envs: int = 1, **env: Any) -> tuple[PackedEnvs, EnvAdapter]:
@@ -116,10 +116,12 @@ def test_the_environment_is_the_reference() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(0, 10**6), st.sampled_from([0.0, 1.0, 3.0]), st.booleans())
 def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float, rewarded: bool) -> None:
-    """The same steps as one rollout, in the hands of `Signal` and `Episodes`: same rewards, same figures."""
+    """The same steps as one rollout, in the hands of `TrainingReward` and `Episodes`: same rewards, same figures."""
     packed, adapter = made("FrozenLake-v1", n_envs, max_episode_steps=9)
     shaping = ShapingParams(beta=beta, quantile=0.0, intrinsic=0.3, extrinsic=2.0)
-    envs = LearnedRewardEnvs(packed, adapter, Signal(shaping, adapter, paid_by_words() if rewarded else None, n_envs))
+    envs = LearnedRewardEnvs(
+        packed, adapter, TrainingReward(shaping, adapter, paid_by_words() if rewarded else None, n_envs)
+    )
     rng = np.random.default_rng(seed)
     steps: list[tuple[Any, ...]] = []
     before = envs.reset()
@@ -136,8 +138,8 @@ def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float
     goal = adapter.observation_dtype.type(15)
     extrinsic = np.array([step[2][:, 0] == goal for step in steps], np.float32)
     # as training has it: a row between two episodes is a reset, and no step
-    signal, episodes = (
-        Signal(shaping, adapter, paid_by_words() if rewarded else None, n_envs),
+    paying, episodes = (
+        TrainingReward(shaping, adapter, paid_by_words() if rewarded else None, n_envs),
         Episodes(adapter, n_envs),
     )
     expected, sums = [], []
@@ -146,7 +148,7 @@ def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float
             np.stack([start, end]), action[None], extrinsic[i][None], np.empty((1, n_envs), np.float32),
             terminated[None], truncated[None], np.ones((1, n_envs), np.bool_),
         )  # fmt: skip
-        sums.append((signal.mix_into(rollout), signal.scored))
+        sums.append((paying.mix_into(rollout), paying.scored))
         episodes.follow(rollout)
         expected.append(rollout.reward[0].copy())
     np.testing.assert_allclose([step[3] for step in steps], expected, rtol=1e-6)
@@ -167,7 +169,7 @@ def test_rewards_across_a_whole_rollout_are_those_of_training() -> None:
     """One environment, laid out as Laurel's own rollouts are, reset rows and all."""
     packed, adapter = made("FrozenLake-v1", 1, max_episode_steps=9)
     shaping = ShapingParams(beta=1.0, quantile=0.0, intrinsic=0.3, extrinsic=2.0)
-    envs = LearnedRewardEnvs(packed, adapter, Signal(shaping, adapter, paid_by_words(), 1))
+    envs = LearnedRewardEnvs(packed, adapter, TrainingReward(shaping, adapter, paid_by_words(), 1))
     rng = np.random.default_rng(3)
     observations, actions, ended, cut, valid, got = [envs.reset()], [], [], [], [], []
     for _ in range(80):
@@ -193,7 +195,7 @@ def test_rewards_across_a_whole_rollout_are_those_of_training() -> None:
         np.array(observations), np.array(actions), ((after_rows == 15) & rows).astype(np.float32),
         np.empty(rows.shape, np.float32), np.array(ended), np.array(cut), rows,
     )  # fmt: skip
-    Signal(shaping, adapter, paid_by_words(), 1).mix_into(rollout)
+    TrainingReward(shaping, adapter, paid_by_words(), 1).mix_into(rollout)
     assert (~rows).sum() > 5
     np.testing.assert_allclose(np.array(got), rollout.reward[rows][:, None], rtol=1e-6)
 
@@ -201,7 +203,7 @@ def test_rewards_across_a_whole_rollout_are_those_of_training() -> None:
 def test_rewards_given_away_are_no_longer_ours() -> None:
     """On-policy algorithms add what follows a cut to the rewards they are given."""
     packed, adapter = made(probe_id(Steady), 1)
-    envs = LearnedRewardEnvs(packed, adapter, Signal(ShapingParams(), adapter, None, 1))
+    envs = LearnedRewardEnvs(packed, adapter, TrainingReward(ShapingParams(), adapter, None, 1))
     envs.reset()
     _, reward, _, _ = envs.step(np.zeros(1, np.int64))
     reward += 100
@@ -211,7 +213,7 @@ def test_rewards_given_away_are_no_longer_ours() -> None:
 # -- features ---------------------------------------------------------------------------------------------------
 def test_features_are_what_laurels_networks_see() -> None:
     packed, adapter = made(probe_id(Countdown), 1)
-    envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, Signal(ShapingParams(), adapter, None, 1)), adapter)
+    envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, TrainingReward(ShapingParams(), adapter, None, 1)), adapter)
     assert envs.observation_space == gym.spaces.Box(-np.inf, np.inf, (Countdown.n_observations,), np.float32)
     hot = np.eye(Countdown.n_observations, dtype=np.float32)
     assert envs.reset().tolist() == [hot[0].tolist()]
@@ -226,5 +228,5 @@ def test_stable_baselines_accepts_them() -> None:
     from stable_baselines3 import A2C
 
     packed, adapter = made(probe_id(RewardByBoth), 2)
-    envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, Signal(ShapingParams(), adapter, None, 2)), adapter)
+    envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, TrainingReward(ShapingParams(), adapter, None, 2)), adapter)
     A2C("MlpPolicy", envs, seed=0, device="cpu").learn(40)

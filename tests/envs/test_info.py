@@ -24,7 +24,7 @@ from laurel.params.algorithms import PPOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Steps
 from laurel.stages import collect
-from laurel.training.signal import Signal
+from laurel.training.pay import TrainingReward
 
 ENV = EnvParams(id="TestHeat-v0")
 
@@ -109,13 +109,15 @@ def test_a_reward_is_paid_by_info_in_training_and_evaluation() -> None:
     envs = make_vector(ENV, adapter, 2, 0)
     rollout = learner.rollout(envs)
     learner.collect(envs, envs.reset(), rollout)
-    Signal(ShapingParams(extrinsic=0.0, beta=0.0), adapter, HeatReward(), 2).mix_into(rollout)
+    TrainingReward(ShapingParams(extrinsic=0.0, beta=0.0), adapter, HeatReward(), 2).mix_into(rollout)
     expected = np.where(rollout.valid, rollout.info["heat"], 0)
     assert expected.max() > 0
     np.testing.assert_allclose(rollout.reward, ShapingParams().intrinsic * expected)
 
     sb3 = PackedEnvs(ENV, adapter, 2, 0)
-    paid = LearnedRewardEnvs(sb3, adapter, Signal(ShapingParams(extrinsic=0.0, beta=0.0), adapter, HeatReward(), 2))
+    paid = LearnedRewardEnvs(
+        sb3, adapter, TrainingReward(ShapingParams(extrinsic=0.0, beta=0.0), adapter, HeatReward(), 2)
+    )
     paid.reset()
     rewards = np.stack([paid.step(np.array([1, 0]))[1] for _ in range(5)])
     np.testing.assert_allclose(rewards[:, 0], ShapingParams().intrinsic * np.array([0.5, 1.0, 1.5, 2.0, 0.5]))

@@ -19,7 +19,7 @@ from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
 from laurel.library.reward import load_reward, shaping_of
-from laurel.training.signal import Signal
+from laurel.training.pay import TrainingReward
 
 N, STEPS = 3, 60
 SHAPINGS = (
@@ -52,7 +52,7 @@ def trained(place: Path, shaping: dict[str, Any]) -> Pays:
     loaded = load_reward(place)
     adapter = adapter_for(loaded.env)
     settings = shaping_of(shaping)
-    signal = Signal(settings, adapter, loaded.on(adapter, settings.quantile), N)
+    paying = TrainingReward(settings, adapter, loaded.on(adapter, settings.quantile), N)
     env = loaded.env.model_copy(update={"backend": "gymnasium"})
     envs, pays, actions = make_vector(env, adapter, N, 5), Pays([[] for _ in range(N)]), Actions(adapter.action_space.n)
     before, valid = envs.reset(), np.ones(N, np.bool_)
@@ -65,7 +65,7 @@ def trained(place: Path, shaping: dict[str, Any]) -> Pays:
             np.stack([before, step.observation]), action[None], step.reward[None], np.empty((1, N), np.float32), *ends,
             valid[None],
         )  # fmt: skip
-        signal.mix_into(rollout)
+        paying.mix_into(rollout)
         for i in np.flatnonzero(valid):
             pays[i].append(float(rollout.reward[0, i]))
         before = step.observation.copy()

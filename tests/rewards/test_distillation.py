@@ -13,7 +13,7 @@ from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.distillation import Distillation, Moments
 from laurel.rewards.methods.novelty import METHOD as NOVELTY
-from laurel.training.signal import Signal
+from laurel.training.pay import TrainingReward
 
 N_STATES = 5
 
@@ -75,7 +75,7 @@ def test_moments_are_those_of_all_rows(rows: list[list[float]], cut: int) -> Non
 def test_novelty_is_the_count_bonus_alone(tmp_path) -> None:  # type: ignore[no-untyped-def]
     adapter = Sayings()
     reward = NOVELTY(RewardParams(kind="novelty")).load(tmp_path, adapter, 0.5)
-    signal = Signal(ShapingParams(beta=2.0, intrinsic=1.0), adapter, reward, 1)
+    paying = TrainingReward(ShapingParams(beta=2.0, intrinsic=1.0), adapter, reward, 1)
     rollout = rollout_of([[1], [2], [1], [1]], truncated=[[0], [0], [1], [0]])
-    signal.mix_into(rollout)
+    paying.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [1, 1, 1 / 4, 1])

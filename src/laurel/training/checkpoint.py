@@ -35,7 +35,7 @@ from laurel.training.credit import CREDIT
 from laurel.training.curriculum import FILE as CURRICULUM
 from laurel.training.curriculum import Curriculum
 from laurel.training.curve import CURVE, curve_schema, read_rows
-from laurel.training.signal import Signal
+from laurel.training.pay import TrainingReward
 from laurel.training.task import Task
 
 OPTIMIZER, ACTIONS, STATE = "optimizer.safetensors", "actions.safetensors", "state.json"
@@ -72,7 +72,7 @@ def save(
     task: Task,
     learner: Learner,
     progress: Progress,
-    signal: Signal,
+    reward: TrainingReward,
     curriculum: Curriculum | None,
     backend: str,
     accounts: Mapping[str, Mapping[str, Any]],
@@ -90,11 +90,11 @@ def save(
     known = {name for row in progress.curve for name, value in row.items() if value is not None}
     curve = pa.Table.from_pylist(progress.curve, schema=curve_schema(known))
     pq.write_table(curve, partial / CURVE, compression="zstd")
-    if (credit := signal.credit) is not None:
+    if (credit := reward.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
     if curriculum is not None:
         pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
-    for part in signal.learned:
+    for part in reward.learned:
         part.keep(own_reward(partial, part.name))
     write_json(
         partial / STATE,
@@ -104,7 +104,7 @@ def save(
             **({"since": progress.since} if progress.since else {}),
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
-            "unseen": signal.unseen,
+            "unseen": reward.unseen,
             "backend": backend,
             "rng": learner.rng.bit_generator.state,
         },

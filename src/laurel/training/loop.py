@@ -36,7 +36,7 @@ from laurel.training.curriculum import KEY as CURRICULUM_KEY
 from laurel.training.curriculum import Curriculum
 from laurel.training.curve import joined
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
-from laurel.training.signal import Signal
+from laurel.training.pay import TrainingReward
 from laurel.training.task import Assignment, Task
 
 
@@ -112,7 +112,7 @@ def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
         places = [run.envs for run in runs], [run.observation for run in runs], [run.rollout for run in runs]
         _move_on(runs, group.replay(*places, actions))
         for run in runs:
-            run.signal.mix_into(run.rollout, update / run.task.updates)
+            run.reward.mix_into(run.rollout, update / run.task.updates)
             run.learner.replayed(run.rollout)
             run.follow()
             run.episodes.figures()  # they are in the curve already
@@ -126,7 +126,7 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
         run.learner.schedule(run.progress.update / run.task.updates)
     rollouts = [run.rollout for run in runs]
     _move_on(runs, group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts))
-    rewarded = [run.signal.mix_into(run.rollout, run.progress.update / run.task.updates) for run in runs]
+    rewarded = [run.reward.mix_into(run.rollout, run.progress.update / run.task.updates) for run in runs]
     learned = group.learn(rollouts)
     seconds = (time.perf_counter() - started) / len(runs)
     for run, its_reward, metrics in zip(runs, rewarded, learned, strict=True):
@@ -170,19 +170,19 @@ class _Run:
                 f"of {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is used, or "
                 "delete it to train it anew."
             )
-        self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
+        self.reward = TrainingReward(task.shaping, adapter, agent.reward, task.settings.n_envs)
         if since:
-            self.signal.recall(agent.directory)
-        for part in self.signal.learned if self.progress.update else ():
+            self.reward.recall(agent.directory)
+        for part in self.reward.learned if self.progress.update else ():
             part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.rows: list[dict[str, Any]] = []
         """Rows of the updates since the curve's last row."""
         self.ends_here = False
         """Whether this object is done: training resumes from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None
-        self.forgets = not remembers and self.learner.forgets and self.signal.forgets
+        self.forgets = not remembers and self.learner.forgets and self.reward.forgets
         self.episodes = Episodes(adapter, task.settings.n_envs)
-        self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
+        self.rollout = make_rollout(self.learner, self.envs, self.reward.rewarded)
         self.curriculum, self._interest = None, interest[1]
         if task.curriculum is not None:
             self.curriculum = Curriculum(task.curriculum, tasks_of(adapter, CURRICULUM_KEY), self.envs, interest[0])
@@ -220,6 +220,6 @@ class _Run:
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
             hints = dict(self.advisor.account) if self.advisor else {}
             asked = {"hints": hints, "its interest in tasks": self._interest}
-            accounts = {**{name: one for name, one in asked.items() if one}, **self.signal.accounts}
+            accounts = {**{name: one for name, one in asked.items() if one}, **self.reward.accounts}
             backend, curriculum = self.envs.backend, self.curriculum
-            save(self.directory, task, self.learner, progress, self.signal, curriculum, backend, accounts)
+            save(self.directory, task, self.learner, progress, self.reward, curriculum, backend, accounts)

@@ -30,8 +30,8 @@ from laurel.errors import DataError, TrainingError, first_line
 from laurel.rewards.base import Reward
 from laurel.training.checkpoint import STATE, is_finished, read_run, run_of
 from laurel.training.curve import CURVE, CURVE_SCHEMA, read_rows
+from laurel.training.pay import TrainingReward
 from laurel.training.sb3_state import restore_state, save_state
-from laurel.training.signal import Signal
 from laurel.training.task import Task
 
 CURVE_STEPS = 2048
@@ -90,7 +90,7 @@ def make_model(task: Task, adapter: EnvAdapter, reward: Reward | None) -> tuple[
         ParamsError: it does not fit its arguments or the action space.
     """
     packed = make_envs(task.env, adapter, task.settings, task.run_seed, task.seed)
-    envs = LearnedRewardEnvs(packed, adapter, Signal(task.shaping, adapter, reward, task.settings.n_envs))
+    envs = LearnedRewardEnvs(packed, adapter, TrainingReward(task.shaping, adapter, reward, task.settings.n_envs))
     model = make_algorithm(
         task.settings,
         envs,
@@ -180,11 +180,11 @@ class _CheckpointCallback(BaseCallback):
                 "engine": "sb3",
                 "env_steps": model.num_timesteps,
                 "finished": finished,
-                "unseen": self._envs.signal.unseen,
+                "unseen": self._envs.reward.unseen,
                 **state,
             },
         )
-        write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.signal.accounts))
+        write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.reward.accounts))
         pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
         replace_directory(partial, self._directory)
         self._saved = model.num_timesteps

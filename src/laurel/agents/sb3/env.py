@@ -8,7 +8,7 @@ its reset step while the others wait. Imports Stable-Baselines3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
@@ -21,9 +21,6 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
 from laurel.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from laurel.training.signal import Signal
 
 Stepped = tuple[Array, FloatArray, Array, list[dict[str, Any]]]
 
@@ -88,21 +85,39 @@ class PackedEnvs(VecEnv):
         return [False] * self.num_envs
 
 
+class MixesRewards(Protocol):
+    """What mixes the rewards of rollouts that follow one another, such as `laurel.training.pay.TrainingReward`."""
+
+    scored: int
+    """Steps of the last rollout that had a raw reward."""
+
+    @property
+    def unseen(self) -> int:
+        """Captions met that the reward's table did not hold."""
+
+    @property
+    def accounts(self) -> dict[str, dict[str, Any]]:
+        """What computing the reward cost, where it asks a language model about steps."""
+
+    def mix_into(self, rollout: Rollout, done: float = 0.0) -> dict[str, float | None]:
+        """Write `rollout.reward`; return what the curve keeps of its learned part."""
+
+
 class LearnedRewardEnvs(VecEnvWrapper):
     """Pays what an arm learns from, as Laurel's own training does: the environment's reward and the shaped learned one.
 
     Wraps `PackedEnvs`. Keeps the actions, and the figures of the learning curve since its last row.
     """
 
-    def __init__(self, venv: VecEnv, adapter: EnvAdapter, signal: Signal) -> None:
+    def __init__(self, venv: VecEnv, adapter: EnvAdapter, reward: MixesRewards) -> None:
         super().__init__(venv)
-        self.signal = signal
+        self.reward = reward
         self.actions: list[Array] = []
         """(N,) or (N, A) of every step since the first reset."""
         self._episodes = Episodes(adapter, venv.num_envs)
         self._info_fields = tuple(adapter.info_fields)
         self._paid: list[tuple[dict[str, float | None], int]] = []
-        """What the signal paid in each step since the last row of the curve, and how many steps had a raw reward."""
+        """What was paid in each step since the last row of the curve, and how many steps had a raw reward."""
 
     def reset(self) -> Any:
         self._before = np.asarray(self.venv.reset())
@@ -128,7 +143,7 @@ class LearnedRewardEnvs(VecEnvWrapper):
             valid=np.ones((1, self.num_envs), np.bool_),
             info={name: np.stack([info[INFO][name] for info in infos], axis=1) for name in self._info_fields},
         )
-        self._paid.append((self.signal.mix_into(rollout), self.signal.scored))
+        self._paid.append((self.reward.mix_into(rollout), self.reward.scored))
         self._episodes.follow(rollout)
         self.actions.append(self._taken)
         self._before = np.asarray(observation)

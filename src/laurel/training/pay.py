@@ -1,4 +1,4 @@
-"""What an agent learns from: the environment's reward and the shaped reward of its arm, weighed."""
+"""What an agent is paid while it trains: the environment's reward and the shaped reward of its arm, weighed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from laurel.rewards.paying import RewardCalculator
 from laurel.training.credit import CREDIT, SCHEMA, Credit
 
 
-class Signal:
+class TrainingReward:
     """Mixes the rewards of rollouts that follow one another; keeps how often each episode has met each caption."""
 
     def __init__(self, shaping: ShapingParams, adapter: EnvAdapter, reward: Reward | None, n_envs: int) -> None:

@@ -8,21 +8,21 @@ from sayings import Sayings, rollout_of
 
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
-from laurel.training.signal import Signal
+from laurel.training.pay import TrainingReward
 
 TABLE = CaptionReward({"good": 2.0, "bad": -1.0, "fine": 0.5}, 0.75, lambda texts: np.zeros(len(texts), np.float32))
 SHAPING = ShapingParams(beta=1.0, intrinsic=0.1, extrinsic=10.0)
 
 
 def test_the_mixed_reward_by_hand() -> None:
-    signal = Signal(SHAPING, Sayings(), TABLE, 2)
+    paying = TrainingReward(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of(
         [[1, 1], [1, 3], [0, 1], [1, 2]],
         extrinsic=[[1, 0], [0, 0], [0, 2], [0, 0]],
         terminated=[[0, 0], [1, 0], [0, 0], [0, 0]],
         valid=[[1, 1], [1, 1], [0, 1], [1, 1]],
     )
-    figures = signal.mix_into(rollout)
+    figures = paying.mix_into(rollout)
     # first: good, good for the second time and the end, a reset, good for the first time again
     # second: good, fine (below the threshold), good for the second time, bad
     shaped = (2 - 0.75) * np.array([[1, 1], [1 / 2, 0], [0, 1 / 2], [1, 0]])
@@ -36,42 +36,42 @@ def test_the_mixed_reward_by_hand() -> None:
     )
     # counts go on in the next rollout: the episode of the second has met "good" twice
     rollout = rollout_of([[3, 1], [0, 0]], valid=[[1, 1], [1, 1]])
-    figures = signal.mix_into(rollout)
+    figures = paying.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward, 0.1 * np.array([[0, 1.25 / 3], [0, 0]]), rtol=1e-6)
     assert figures == pytest.approx({"raw_reward": 2.5 / 2, "shaped_reward": 1.25 / 3 / 4, "share_paid": 1 / 4})
 
 
 def test_truncation_ends_an_episodes_counts_too() -> None:
-    signal = Signal(SHAPING, Sayings(), TABLE, 1)
+    paying = TrainingReward(SHAPING, Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [1], [1]], truncated=[[0], [1], [0]])
-    signal.mix_into(rollout)
+    paying.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [0.125, 0.0625, 0.125], rtol=1e-6)
 
 
 def test_the_learned_reward_alone() -> None:
-    signal = Signal(SHAPING.model_copy(update={"extrinsic": 0.0}), Sayings(), TABLE, 1)
+    paying = TrainingReward(SHAPING.model_copy(update={"extrinsic": 0.0}), Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [2]], extrinsic=[[5], [7]])
-    signal.mix_into(rollout)
+    paying.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [0.125, 0], rtol=1e-6)
 
 
 def test_the_environments_reward_alone() -> None:
-    signal = Signal(SHAPING, Sayings(), None, 1)
+    paying = TrainingReward(SHAPING, Sayings(), None, 1)
     rollout = rollout_of([[1], [2]], extrinsic=[[5], [7]])
-    assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
+    assert paying.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
     assert rollout.reward.tolist() == [[50], [70]]
-    assert signal.unseen == 0
+    assert paying.unseen == 0
 
 
 def test_a_rollout_of_nothing_but_resets_has_no_figures() -> None:
-    signal = Signal(SHAPING, Sayings(), TABLE, 2)
+    paying = TrainingReward(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[1, 1]], valid=[[0, 0]])
-    assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
+    assert paying.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
     assert not rollout.reward.any()
 
 
 def test_a_rollout_about_which_there_is_nothing_to_say() -> None:
-    signal = Signal(SHAPING, Sayings(), TABLE, 2)
+    paying = TrainingReward(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[0, 0]], extrinsic=[[1, 0]])
-    assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": 0.0, "share_paid": 0.0}
+    assert paying.mix_into(rollout) == {"raw_reward": None, "shaped_reward": 0.0, "share_paid": 0.0}
     assert rollout.reward.tolist() == [[10, 0]], "and not minus infinity"
