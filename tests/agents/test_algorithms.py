@@ -15,8 +15,9 @@ import torch
 from probe_environments import Bar, RewardByAction, Targets, probe_id
 from stopping import caption_reward, content
 
-from laurel.agents.algorithms import make_learner
+from laurel.agents.algorithms import algorithm_of, make_learner
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.envs import adapter_for
@@ -160,6 +161,19 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
     assert rows[0]["raw_reward"] < 0 < 0.8 < rows[-1]["raw_reward"]
     learner = make_learner(load_policy(tmp_path / "agent"), settings, np.random.default_rng(0))
     assert type(learner) is (PPO if pictured else StackedPPO)
+
+
+def test_a_network_says_what_improves_it_by_ppo() -> None:
+    class Odd(ActorCritic):
+        ppo_class = f"{PPO.__module__}:PPO"
+
+    algorithm = algorithm_of(PPOParams())
+    odd = Odd(4, 2, continuous=False, hidden=(4,))
+    assert type(algorithm.learner(odd, np.random.default_rng(0))) is PPO
+    plain = algorithm.learner(ActorCritic(4, 2, continuous=False, hidden=(4,)), np.random.default_rng(0))
+    assert type(plain) is StackedPPO
+    assert plain.takes_hints
+    assert not PPO.takes_hints
 
 
 @pytest.mark.usefixtures("own_process")

@@ -111,6 +111,7 @@ class ImageActorCritic(ActorCritic):
     """An actor-critic whose bodies begin with convolutions; `images` are as `Image.config` gives them."""
 
     kind = "image_actor_critic"
+    ppo_class = "laurel.agents.ppo:PPO"
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import Transitions
 from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
+
+if TYPE_CHECKING:
+    from laurel.agents.hints import Hints
 
 METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
 """Figures of an update that algorithms may report; a learning curve has a column for each."""
@@ -155,6 +158,9 @@ class Learner(ABC):
     """Name of its section in params.yaml."""
     main_loss: ClassVar[str] = "policy"
     """The metric that is NaN or infinite once training has diverged."""
+    takes_hints: ClassVar[bool] = False
+    """Whether it adds `hints` to what its network says."""
+    hints: Hints | None = None
 
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator) -> None:
         """Take a PolicyNetwork, the algorithm's section of params, and the generator of all random numbers."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -30,6 +30,8 @@ class ActorCritic(PolicyNetwork):
     """
 
     kind = "actor_critic"
+    ppo_class: ClassVar[str] = "laurel.agents.stacked_ppo:StackedPPO"
+    """Module and class of what improves it by PPO; imported when that is made."""
 
     def __init__(self, n_features: int, n_actions: int, *, continuous: bool, hidden: tuple[int, ...]) -> None:
         super().__init__()

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.agents.hints import Hints
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
 from laurel.arrays import Array, BoolArray, FloatArray
@@ -54,8 +53,6 @@ class PPO(AdamLearner):
     name = "ppo"
     policy: ActorCritic
     params: ClippedParams
-    hints: Hints | None = None
-    """What is added to the network's outputs; only `laurel.agents.stacked_ppo` adds them."""
 
     def rollout(self, envs: VectorEnv) -> OnPolicyRollout:
         steps, n_envs = self.params.n_steps, envs.n_envs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -25,6 +27,8 @@ class RecurrentActorCritic(PolicyNetwork):
     """
 
     kind = "recurrent_actor_critic"
+    ppo_class: ClassVar[str] = "laurel.agents.recurrent_ppo:RecurrentPPO"
+    """As of `laurel.agents.policy.ActorCritic`."""
 
     def __init__(
         self,

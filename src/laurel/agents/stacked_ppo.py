@@ -34,6 +34,8 @@ CACHED_BYTES = 4 << 20
 class StackedPPO(PPO):
     """PPO of one ActorCritic: a group of one until it joins another."""
 
+    takes_hints = True
+
     def __init__(
         self, policy: ActorCritic, params: ClippedParams, rng: np.random.Generator, arrays: Any = None
     ) -> None:

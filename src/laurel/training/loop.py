@@ -20,7 +20,6 @@ from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.hints import Hints, make_advisor
 from laurel.agents.learner import LearnerGroup
-from laurel.agents.ppo import PPO
 from laurel.arrays import Array, BoolArray
 from laurel.data.replacing import recover
 from laurel.device import torch_device
@@ -158,7 +157,7 @@ class _Run:
         policy.to(torch_device(task.device, "agent.device"))
         self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
         self.advisor = advisor
-        if advisor is not None and isinstance(self.learner, PPO):
+        if advisor is not None and self.learner.takes_hints:
             self.learner.hints = Hints(advisor, task.settings.hints)
         self.progress = restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         since = self.progress.since

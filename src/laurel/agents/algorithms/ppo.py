@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         settings = self.settings
         if settings.network == "cnn":
             self.policy(adapter)  # only that tells whether there are images; imports torch
-        if settings.hints is not None and not _takes_hints(self.policy(adapter)):
+        if settings.hints is not None and not self._takes_hints(self.policy(adapter)):
             raise EnvError(
                 f"agent.ppo.hints: {adapter.env_id} has continuous actions or images, but hints only work with "
                 "discrete actions and a network of plain layers. Leave the hints out."
@@ -54,21 +55,12 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         return ImageActorCritic(n_features, plain.n_actions, images=places, **shape) if images else plain
 
     def learner(self, policy: Any, rng: np.random.Generator) -> Learner:
-        from laurel.agents.images import ImageActorCritic
-        from laurel.agents.ppo import PPO
-        from laurel.agents.recurrent import RecurrentActorCritic
-        from laurel.agents.recurrent_ppo import RecurrentPPO
-        from laurel.agents.stacked_ppo import StackedPPO
+        made: Learner = resolve_name(policy.ppo_class)(policy, self.settings, rng)
+        return made
 
-        if isinstance(policy, RecurrentActorCritic):
-            return RecurrentPPO(policy, self.settings, rng)
-        return (PPO if isinstance(policy, ImageActorCritic) else StackedPPO)(policy, self.settings, rng)
-
-
-def _takes_hints(policy: PolicyNetwork) -> bool:
-    from laurel.agents.policy import ActorCritic
-
-    return type(policy) is ActorCritic and not policy.continuous
+    @staticmethod
+    def _takes_hints(policy: Any) -> bool:
+        return not policy.continuous and bool(resolve_name(policy.ppo_class).takes_hints)
 
 
 ALGORITHM = PPOAlgorithm
