@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from laurel.data.directory import Output, output_directory
 from laurel.data.json_file import read_json, write_json
@@ -20,9 +20,9 @@ from laurel.feedback.annotator import added
 from laurel.feedback.annotator_kind import kind_of
 from laurel.llm.budget import Budget
 from laurel.llm.mirror import mirrored
-from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.fields import dumped
+from laurel.params.stage_sections import AnnotateSections
 from laurel.stages.label_quality import gold_of, keep_sample, setting_aside
 from laurel.stages.label_sets import LabelSet, label_sets, title, titled
 from laurel.stages.pair_labelling import PairLabelling
@@ -36,21 +36,15 @@ LONGEST_TAG = 5000
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    judges: Sequence[str],
-    tracking: TrackingParams,
     captions: Path,
     output: Path,
     shard: tuple[int, int] | None = None,
     responses: Path | None = None,
+    **sections: Unpack[AnnotateSections],
 ) -> None:
     """Have pairs of segments judged, by each judge that is needed and for each of `annotate.feedback_seeds`.
 
     Args:
-        judges: names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
             judges and label sets go where `laurel.data.preferences.labels_of` says.
         shard: (number, of how many): judge only this shard of the pairs; `merge_preferences` joins them.
@@ -63,24 +57,24 @@ def run(
         DataError: the captions are missing, damaged or of another environment.
         ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
+    seed, annotate, judges = sections["seed"], sections["annotate"], sections["judges"]
     if shard and annotate.in_rounds:
         raise ParamsError(
             "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop depends on all "
             "labels so far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
         )
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    used, inputs = dumped(sections), {"captions": captions}
+    used, inputs = described(sections), {"captions": captions}
     read_inputs(used, inputs)
-    adapter = adapter_for(env, with_action=caption.with_action)
+    adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
     gold = gold_of(annotate, adapter)  # wrong gold labels are reported before anything is paid for
     kept = responses if annotate.keeps_responses and judges else None
-    described = {**used, "shard": shard} if shard else used
+    own_params = {**used, "shard": shard} if shard else used
     sources = {**inputs, "gold": gold.path} if gold and judges and not shard else inputs
     refusals: list[str] = []
     with (
         mirrored(annotate.language_model.store, kept),
-        output_directory(output, stage=SHARD if shard else STAGE, params=described, inputs=sources) as out,
-        setting_aside(output, out, described, sources),
+        output_directory(output, stage=SHARD if shard else STAGE, params=own_params, inputs=sources) as out,
+        setting_aside(output, out, own_params, sources),
     ):
         if MAIN not in judges:
             write_nothing(seed, annotate, out, others=len(judges) > 0)
@@ -106,7 +100,12 @@ def run(
         if annotate.feedback_seeds > 1:
             out.counts["label_sets"] = annotate.feedback_seeds
         if refusals or not shard:
-            log({**sections, "tracking": tracking}, inputs, out, refusals)
+            log(sections, inputs, out, refusals)
+
+
+def described(sections: AnnotateSections) -> dict[str, Any]:
+    """Return the params that labels depend on, as their manifest has them; which judges are asked, the arms say."""
+    return dumped({name: sections[name] for name in ("seed", "env", "caption", "annotate")})
 
 
 def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: bool = False) -> None:
@@ -122,13 +121,14 @@ def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: b
         out.notes.append("No arm is paid a reward that is learned from preferences, so no pairs were annotated.")
 
 
-def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, refusals: Sequence[str]) -> None:
+def log(sections: AnnotateSections, inputs: Mapping[str, Path], out: Output, refusals: Sequence[str]) -> None:
     """Log labels to MLflow; refused ones are a failed run.
 
     Raises:
         RefusedLabelsError: there are refusals.
     """
-    with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
+    logged = {name: section for name, section in sections.items() if name != "judges"}
+    with Tracker(logged, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, sections, {**out.counts, **out.usage}, out.path)
         if refusals:

@@ -32,7 +32,7 @@ from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
 from laurel.params.arms import Arm, arm_infos, judges_of, used
 from laurel.params.rewards import judge_of, method_of
-from laurel.params.training_run import EvaluationSections, arms_of
+from laurel.params.stage_sections import EvaluationSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from laurel.errors import ParamsError
 from laurel.params.arms import Arm, ArmParams, used
-from laurel.params.training_run import TrainingSections, arms_of
+from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.stages.parts import check_each_once
 
 MAX_BRANCHES = 100

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 from laurel.data.captions import read_segments
 from laurel.data.directory import output_directory
@@ -16,30 +17,17 @@ from laurel.data.manifest import checked_manifest
 from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.feedback.annotator import added
-from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
-from laurel.params.fields import dumped
-from laurel.stages.annotate import SHARD, STAGE, log, write_nothing
+from laurel.params.stage_sections import AnnotateSections
+from laurel.stages.annotate import SHARD, STAGE, described, log, write_nothing
 from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 from laurel.stages.label_verdict import conclude
 from laurel.stages.parts import check_each_once
 
 
-def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    judges: Sequence[str],
-    tracking: TrackingParams,
-    captions: Path,
-    shards: Sequence[Path],
-    output: Path,
-) -> None:
-    """Join shares of the pairs.
+def run(captions: Path, shards: Sequence[Path], output: Path, **sections: Unpack[AnnotateSections]) -> None:
+    """Join shares of the pairs; of the judges that arms need, there is the main one, or none.
 
     Args:
-        judges: that arms need: the main one, or none.
         captions: output of the caption stage, as the shards had it.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.
@@ -48,9 +36,9 @@ def run(
         RefusedLabelsError: nothing can be learned from the labels; they are kept beside `output`.
         DataError: a share is missing, damaged, there twice, or of other parameters or captions.
     """
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    used, inputs = dumped(sections), {"captions": captions}
-    adapter = adapter_for(env, with_action=caption.with_action)
+    seed, annotate = sections["seed"], sections["annotate"]
+    used, inputs = described(sections), {"captions": captions}
+    adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
     gold = gold_of(annotate, adapter)
     digest = read_inputs(used, inputs)["captions"]["digest"]
     manifests = [(path, checked_manifest(path, SHARD)) for path in shards]
@@ -63,11 +51,10 @@ def run(
     held = [(path, [manifest["params"]["shard"][0]]) for path, manifest in manifests]
     check_each_once(held, range(len(shards)), lambda number: f"shard {number + 1}")
     ordered = sorted(manifests, key=lambda share: int(share[1]["params"]["shard"][0]))
-    tracked_as = {**sections, "tracking": tracking}
-    if not judges:
+    if not sections["judges"]:
         with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
             write_nothing(seed, annotate, out)
-            log(tracked_as, inputs, out, ())
+            log(sections, inputs, out, ())
         return
     sources = {**inputs, "gold": gold.path} if gold else inputs
     with (
@@ -83,4 +70,4 @@ def run(
         out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         refusals = conclude(seed, annotate, adapter, captions, statuses, read_segments(captions).texts, out)
-        log(tracked_as, inputs, out, refusals)
+        log(sections, inputs, out, refusals)

@@ -19,8 +19,8 @@ from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmInfo, arm_infos, served_actors, used
+from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.params.training import AgentParams
-from laurel.params.training_run import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import ArmParams, used
 from laurel.params.rewards import RewardParams, chain, judge_of, method_of
+from laurel.params.stage_sections import RewardSections
 from laurel.params.training import AgentParams
 from laurel.pool import Job, run_jobs, start_server
 from laurel.progress import progress
@@ -30,19 +32,12 @@ from laurel.training.trial import ShortTraining
 
 
 def run(
-    seed: int,
-    env: EnvParams,
-    caption: CaptionParams,
-    annotate: AnnotateParams,
-    arms: Sequence[ArmParams],
-    rewards: Mapping[str, RewardParams],
-    agent: AgentParams,
-    tracking: TrackingParams,
     trajectories: Path,
     captions: Path,
     preferences: Path,
     output: Path,
     responses: Path | None = None,
+    **sections: Unpack[RewardSections],
 ) -> None:
     """Make the rewards of the arms, and the rewards that they are made from.
 
@@ -57,8 +52,9 @@ def run(
         WorkerError: a process that made a reward died.
     """
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "rewards": rewards}
-    described, context = used(sections), RewardContext(env, caption, annotate, rewards)
+    seed, annotate = sections["seed"], sections["annotate"]
+    described = used({name: sections[name] for name in ("seed", "env", "caption", "annotate", "rewards")})
+    context = RewardContext(sections["env"], sections["caption"], annotate, sections["rewards"])
     inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
     read_inputs(described, inputs)
     kept = responses if annotate.keeps_responses else None
@@ -67,11 +63,11 @@ def run(
         output_directory(output, stage="train-reward", params=described, inputs=inputs) as out,
     ):
         trial = ShortTraining(seed, context)
-        _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories, trial=trial), out)
-        tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
-        with Tracker(tracked_as, "train-reward", inputs, out).stage_run() as tracked:
+        made_from = Inputs(captions, preferences, out.path, trajectories, trial=trial)
+        _make(seed, context, sections["arms"], sections["agent"], made_from, out)
+        with Tracker(sections, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
-                track(tracked, env, caption, annotate, tracking, out.path)
+                track(tracked, sections["env"], sections["caption"], annotate, sections["tracking"], out.path)
 
 
 def _make(

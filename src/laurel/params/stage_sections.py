@@ -1,4 +1,4 @@
-"""The sections of params.yaml that training and evaluating agents depends on, as stages take them."""
+"""The sections of params.yaml that a stage depends on, as it takes them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,20 @@ from laurel.params.rewards import RewardParams
 from laurel.params.training import AgentParams, ShapingParams
 
 
-class TrainingSections(TypedDict):
-    """What training agents depends on."""
+class AnnotateSections(TypedDict):
+    """What labels depend on."""
+
+    seed: int
+    env: EnvParams
+    caption: CaptionParams
+    annotate: AnnotateParams
+    judges: Sequence[str]
+    """Names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing."""
+    tracking: TrackingParams
+
+
+class RewardSections(TypedDict):
+    """What making rewards depends on."""
 
     seed: int
     env: EnvParams
@@ -21,9 +33,14 @@ class TrainingSections(TypedDict):
     annotate: AnnotateParams
     arms: Sequence[ArmParams]
     rewards: Mapping[str, RewardParams]
-    shaping: ShapingParams
     agent: AgentParams
     tracking: TrackingParams
+
+
+class TrainingSections(RewardSections):
+    """What training agents depends on."""
+
+    shaping: ShapingParams
 
 
 class EvaluationSections(TrainingSections):
