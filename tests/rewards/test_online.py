@@ -29,7 +29,7 @@ from laurel.params.rewards import OnlineParams
 from laurel.rewards import online, online_fit
 from laurel.rewards.base import Reward
 from laurel.rewards.judging import _answer
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import AgentsReward, RewardContext
 from laurel.rewards.methods.online import Online
 from laurel.rewards.online_artefact import read_labels, read_made, read_rows
 from laurel.training.checks import check_agents
@@ -74,9 +74,8 @@ class Case:
         self.path = folder / "questions.db"
 
     def reward(self, queue: Path | None = None) -> Reward:
-        return Online(self.settings).learning_reward(
-            NAME, self.context, self.adapter, 0.0, "preference", 1, queue or self.path
-        )
+        own = AgentsReward(NAME, "preference", 1, 0.0, queue or self.path)
+        return Online(self.settings).learning_reward(own, self.context, self.adapter)
 
     def train(self, name: str, updates: int | None = None) -> Path:
         place = self.folder / name / "preference" / "seed-1"
@@ -298,8 +297,9 @@ def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
 
 def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None:
     case = Case(tmp_path, form="retrieval")
+    own = AgentsReward(NAME, "preference", 1, 0.0, None)
     with pytest.raises(DataError, match="is learned while agents are trained"):
-        Online(case.settings).learning_reward(NAME, case.context, case.adapter, 0.0, "preference", 1, None)
+        Online(case.settings).learning_reward(own, case.context, case.adapter)
     elsewhere = Case(tmp_path, replay=str(tmp_path))
     with pytest.raises(DataError, match="holds no log of labels"):
         elsewhere.reward()

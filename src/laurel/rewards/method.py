@@ -132,6 +132,26 @@ class RewardContext:
 
 
 @dataclass(frozen=True)
+class AgentsReward:
+    """A reward that one agent learns while it is trained: which, whose, and where its judge is asked."""
+
+    name: str
+    """Of the reward."""
+    arm: str
+    seed: int
+    """Of the agent."""
+    quantile: float
+    """Of the arm's shaping, where its threshold is."""
+    queue: Path | None
+    """Where an online judge is asked; None without one."""
+
+    @property
+    def agent(self) -> str:
+        """The agent in words."""
+        return f"{self.arm} seed {self.seed}"
+
+
+@dataclass(frozen=True)
 class PayTable:
     """What a reward pays for each of V texts, in normalised units."""
 
@@ -253,20 +273,8 @@ class LearningMethod(Method[Own]):
     stationary = False
 
     @abstractmethod
-    def learning_reward(
-        self,
-        name: str,
-        params: RewardContext,
-        adapter: EnvAdapter,
-        quantile: float,
-        arm: str,
-        seed: int,
-        judge: Path | None,
-    ) -> LearningReward:
-        """Return the reward that learns while an agent, of an arm and a seed, is trained.
-
-        Args:
-            judge: the queue of the online judge; None without one.
+    def learning_reward(self, own: AgentsReward, params: RewardContext, adapter: EnvAdapter) -> LearningReward:
+        """Return the reward that learns while its agent is trained.
 
         Raises:
             DataError: the reward needs a judge, and there is no queue.

@@ -22,7 +22,7 @@ from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
 from laurel.feedback.question_queue import Topic
 from laurel.params.rewards import OnlineParams
 from laurel.rewards.base import UNPAID, Memoryless, Steps
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import AgentsReward, RewardContext
 from laurel.rewards.online_artefact import CONFIG, labels_to_replay, read_labels, save
 from laurel.rewards.online_asking import Label, MetCaptions, Questions
 from laurel.rewards.online_fit import CaptionLearner
@@ -34,9 +34,8 @@ class OnlineReward(Memoryless):
     """Pays captions by the labels that count so far.
 
     Args:
-        quantile: of shaping, where its threshold is.
-        topic: the judge to ask; None: the labels are those of `settings.replay`.
-        queue: where the judge is asked; None as `topic`.
+        own: which reward it is, of which agent; `queue` is None where the labels are those of `settings.replay`.
+        topic: the judge to ask; None as `queue`.
 
     Raises:
         DataError: there is no judge to ask, or no log to replay.
@@ -44,35 +43,31 @@ class OnlineReward(Memoryless):
 
     def __init__(
         self,
-        name: str,
+        own: AgentsReward,
         settings: OnlineParams,
         params: RewardContext,
         adapter: EnvAdapter,
-        quantile: float,
-        arm: str,
-        seed: int,
         topic: Topic | None,
-        queue: Path | None,
     ) -> None:
-        if settings.replay is None and queue is None:
+        if settings.replay is None and own.queue is None:
             raise DataError(
-                f"rewards.{name}: is learned while agents are trained, from an online judge, and no judge runs "
+                f"rewards.{own.name}: is learned while agents are trained, from an online judge, and no judge runs "
                 "here. Train its agents with laurel train-agents."
             )
-        self.name = name
+        self.name = own.name
         self.threshold = 0.0
         self._own, self._adapter = settings, adapter
-        self._agent = f"{arm} seed {seed}"
-        self._card = Described(Path(), name, settings, params.env, params.caption.with_action).card()
+        self._agent = own.agent
+        self._card = Described(Path(), own.name, settings, params.env, params.caption.with_action).card()
         self._annotate = None if settings.replay else params.annotate.of_judge(settings.judge)
-        self._seed = derive_seed(seed, "online", name)
+        self._seed = derive_seed(own.seed, "online", own.name)
         self._met = MetCaptions(settings.captions)
-        place = None if settings.replay else queue
+        place = None if settings.replay else own.queue
         self._questions = Questions(settings, self._met, self._agent, self._seed, topic.name if topic else "", place)
         self._judge = self._questions.judge
         if settings.replay is not None:
-            self._questions.follow(labels_to_replay(Path(settings.replay), arm, seed, name), 2**62)
-        self._learned = CaptionLearner(settings, quantile, self._seed)
+            self._questions.follow(labels_to_replay(Path(settings.replay), own.arm, own.seed, own.name), 2**62)
+        self._learned = CaptionLearner(settings, own.quantile, self._seed)
         self._places = np.full(1, NOTHING)
         """_places[id + 1] is the number, among the captions met, of the caption with this id in training."""
         self._table = np.full(1, UNPAID)

@@ -26,7 +26,7 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.method import QUALITY, Inputs, LearningMethod, PayTable, Program, RewardContext
+from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod, PayTable, Program, RewardContext
 
 INDEX = "rewards.json"
 CARD = "reward.json"
@@ -198,7 +198,8 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     """Return an arm's reward besides the environment's; None where it has none.
 
     A reward that is made separately for each seed is made here where train-reward did not know the
-    seed, such as the seeds of a search.
+    seed, such as the seeds of a search. One that is learned while its agent is trained begins here, or is in its final
+    state where `inputs.agents` says where the agents are.
 
     Raises:
         DataError: a reward is missing or damaged.
@@ -208,15 +209,20 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     stored = StoredRewards.read(inputs.reward)
 
     def load(name: str) -> Reward:
-        if name in stored.settings and isinstance(method_of(stored.settings[name]), LearningMethod):
-            return _learned(name, stored.settings[name], arm, seed, context, adapter, inputs)
+        method = method_of(stored.settings[name]) if name in stored.settings else None
+        if isinstance(method, LearningMethod):
+            own = AgentsReward(name, arm.name, seed, arm.shaping.quantile, inputs.judge)
+            if inputs.agents is None:
+                return method.learning_reward(own, context, adapter)
+            trained = inputs.agents / arm.name / f"seed-{seed}"  # the reward is final
+            return method.load(own_reward(trained, name), adapter, own.quantile)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:
             return stored.load(name, seed, adapter, arm.shaping.quantile)
         settings = stored.settings[name]
-        own = context.inputs_of(settings, seed % context.label_sets(settings), inputs)
+        its_inputs = context.inputs_of(settings, seed % context.label_sets(settings), inputs)
         with TemporaryDirectory(prefix="laurel-") as scratch:
-            method_of(settings).fit(context, own, adapter, seed, Path(scratch))
+            method_of(settings).fit(context, its_inputs, adapter, seed, Path(scratch))
             reward: Reward = method_of(settings).load(Path(scratch), adapter, arm.shaping.quantile)
             return reward
 
@@ -224,25 +230,6 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     return WeightedSum(parts)
-
-
-def _learned(
-    name: str,
-    settings: RewardParams,
-    arm: Arm,
-    seed: int,
-    context: RewardContext,
-    adapter: EnvAdapter,
-    inputs: Inputs,
-) -> Reward:
-    """Return a reward that is learned while its agent is trained: as it begins, or in its final state."""
-    method, quantile = method_of(settings), arm.shaping.quantile
-    found: Reward
-    if inputs.agents is None:
-        found = method.learning_reward(name, context, adapter, quantile, arm.name, seed, inputs.judge)
-    else:
-        found = method.load(own_reward(inputs.agents / arm.name / f"seed-{seed}", name), adapter, quantile)
-    return found
 
 
 def own_reward(agent: Path, name: str) -> Path:

@@ -16,7 +16,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.question_queue import Topic
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.base import LearningReward, Reward
-from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
+from laurel.rewards.method import AgentsReward, Inputs, LearningMethod, PayTable, RewardContext
 
 
 class Online(LearningMethod[OnlineParams]):
@@ -68,20 +68,10 @@ class Online(LearningMethod[OnlineParams]):
 
         return load(place, adapter, quantile)
 
-    def learning_reward(
-        self,
-        name: str,
-        params: RewardContext,
-        adapter: EnvAdapter,
-        quantile: float,
-        arm: str,
-        seed: int,
-        judge: Path | None,
-    ) -> LearningReward:
+    def learning_reward(self, own: AgentsReward, params: RewardContext, adapter: EnvAdapter) -> LearningReward:
         from laurel.rewards.online import OnlineReward
 
-        own = self.settings
-        return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.topic(params, seed), judge)
+        return OnlineReward(own, self.settings, params, adapter, self.topic(params, own.seed))
 
     def topic(self, params: RewardContext, seed: int) -> Topic | None:
         own = self.settings
