@@ -6,6 +6,7 @@ Answers are kept in the store of responses, so that what was asked in one run co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,22 @@ from laurel.params.annotation import MAIN, AnnotateParams
 
 LIKELIEST, CHOOSE = "likeliest", "choose"
 """The packaged prompts for a model that scores its options, and for one that writes."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How an actor asks a judge's chat model; these are options of such actors in params, too."""
+
+    key: str
+    """The actor, for messages."""
+    judge: str = MAIN
+    """`main`, the annotator of the section annotate itself, or one of annotate.judges."""
+    prompt: str | None = None
+    """By name, or a file; None: the packaged one that fits the model."""
+    goal: str | None = None
+    """None: the environment's own."""
+    per_token: bool = False
+    """Compare the mean log-likelihood of the options' tokens instead of the sum."""
 
 
 class Chooser:
@@ -92,16 +109,17 @@ class Chooser:
         return {**asked, **(self._asker.usage if self._asker else {})}
 
 
-def chat_of(annotate: AnnotateParams | None, judge: str, key: str) -> ChatAnnotator:
-    """Return the chat model of a judge.
+def chat_of(annotate: AnnotateParams | None, asking: Asking) -> ChatAnnotator:
+    """Return the chat model of a judge, which can be asked on this machine.
 
     Args:
         annotate: the section of the run, if there is one.
-        judge: `main`, the annotator of the section, or one of `annotate.judges`.
 
     Raises:
         ParamsError: no judge has that name, or it is not a chat model.
+        LaurelError: this machine lacks what the model needs.
     """
+    key, judge = asking.key, asking.judge
     if annotate is None:
         raise ParamsError(f"{key}: it asks the chat model of annotate, so it can only be an arm's actor.")
     if judge not in annotate.everyone:
@@ -115,6 +133,7 @@ def chat_of(annotate: AnnotateParams | None, judge: str, key: str) -> ChatAnnota
             "to huggingface or openai, or name a judge that is one: annotate.judges: {player: {annotator: "
             "huggingface, huggingface: {model: smollm2}}}, and judge: player."
         )
+    kind.check_here()
     return kind
 
 
@@ -123,19 +142,12 @@ def chooser(
     ask: type[ActionQuestion],
     adapter: Any,
     options: Sequence[str],
-    *,
-    prompt: str | None = None,
-    goal: str | None = None,
-    per_token: bool = False,
-    key: str,
+    asking: Asking,
 ) -> Chooser:
     """Make a chooser.
 
     Args:
         options: their texts, all different.
-        prompt: by name, or a file; None: the packaged one that fits the model.
-        goal: None: the environment's own.
-        per_token: compare the mean log-likelihood of the options' tokens instead of the sum.
 
     Raises:
         ParamsError: per_token is set, but the model writes answers instead of scoring options.
@@ -144,8 +156,10 @@ def chooser(
     """
     scores = ask.load_for(LIKELIEST, options)
     reads_off = not kind.writes(scores)
-    loaded = scores if prompt is None and reads_off else ask.load_for(prompt or CHOOSE, options)
+    loaded = scores if asking.prompt is None and reads_off else ask.load_for(asking.prompt or CHOOSE, options)
     scored = kind.scored(loaded)
-    if per_token and not (scored and reads_off):
-        raise ParamsError(f"{key}: per_token compares likelihoods, which {kind.title} does not give for whole texts.")
-    return Chooser(kind, ask(loaded, adapter, options, goal, scored=scored, per_token=per_token))
+    if asking.per_token and not (scored and reads_off):
+        raise ParamsError(
+            f"{asking.key}: per_token compares likelihoods, which {kind.title} does not give for whole texts."
+        )
+    return Chooser(kind, ask(loaded, adapter, options, asking.goal, scored=scored, per_token=asking.per_token))

@@ -84,7 +84,7 @@ def language_model_policy(
         ParamsError: the judge is not a chat model, or an option is not allowed.
         EnvError: actions are not discrete, or the adapter has no words for its observations.
     """
-    from laurel.feedback.chooser import chat_of, chooser
+    from laurel.feedback.chooser import Asking, chat_of, chooser
     from laurel.feedback.questions.action import ActionQuestion
 
     if not (isinstance(temperature, int | float) and 0 < temperature < float("inf")):
@@ -92,9 +92,8 @@ def language_model_policy(
     names, start = action_names(adapter, KEY)
     blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
     assert View(adapter, blank).text  # raises if there are no words
-    kind = chat_of(annotate, judge, KEY)
-    kind.check_here()
-    model = chooser(kind, ActionQuestion, adapter, names, prompt=prompt, goal=goal, per_token=per_token, key=KEY)
+    asking = Asking(KEY, judge, prompt, goal, per_token)
+    model = chooser(chat_of(annotate, asking), ActionQuestion, adapter, names, asking)
     return ChatModelPolicy(model, start, greedy=greedy, temperature=temperature)
 
 

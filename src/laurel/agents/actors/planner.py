@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -249,14 +249,13 @@ def make_planner(
     subgoals = subgoals_of(silent)
     model = None
     if plan == "model":
-        from laurel.feedback.chooser import chat_of, chooser
+        from laurel.feedback.chooser import Asking, chat_of, chooser
         from laurel.feedback.questions.subgoal import SubgoalQuestion
 
-        kind = chat_of(annotate, judge, KEY)
-        kind.check_here()
-        texts = [subgoal.text for subgoal in subgoals]
+        asking = Asking(KEY, judge, prompt, goal)
+        kind, texts = chat_of(annotate, asking), [subgoal.text for subgoal in subgoals]
         scores = per_token and not kind.writes(SubgoalQuestion.load_for("likeliest", texts))
-        model = chooser(kind, SubgoalQuestion, silent, texts, prompt=prompt, goal=goal, per_token=scores, key=KEY)
+        model = chooser(kind, SubgoalQuestion, silent, texts, replace(asking, per_token=scores))
     return Planner(silent, subgoals, plan, model, patience, greedy=greedy)
 
 
