@@ -54,6 +54,24 @@ def test_mistakes(project: Project, arguments: list[str], sentence: str, capsys:
     assert not Path("data/tune").exists()
 
 
+def test_what_no_trial_could_train_is_refused_before_any(
+    project: Project, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.stages.tune.run", lambda *_, **__: pytest.fail("the search began"))
+    project.change({"agent.ppo.network": "cnn"})
+    assert main(["tune"]) == 2
+    assert "agent.ppo.network is cnn, but the features of FrozenLake-v1 hold no image" in capsys.readouterr().err
+    project.change({"agent.ppo.network": "auto", "agent.algorithm": "grpo"})
+    assert main(["tune", "--search", "agent.algorithm=ppo,dqn,grpo"]) == 2
+    assert "texts" in capsys.readouterr().err
+
+
+def test_params_need_not_fit_where_a_search_replaces_them(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.stages.tune.run", lambda *_, **__: "searched")
+    project.change({"agent.algorithm": "grpo"})
+    assert main(["tune", "--search", "agent.algorithm=ppo,dqn"]) == 0
+
+
 @pytest.mark.parametrize("arguments", [["--trials", "0"], ["--seeds", "x"], ["--sampler", "best"], ["--steps", "-1"]])
 def test_wrong_usage(project: Project, arguments: list[str], capsys: Captured) -> None:
     with pytest.raises(SystemExit) as end:

@@ -42,17 +42,21 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> str:
     from laurel.params import load_params
     from laurel.stages import tune
+    from laurel.stages.preflight import check_search
     from laurel.tracking.server import configure
+    from laurel.tuning.plan import sweep_of
 
     need("optuna")
     log_warnings()
     params = load_params(options.params)
     configure(options.params.parent)
+    search = search_of(options)
+    check_search(params, sweep_of(params, search))
     told = tune.run(
         params,
         **{name: getattr(options, name) for name in INPUTS},
         output=options.output,
-        search=search_of(options),
+        search=search,
         text=options.params.read_text(encoding="utf-8"),
         workers=options.workers,
     )

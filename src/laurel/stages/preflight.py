@@ -1,12 +1,14 @@
 """preflight: checks that a whole run fits together and says what it will do, before anything is collected or paid.
 
-Every entry point calls it: the command line before each stage (and so DVC), the first step on Kubeflow, a submission.
+Every entry point calls it: the command line before each stage (and so DVC) and before a search, the first step on
+Kubeflow, a submission.
 Loads no language model and asks none; stages themselves check only what they use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,10 @@ from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
+    from laurel.params.search import Sweep
+
+TRAINERS = ("agent.engine", "agent.algorithm", "agent.sb3.algorithm")
+"""Params that say what trains agents; where a search varies them, those of the file need not fit."""
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
@@ -62,6 +68,24 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         if arm.actor is not None:
             make_actor(arm.actor, adapter, f"arms.{arm.name}.agent", annotate=params.annotate, **arm.actor_options)
     return adapter
+
+
+def check_search(params: Params, sweep: Sweep) -> None:
+    """Refuse now what every trial of a search would refuse, or every trial with one of the searched algorithms.
+
+    Raises:
+        LaurelError: as `check_run`, of the arm that is searched.
+    """
+    from laurel.params.search import with_values
+
+    chosen = [name for name in TRAINERS if name in sweep.space]
+    alone = params.narrowed(sweep.arm)
+    for values in product(*(sweep.space[name].choices or () for name in chosen)):
+        try:
+            candidate = with_values(alone, dict(zip(chosen, values, strict=True)))
+        except ParamsError:  # an algorithm and an engine that do not go together: such a trial fails, others need not
+            continue
+        check_run(candidate, "train-agents")
 
 
 def _check_evaluation(params: Params, adapter: EnvAdapter) -> None:

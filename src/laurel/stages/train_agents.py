@@ -85,6 +85,7 @@ def run(
         output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
     ):
         adapter, every = context.adapter, arms_of(sections)
+        # the preflight of a run has done so, but a notebook that calls this has none
         check_agents(seed, every.values(), context, adapter, branch=branch)
         skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
