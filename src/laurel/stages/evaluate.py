@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,13 +13,14 @@ import gymnasium as gym
 import pandas as pd
 
 from laurel.data.captions import read_vocabulary
-from laurel.data.directory import output_directory
+from laurel.data.directory import Output, output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.manifest import LIVE_PAGE, RUN_PAGE, read_manifest
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
 from laurel.envs import reference_id
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.evaluation.live_page import MOVED
 from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
@@ -30,7 +31,8 @@ from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
-from laurel.params.arms import Arm, arm_infos, judges_of, used
+from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import Arm, ArmInfo, arm_infos, judges_of, used
 from laurel.params.rewards import judge_of, method_of
 from laurel.params.stage_sections import EvaluationSections, arms_of
 from laurel.progress import progress
@@ -39,7 +41,7 @@ from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContex
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.accounts import annotated, asked, note_annotated
 from laurel.stages.films import before_and_after, portraits, small_world_figures
-from laurel.stages.label_sets import label_sets, measured
+from laurel.stages.label_sets import LabelSet, label_sets, measured
 from laurel.stages.report_files import Findings, rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
@@ -81,103 +83,169 @@ def run(
         "reward": reward,
         "agents": agents,
     }
-    seed, env, annotate, evaluate = sections["seed"], sections["env"], sections["annotate"], sections["evaluate"]
-    arms, rewards, agent = sections["arms"], sections["rewards"], sections["agent"]
-    described = used(sections)
+    annotate, described = sections["annotate"], used(sections)
     manifests = read_inputs(described, inputs)  # the report says that these were its parameters
     kept = responses if annotate.keeps_responses else None
     with (
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
-        context, every = RewardContext(env, sections["caption"], annotate, sections["rewards"]), arms_of(sections)
-        adapter, infos = context.adapter, arm_infos(arms, rewards)
-        watched = watched_arm(every.values(), reward)
-        sources = Inputs(captions, preferences, reward, trajectories, agents=agents)
-        evaluation = Evaluation(seed, context, evaluate, sources, watched)
-        stored = StoredRewards.read(reward)
-        table, quality = _of_reward(watched, stored, agents) if watched else (None, {})
-        sets = label_sets(annotate, judges_of(arms, rewards))
-        labels = sets[0].place(preferences) if sets else preferences
-        judge = annotate.of_judge(sets[0].judge) if sets else annotate
-        played = _agents(every.values(), agents, manifests["agents"])
-        curves = _curves(played)
-        results = play_agents(evaluation, played, agent.workers, out.path / EPISODES)
+        subject = _Subject.of(sections, inputs, manifests)
+        results = play_agents(subject.evaluation, subject.played, sections["agent"].workers, out.path / EPISODES)
         results.to_parquet(out.path / RESULTS, index=False)
-        accounts = asked(played, out.path / EPISODES, out)
-        rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
-            summary = summarise(
-                results,
-                curves,
-                infos,
-                success_threshold=evaluate.success_threshold,
-                reward_threshold=_reward_threshold(env),
-                draws=evaluate.bootstrap,
-                seed=seed,
-            )
-            for name, account in accounts.items():
-                summary["arms"][name]["asked"] = account
-            metrics: dict[str, Any] = {
-                "schema": SCHEMA,
-                "headline": asdict(headline(summary)),
-                "env": env.id,
-                "annotator": judge.annotator,
-                "algorithm": trainers(every.values()),
-                **summary,
-                "annotation": {
-                    **manifests["preferences"]["counts"],
-                    **read_manifest(labels, "annotate")["counts"],
-                    **read_json(labels / QUALITY),
-                    **({"label_sets_by": measured(preferences, sets)} if len(sets) > 1 else {}),
-                },
-                "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None} if watched else {},
-            }
-            if simulated := stored.simulated():
-                metrics["simulated"] = simulated
-            if learned_there := annotated(played):
-                metrics["online"] = learned_there
-                note_annotated(learned_there, out)
-            if hacked := hacked_arms(evaluation, every, agents, curves, results):
-                metrics["hacking"] = {
-                    one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in hacked
-                }
-            if further := further_measures(results, draws=evaluate.bootstrap, seed=seed):
-                metrics["further"] = further
-            if models := win_rates(results, curves, every, seed):
-                metrics["texts"] = models
-            metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)
-            out.notes += [*misleading_sums(watched, every, results, curves), *left_out]
-            out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
+            found = _measured(subject, results, out)
             advance(1)
+            evaluation, infos, adapter, played = subject.evaluation, subject.infos, subject.adapter, subject.played
             animation = before_and_after(evaluation, adapter, played, out)
             films = animation, portraits(evaluation, infos, adapter, played, results, out) if animation else []
             more = small_world_figures(evaluation, infos, adapter, played, results)
             advance(1)
-            write_json(out.path / METRICS, metrics)
-            curves.to_csv(out.path / CURVES, index=False)
-            sample = with_references(judge, adapter, read_sample(labels), read_vocabulary(captions).texts)
-            found = Findings(
-                sections, adapter, stored, manifests, metrics, results, curves, rank, table, sample, hacked
-            )
-            page = rendered(found, films, more, out)
-            (out.path / REPORT).write_text(page, encoding="utf-8")
-            facts = write_run_page(env, manifests, metrics, out)
+            facts = _write(found, rendered(found, films, more, out), out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report
                 (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)
             shutil.rmtree(out.path / EPISODES)
-            out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
-            late = track_late(sections, inputs, out)
-            with Tracker(sections, "evaluate", inputs, out, known=late).stage_run() as tracked:
-                if tracked:
-                    runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-                    scores = _scores(results)
-                    _track(tracked, metrics, facts, scores, out.path, runs)
-                    if sections["tracking"].register_models:
-                        made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
-                        _register_best(tracked, env, scores, played, made_rewards)
+            out.counts = {"arms": len(found.metrics["arms"]), "agents": len(played), "episodes": len(results)}
+            _log(subject, found, facts, out)
             advance(1)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is evaluated, and what is known of it before an episode is played."""
+
+    sections: EvaluationSections
+    inputs: Mapping[str, Path]
+    manifests: Mapping[str, dict[str, Any]]
+    """Manifests of the inputs."""
+    adapter: EnvAdapter
+    arms: Mapping[str, Arm]
+    infos: Sequence[ArmInfo]
+    evaluation: Evaluation
+    played: list[Played]
+    stored: StoredRewards
+    sets: Sequence[LabelSet]
+    """The label sets that arms need."""
+
+    @classmethod
+    def of(
+        cls, sections: EvaluationSections, inputs: Mapping[str, Path], manifests: Mapping[str, dict[str, Any]]
+    ) -> _Subject:
+        """Look at the inputs; errors as in `run`."""
+        annotate, rewards, arms = sections["annotate"], sections["rewards"], arms_of(sections)
+        context = RewardContext(sections["env"], sections["caption"], annotate, rewards)
+        made_from = Inputs(
+            inputs["captions"], inputs["preferences"], inputs["reward"], inputs["trajectories"], agents=inputs["agents"]
+        )
+        watched = watched_arm(arms.values(), inputs["reward"])
+        return cls(
+            sections,
+            inputs,
+            manifests,
+            context.adapter,
+            arms,
+            arm_infos(sections["arms"], rewards),
+            Evaluation(sections["seed"], context, sections["evaluate"], made_from, watched),
+            _agents(arms.values(), inputs["agents"], manifests["agents"]),
+            StoredRewards.read(inputs["reward"]),
+            label_sets(annotate, judges_of(sections["arms"], rewards)),
+        )
+
+    @property
+    def judge(self) -> AnnotateParams:
+        """The first judge whose labels arms need, or else the main one."""
+        annotate = self.sections["annotate"]
+        return annotate.of_judge(self.sets[0].judge) if self.sets else annotate
+
+    @property
+    def labels(self) -> Path:
+        """The first label set of that judge."""
+        preferences = self.inputs["preferences"]
+        return self.sets[0].place(preferences) if self.sets else preferences
+
+
+def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings:
+    """Compute the statistics and all else that metrics.json holds; add notes to the output."""
+    sections, manifests, stored, arms = subject.sections, subject.manifests, subject.stored, subject.arms
+    evaluation, evaluate, seed = subject.evaluation, sections["evaluate"], sections["seed"]
+    watched, agents = evaluation.watched, subject.inputs["agents"]
+    curves, rank = _curves(subject.played), rank_agreement(results)
+    table, quality = _of_reward(watched, stored, agents) if watched else (None, {})
+    summary = summarise(
+        results,
+        curves,
+        subject.infos,
+        success_threshold=evaluate.success_threshold,
+        reward_threshold=_reward_threshold(sections["env"]),
+        draws=evaluate.bootstrap,
+        seed=seed,
+    )
+    for name, account in asked(subject.played, out.path / EPISODES, out).items():
+        summary["arms"][name]["asked"] = account
+    metrics: dict[str, Any] = {
+        "schema": SCHEMA,
+        "headline": asdict(headline(summary)),
+        "env": sections["env"].id,
+        "annotator": subject.judge.annotator,
+        "algorithm": trainers(arms.values()),
+        **summary,
+        "annotation": _annotation(subject),
+        "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None} if watched else {},
+    }
+    if simulated := stored.simulated():
+        metrics["simulated"] = simulated
+    if learned_there := annotated(subject.played):
+        metrics["online"] = learned_there
+        note_annotated(learned_there, out)
+    if hacked := hacked_arms(evaluation, arms, agents, curves, results):
+        metrics["hacking"] = {
+            one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in hacked
+        }
+    if further := further_measures(results, draws=evaluate.bootstrap, seed=seed):
+        metrics["further"] = further
+    if models := win_rates(results, curves, arms, seed):
+        metrics["texts"] = models
+    metrics["distances"], left_out = reward_distances(
+        stored, subject.inputs["trajectories"], subject.adapter, sections["agent"], seed
+    )
+    out.notes += [*misleading_sums(watched, arms, results, curves), *left_out]
+    out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
+    texts = read_vocabulary(subject.inputs["captions"]).texts
+    sample = with_references(subject.judge, subject.adapter, read_sample(subject.labels), texts)
+    return Findings(sections, subject.adapter, stored, manifests, metrics, results, curves, rank, table, sample, hacked)
+
+
+def _annotation(subject: _Subject) -> dict[str, Any]:
+    """Return how many labels there are, of which kind, and how far they can be trusted."""
+    return {
+        **subject.manifests["preferences"]["counts"],
+        **read_manifest(subject.labels, "annotate")["counts"],
+        **read_json(subject.labels / QUALITY),
+        **({"label_sets_by": measured(subject.inputs["preferences"], subject.sets)} if len(subject.sets) > 1 else {}),
+    }
+
+
+def _write(found: Findings, page: str, out: Output) -> RunFacts:
+    """Write metrics, curves, the report and the page of the run."""
+    write_json(out.path / METRICS, found.metrics)
+    found.curves.to_csv(out.path / CURVES, index=False)
+    (out.path / REPORT).write_text(page, encoding="utf-8")
+    return write_run_page(found.sections["env"], found.manifests, found.metrics, out)
+
+
+def _log(subject: _Subject, found: Findings, facts: RunFacts, out: Output) -> None:
+    """Log to MLflow; stages that were not logged when they ran are logged first."""
+    sections, manifests = subject.sections, subject.manifests
+    late = track_late(sections, subject.inputs, out)
+    with Tracker(sections, "evaluate", subject.inputs, out, known=late).stage_run() as tracked:
+        if tracked:
+            runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
+            scores = _scores(found.results)
+            _track(tracked, found.metrics, facts, scores, out.path, runs)
+            if sections["tracking"].register_models:
+                made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
+                _register_best(tracked, sections["env"], scores, subject.played, made_rewards)
 
 
 def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list[Played]:
