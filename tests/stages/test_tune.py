@@ -13,6 +13,7 @@ from laurel.errors import DataError, ParamsError
 from laurel.params import load_params, parse_params
 from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
+from laurel.rewards.method import Inputs
 from laurel.stages import pick_best, try_candidate, tune
 from laurel.stages.pipeline import STAGE
 from laurel.stages.tune import jobs_of
@@ -172,7 +173,7 @@ def test_a_candidate_alone_on_a_machine_is_divided_among_its_processes(rewarded:
     params = changed(rewarded.params, agent={"workers": 2})
     sweep, inputs = sweep_of(params, Search(seeds=(7, 8, 9))), rewarded.inputs("train-agents")
     for alone, processes in ((False, 1), (True, 2)):
-        jobs, _ = jobs_of(params, sweep, **inputs, alone=alone)({}, tmp_path)
+        jobs, _ = jobs_of(params, sweep, Inputs(**inputs), alone=alone)({}, tmp_path)
         assert list(jobs) == [tmp_path / f"seed-{seed}" for seed in (7, 8, 9)]
         assert len({id(job) for job in jobs.values()}) == processes
 

@@ -18,6 +18,7 @@ from laurel.params import Params
 from laurel.params.search import Sweep
 from laurel.pool import run_jobs
 from laurel.progress import progress
+from laurel.rewards.method import Inputs
 from laurel.stages.tune import counts, jobs_of, used_by
 from laurel.training.preload import preload
 from laurel.tuning.objective import result_of
@@ -53,7 +54,7 @@ def run(
     described = {**used, "tune": {**sweep.write(), "number": number, "values": dict(values)}}
     with output_directory(output, stage=STAGE, params=described, inputs=inputs, resumable=True) as out:
         agents = out.path / "agents"
-        make_jobs = jobs_of(params, sweep, captions, preferences, reward, alone=True)
+        make_jobs = jobs_of(params, sweep, Inputs(captions, preferences, reward), alone=True)
         try:
             jobs, total = make_jobs(dict(values), agents)
         except ParamsError as error:

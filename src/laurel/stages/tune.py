@@ -88,7 +88,7 @@ def run(
         go_on(
             study,
             search.trials,
-            jobs_of(params, sweep, captions, preferences, reward),
+            jobs_of(params, sweep, Inputs(captions, preferences, reward)),
             folder,
             workers=workers or params.agent.workers,
             prune=search.prune,
@@ -163,14 +163,11 @@ def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
     return used
 
 
-def jobs_of(
-    params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path, *, alone: bool = False
-) -> MakeJobs:
+def jobs_of(params: Params, sweep: Sweep, inputs: Inputs, *, alone: bool = False) -> MakeJobs:
     """Return what makes a candidate's jobs.
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
-    sources = Inputs(captions, preferences, reward)
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> tuple[Mapping[Path, Job], int]:
         candidate = candidate_of(params, sweep, values)
@@ -180,7 +177,7 @@ def jobs_of(
         agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
         for some in groups(agents, context.adapter) if alone else [agents]:
-            job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, sources))
+            job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, inputs))
             found.update({place: job for _, _, place in some})
         return found, steps_of(arm)
 
