@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from installed import install
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
+from laurel.agents.behaviour import Behaviour
 from laurel.cli.app import main
 from laurel.data.trajectories import read_metadata, read_trajectories
 from laurel.envs import adapter_for
@@ -154,6 +155,12 @@ def test_an_actor_of_another_package_can_replay_an_agent() -> None:
         PolicyShare(kind="replayed")
     assert PolicyShare(kind="replayed", path=Path("1")).arguments == {"path": Path("1")}
     assert PolicyShare(kind="epsilon_random", path=Path("1")).arguments == {"path": Path("1"), "epsilon": 0.5}
+    assert PolicyShare(kind="checkpoint", path=Path("1"), options={"greedy": True}).arguments == {
+        "greedy": True,
+        "path": Path("1"),
+    }
+    with pytest.raises(ParamsError, match='the actor "random" cannot be made with options'):
+        Behaviour([PolicyShare(kind="random", options={"greedy": True})], adapter_for(BLACKJACK), 2, 0)
     assert PolicyShare(kind="cautious", path=Path("1"), options={"stop": 2}).arguments == {"stop": 2}
 
 

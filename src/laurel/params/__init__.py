@@ -65,7 +65,7 @@ class PolicyShare(Section):
         if not self.replays_agent:
             return dict(self.options)
         own = {"path": self.path, "epsilon": self.epsilon}
-        return {name: own[name] for name in own.keys() & options_of_actor(self.kind).keys()} | self.options
+        return self.options | {name: own[name] for name in own.keys() & options_of_actor(self.kind).keys()}
 
     @property
     def replays_agent(self) -> bool:
