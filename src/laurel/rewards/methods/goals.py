@@ -8,7 +8,7 @@ once in an episode.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ from laurel.arrays import FloatArray
 from laurel.data.captions import read_vocabulary
 from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
-from laurel.errors import AnnotationError, DataError
+from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.chat_annotator import ChatAnnotator, judge_of_texts
 from laurel.feedback.question import Question
@@ -31,6 +31,7 @@ from laurel.llm.encoder import load_encoder
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.method import QUALITY, Inputs, Method, RewardContext
+from laurel.seeding import generator
 
 
 class GoalsParams(RewardParams):
@@ -147,6 +148,13 @@ class GoalTable:
             "sensible": float(sensible.mean()) if known else None,
         }
 
+    def shuffled(self, seed: int) -> GoalTable:
+        """Return the table of as many other captions as goals, drawn by a seed; all goals must be captions."""
+        others = generator(seed, "shuffled_labels").permutation(len(self.captions)).tolist()
+        places = {caption: place for place, caption in enumerate(self.captions)}
+        goals = [self.captions[others[places[goal]]] for goal in self.goals]
+        return replace(self, goals=goals, similarity=cosines(self.captions, goals, self.encoder))
+
     def save(self, place: Path) -> None:
         """Write it into a directory."""
         content = {"goals": self.goals, "contexts": self.contexts, "captions": self.captions, "encoder": self.encoder}
@@ -261,6 +269,18 @@ class Goals(Method[GoalsParams]):
         table.save(place)
         quality = table.quality(self.settings.threshold, adapter)
         write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **quality})
+
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        if self.settings.form == "open" and isinstance(goals_judge(params, adapter), ChatAnnotator):
+            raise ParamsError(
+                f"rewards: labels of {name} cannot be shuffled, as a chat model writes its goals and so labels no "
+                f"caption. Set rewards.{name}.form to closed."
+            )
+        return None
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Make as many other captions the goals; nothing is asked again."""
+        GoalTable.load(made).shuffled(seed).save(place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return GoalReward(GoalTable.load(place), self.settings.threshold)

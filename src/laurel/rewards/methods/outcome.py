@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,12 @@ class OutcomeTable:
     answers: Mapping[str, float]
     """Probability of success, from 0 to 1; outcomes without an answer that can be read are left out."""
     counts: Sequence[int]
+
+    def shuffled(self, seed: int) -> OutcomeTable:
+        """Return the same answers, each given to another outcome, drawn by a seed."""
+        order = generator(seed, "shuffled_labels").permutation(len(self.answers))
+        values = list(self.answers.values())
+        return replace(self, answers={text: values[i] for text, i in zip(self.answers, order.tolist(), strict=True)})
 
     def save(self, place: Path) -> None:
         """Write it into a directory."""
@@ -324,6 +330,13 @@ class Outcome(Method[OutcomeParams]):
         table, quality = answered(outcomes, own, params, adapter, seed)
         table.save(place)
         write_json(place / QUALITY, quality)
+
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        return None
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Give each outcome the answer about another one; nothing is asked again."""
+        OutcomeTable.load(made).shuffled(seed).save(place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return OutcomeReward(OutcomeTable.load(place).answers, self.settings.captions)

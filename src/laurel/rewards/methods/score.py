@@ -242,6 +242,14 @@ class Score(Method[ScoreParams]):
         }
         write_json(place / QUALITY, quality)
 
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        return None
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Give each caption the score of another one; nothing is asked again."""
+        scored, config = ScoredCaptions.load(made)
+        scored.shuffled(seed).save(place, counts=config["counts"])
+
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         scored, _ = ScoredCaptions.load(place)
         return scored.reward(quantile, lambda texts: np.full(len(texts), scored.normalizer.mean, dtype=np.float32))
