@@ -1,8 +1,11 @@
 """An annotator: prefers the longer text. `annotate: {annotator: length, length: {longest: 80}}`."""
 
+import numpy as np
+
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement
 from laurel.feedback.annotator_kind import AnnotatorKind
+from laurel.feedback.text_judge import TextJudge
 from laurel.params.fields import Count, Section
 
 
@@ -30,13 +33,30 @@ class LengthAnnotator:
             yield Judgement("ok", float(min(len(first), self.longest) > min(len(second), self.longest)))
 
 
+class LengthTexts(TextJudge):
+    """Gives single texts a number: above 0 beyond half of `longest`. Rewards that ask about no pairs go by it."""
+
+    name = "length"
+
+    def __init__(self, longest):
+        self.longest = longest
+
+    def utility(self, texts):
+        """Return a number for each text."""
+        return np.array([min(len(text), self.longest) - self.longest / 2 for text in texts])
+
+
 class LengthKind(AnnotatorKind):
     """Makes the annotator from its section."""
 
     Params = LengthParams
+    simulated = True
 
     def make(self, adapter, seed, captions=(), *, budget=None):
         return LengthAnnotator(self.section.longest)
+
+    def text_judge(self, adapter, seed, captions=()):
+        return LengthTexts(self.section.longest)
 
     def check(self, adapter):
         if self.section.longest < 2:

@@ -39,6 +39,15 @@ class Rated(Method):
         scores = [np.mean([vote.value or 0.0 for vote in votes]) for votes in answers]
         ScoredCaptions.of(texts, np.array(scores, dtype=np.float32)).save(place)
 
+    def check_shuffled(self, name, params, adapter):
+        return None
+
+    def fit_shuffled(self, params, inputs, made, seed, place):
+        """Give each caption the rating of another one, for the control `shuffled_labels`."""
+        from laurel.rewards.functions import ScoredCaptions
+
+        ScoredCaptions.load(made)[0].shuffled(seed).save(place)
+
     def load(self, place, adapter, quantile):
         import numpy as np
 

@@ -63,7 +63,7 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     site = tmp_path / "site"
     install_examples(site)
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)  # beside where this package itself lies
     yield site
     for name in [name for name in sys.modules if name.partition(".")[0] == "laurel_examples"]:
         del sys.modules[name]

@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
+from laurel.params.kinds import ANNOTATORS
 from our_imports import imported, our_modules
 from tiny_project import REPOSITORY
 
@@ -84,3 +85,40 @@ def test_scripts_import_what_there_is(folder: str) -> None:
         assert module in known, f"{script} imports {module}, which there is not"
         here = f"{module}.{name}" in known or re.search(rf"\b{name}\b", known[module].read_text(encoding="utf-8"))
         assert here, f"{script} imports {name} of {module}, which has none"
+
+
+def compared_texts(tree: ast.AST) -> list[tuple[int, str]]:
+    """Return the texts that code compares with, each with its line: by an operator, a prefix, a case or a look-up."""
+    found: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            found += [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found += node.args if node.func.attr in ("startswith", "endswith") else []
+        elif isinstance(node, ast.MatchValue):
+            found.append(node.value)
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict):
+            found += [key for key in node.value.keys if key]
+    return [
+        (part.lineno, part.value)
+        for one in found
+        for part in (one, *(one.elts if isinstance(one, ast.Tuple | ast.List | ast.Set) else ()))
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
+
+
+def test_no_module_asks_which_annotator_it_is() -> None:
+    """What one can do its kind says, so that an annotator of another package can do it, too."""
+    asks = 'a == "scripted" or b in ("openai", x) or c.startswith("ensemble") or {"embedding": 1}[d]'
+    assert [text for _, text in compared_texts(ast.parse(asks))] == ["scripted", "openai", "ensemble", "embedding"]
+    kinds = {*ANNOTATORS.builtin()}
+    own = ("laurel.feedback.annotators", "laurel.params")
+    modules = {name: file for name, file in our_modules().items() if not name.startswith(own)}
+    assert {"laurel.feedback.responders", "laurel.stages.hub"} <= modules.keys()
+    for folder in ("components", "pipelines"):
+        modules |= {f"{folder}/{file.name}": file for file in (REPOSITORY / folder).rglob("*.py")}
+    trees = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in modules.items()}
+    asking = [(name, *place) for name, tree in trees.items() for place in compared_texts(tree) if place[1] in kinds]
+    assert not asking
+    imports = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert "ENSEMBLE" not in {one.name for node in imports for one in node.names}, "it is a kind's name"

@@ -186,10 +186,16 @@ def test_one_seed_is_noted(tables, words_only, content):
     assert "Mean of the last 100 finished training episodes. Lines are" in alone
 
 
-def test_scripted_labels_are_called_simulated(words_only):
-    scripted = dataclasses.replace(words_only, annotation={"annotator": "scripted", "ok": 1})
-    text = Page(render(scripted)).text
-    assert "simulated teacher" in text
+def test_labels_of_a_simulated_judge_are_called_simulated(words_only):
+    """Whichever annotator it is, by the note of the stage; another judge's labels are not the first one's."""
+    note = "The labels are simulated, not a language model's: length."
+    for who, notes, said in (
+        ("length", [note], True),
+        ("length", [f"Judge teacher: {note}"], True),
+        ("embedding (MiniLM)", [f"Judge teacher: {note}"], False),
+    ):
+        page = Page(render(dataclasses.replace(words_only, annotation={"annotator": who, "ok": 1}, notes=notes)))
+        assert ("simulated teacher" in page.text) == said
     assert "simulated" not in Page(render(words_only)).text
     among = dataclasses.replace(
         words_only,

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from laurel.arrays import BoolArray
+from laurel.data.captions import read_vocabulary
+from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
+from laurel.envs.tasks import tasks_of
 from laurel.errors import AnnotationError, ParamsError
+from laurel.feedback import interest
 from laurel.feedback.annotator import Pair, judge
 from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
 from laurel.feedback.annotators import make_annotator
+from laurel.params import EnvParams, parse_params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import ANNOTATORS
 from laurel.params.listing import listed
+from laurel.params.rewards import method_of
+from laurel.rewards.functions import ScoredCaptions
+from laurel.rewards.method import RewardContext
+from laurel.rewards.methods.goals import GoalTable
+from laurel.rewards.methods.outcome import OutcomeTable
+from laurel.rewards.online_artefact import read_labels
+from minimal_params import MINIMAL
+from tiny_project import UNTRACKED, Project, read_json
 
 PAIRS = [Pair("long", "a"), Pair("a", "long"), Pair("same", "same")]
 
@@ -79,3 +99,79 @@ def test_all_that_are_built_in_are_files() -> None:
     assert ANNOTATORS.builtin() == ("embedding", "ensemble", "huggingface", "openai", "scripted")
     for kind in ANNOTATORS.builtin():
         assert issubclass(ANNOTATORS.load(kind, "annotate.annotator"), AnnotatorKind)
+
+
+SERVED: dict[str, dict[str, Any]] = {
+    "score": {},
+    "goals": {},
+    "outcome": {},
+    "online": {"form": "retrieval", "questions": 20, "every": 64},
+}
+"""Rewards that ask about single texts."""
+
+
+def test_it_serves_rewards_that_ask_about_single_texts(tmp_path: Path) -> None:
+    """Each asks for the number that it gives a text; figures of quality say that no model judged."""
+    longest = 40
+    arms = {name: {"reward": name, "extrinsic": 0.0} for name in SERVED}
+    judge = {"annotate.annotator": "length", "annotate.length": {"longest": longest}}
+    small = {"agent.seeds": [0], "agent.steps": 512, "agent.workers": 1}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **judge, **small, "arms": arms, "rewards": SERVED})
+    project.run("collect", "caption", "annotate", "train-reward", "train-agents")
+    rewards, captions = project.output("train-reward"), read_vocabulary(project.output("caption")).texts
+    for name in ("score", "goals", "outcome"):
+        quality = read_json(rewards / name / "quality.json")
+        assert quality["judge"].startswith("length")
+        assert quality["simulated"]
+    scores = ScoredCaptions.load(rewards / "score")[0].known
+    capped = [min(len(text), longest) for text in captions]
+    assert spearmanr([scores[text] for text in captions], capped).statistic == pytest.approx(1)
+    long = {text for text in captions if len(text) > longest / 2}
+    assert 0 < len(long) < len(captions)
+    assert {*GoalTable.load(rewards / "goals").goals} == long
+    answers = OutcomeTable.load(rewards / "outcome").answers
+    assert answers == {text: float(text in long) for text in answers}
+    own = project.output("train-agents") / "online/seed-0/reward/online"
+    assert read_json(own / "online.json")["judge"] == "length"
+    labels = {row["first"]: row["p"] for row in read_labels(own)}
+    assert labels
+    assert labels == {text: float(len(text) > longest / 2) for text in labels}
+
+
+@pytest.mark.parametrize(
+    ("reward", "cannot"),
+    [("score", "gives no scores"), ("goals", "suggests no goals"), ("outcome", "cannot say whether an outcome is")],
+)
+def test_what_it_lacks_is_refused_before_anything_is_collected(
+    reward: str, cannot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = parse_params(
+        {**MINIMAL, "annotate": {"annotator": "length"}, "arms": {"x": {"reward": reward}}}, "params.yaml"
+    )
+    context, method = RewardContext.of(params), method_of(params.rewards[reward])
+    monkeypatch.setattr(type(kind_of(params.annotate)), "text_judge", AnnotatorKind.text_judge)
+    with pytest.raises(AnnotationError, match=rf"^rewards\.{reward}: the annotator length judges pairs, and {cannot}"):
+        method.check(context, context.adapter)
+    online = parse_params(
+        {**MINIMAL, "annotate": {"annotator": "length"}, "arms": {"x": {"reward": "online"}},
+         "rewards": {"online": {"form": "retrieval"}}}, "params.yaml",
+    )  # fmt: skip
+    with pytest.raises(AnnotationError, match="the annotator length judges pairs, and cannot say of a single caption"):
+        method_of(online.rewards["online"]).check(RewardContext.of(online), context.adapter)
+
+
+def test_it_may_compare_tasks_for_a_curriculum(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0"]
+    adapter = tasks_of(adapter_for(EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": tasks})), "here")
+    params = AnnotateParams(annotator="length")
+    with pytest.raises(AnnotationError, match="the annotator length judges pairs, and cannot compare tasks"):
+        interest.check(adapter, params, "main")
+
+    def alike(goals: Sequence[str]) -> BoolArray:
+        return np.array([[len(one) == len(other) for other in goals] for one in goals])
+
+    monkeypatch.setattr(type(kind_of(params)), "alike", lambda self: alike)
+    interest.check(adapter, params, "main")
+    found, _ = interest.boring(adapter, params, "main")
+    assert found.tolist() == [[False, True, False], [True, False, False], [False] * 3]
+    assert kind_of(params).simulated, "which the notes of train-agents say"

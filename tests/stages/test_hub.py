@@ -60,11 +60,12 @@ def test_cards_say_what_is_known(places: dict[str, Path], tmp_path: Path) -> Non
 
     simulated = shutil.copytree(places["preferences"], tmp_path / "preferences")
     manifest = read_json(simulated / "manifest.json")
-    manifest["params"]["annotate"]["annotator"] = "scripted"
+    manifest["notes"].append("The labels are simulated, not a language model's: length.")
     write_json(simulated / "manifest.json", manifest)
     export_hub(**{**places, "preferences": simulated}, reports=tmp_path / "none", output=tmp_path / "hub")
     for name in ("model", "dataset"):
-        assert "**The judge is simulated" in (tmp_path / "hub" / name / "README.md").read_text()
+        card = (tmp_path / "hub" / name / "README.md").read_text()
+        assert "**The labels are simulated, not a language model's: length.**" in card
 
 
 def test_what_does_not_fit_is_refused(

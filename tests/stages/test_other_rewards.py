@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -15,7 +15,10 @@ from laurel.data.manifest import read_manifest
 from laurel.errors import ParamsError
 from laurel.llm.budget import BudgetError
 from laurel.params import parse_params
-from laurel.rewards.functions import ScoredCaptions
+from laurel.params.rewards import method_of
+from laurel.rewards.functions import CaptionReward, ScoredCaptions
+from laurel.rewards.method import RewardContext
+from laurel.rewards.stored import StoredRewards
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -88,7 +91,11 @@ def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
     with chat_server() as server:
         server.plan = rating
         asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
-        arms = {"arms": {"rated": {"reward": "rated"}}, "rewards": {}}
+        arms = {
+            "arms": {"rated": {"reward": "rated"}, "control": {"reward": "misrated"}},
+            "rewards": {"misrated": {"kind": "shuffled_labels", "of": "rated"}},
+            "agent.seeds": [*range(8)],
+        }
         project = Project.create(tmp_path / "p", {**UNTRACKED, **arms, **asking})
         monkeypatch.chdir(project.path)
         project.run("collect", "caption", "annotate", "train-reward")
@@ -108,6 +115,20 @@ def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
     ahead = {text: "forward" in text for text in texts}
     assert len({*ahead.values()}) == 2
     assert all((scored.known[text] > 0) == ahead[text] for text in texts)
+    stored, adapter = StoredRewards.read(project.output("train-reward")), RewardContext.of(project.params).adapter
+    controls = [cast(CaptionReward, stored.load("misrated", seed, adapter, 0.0)) for seed in range(8)]
+    given = [control.scored(texts).tolist() for control in controls]
+    assert all(sorted(one) == sorted(scored.known.values()) for one in given), "the same ratings"
+    right = [one == [scored.known[text] for text in texts] for one in given]
+    assert sum(right) < 5, "of other captions, but by chance"
+
+
+def test_a_method_of_another_package_without_labels_has_no_control(examples: Path) -> None:
+    content = {"arms": {"x": {"reward": "wrong"}}, "rewards": {"wrong": {"kind": "shuffled_labels", "of": "forward"}}}
+    params = parse_params({**MINIMAL, **content}, "params.yaml")
+    context = RewardContext.of(params)
+    with pytest.raises(ParamsError, match="labels of forward cannot be shuffled, as its kind is forward, which has no"):
+        method_of(params.rewards["wrong"]).check(context, context.adapter)
 
 
 def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Project, tmp_path: Path) -> None:

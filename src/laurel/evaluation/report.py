@@ -220,9 +220,10 @@ def _own_notes(content: ReportContent) -> list[str]:
 
 
 def _is_simulated(content: ReportContent) -> bool:
-    """Whether a simulated teacher judged, alone or in an ensemble; of an ensemble only a note says so."""
-    scripted = content.annotation is not None and str(content.annotation.get("annotator", "")).startswith("scripted")
-    return scripted or any(note.startswith("The labels are simulated") for note in content.notes)
+    """Whether the labels are simulated by the notes, which begin with the judge's name where there are several."""
+    who = (content.annotation or {}).get("annotator")
+    own = f"The labels are simulated, not a language model's: {who}."
+    return any(note.startswith("The labels are simulated") or note.endswith(own) for note in content.notes)
 
 
 def _rank_warning(rank: Mapping[str, Any] | None) -> str:

@@ -7,14 +7,17 @@ of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from laurel.arrays import BoolArray
+from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Annotator, Pair
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
+from laurel.feedback.text_judge import TextJudge
 from laurel.llm.budget import Budget
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Section
@@ -22,7 +25,11 @@ from laurel.params.kinds import ANNOTATORS
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
+    from laurel.feedback.questions.code import Writer
     from laurel.feedback.questions.pair import PairQuestion
+
+Alike = Callable[[Sequence[str]], BoolArray]
+"""Returns which of K texts mean the same (K, K)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,9 @@ class Advice:
 
 class AnnotatorKind(ABC):
     """An annotator as the params define it, before it is made.
+
+    Every kind judges pairs. What else it can do it says by `text_judge`, `alike` and `code_writer`, which return None
+    where it cannot; one that asks a chat model (`laurel.feedback.chat_annotator.ChatAnnotator`) is asked questions.
 
     Args:
         params: section annotate, whose `annotator` is this kind.
@@ -85,6 +95,31 @@ class AnnotatorKind(ABC):
         Raises:
             AnnotationError, ParamsError: it lacks something.
         """
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no model judges, but what the environment's author wrote; shown wherever its answers are."""
+        return False
+
+    def text_judge(self, adapter: EnvAdapter, seed: int, captions: Collection[str] = ()) -> TextJudge | None:
+        """Return what it says of single texts; None where it only judges pairs. Loads no model.
+
+        Args:
+            captions: of single steps, as in `make`.
+        """
+        return None
+
+    def alike(self) -> Alike | None:
+        """Return what compares tasks by their goals in words, for curricula; None where it cannot. Loads no model."""
+        return None
+
+    def code_writer(self, adapter: EnvAdapter, seed: int, samples: int) -> Writer | None:
+        """Return what writes `samples` reward functions in each round; None where it cannot.
+
+        Raises:
+            AnnotationError: it has none for this environment.
+        """
+        return None
 
     def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate | None:
         """Estimate what asking about pairs takes, opening no connection; None where it takes neither calls nor money.
@@ -154,3 +189,16 @@ def kind_of(params: AnnotateParams) -> AnnotatorKind:
         ParamsError: there is no such annotator, or its package cannot be imported.
     """
     return cast("type[AnnotatorKind]", ANNOTATORS.load(params.annotator, "annotate.annotator"))(params)
+
+
+def lacks(kind: AnnotatorKind, key: str, cannot: str, able: str) -> AnnotationError:
+    """Return the refusal of an annotator that judges pairs, and cannot do what `key` needs.
+
+    Args:
+        key: of the params that asks.
+        cannot: what it cannot do, such as "gives no scores".
+        able: the annotators that can.
+    """
+    return AnnotationError(
+        f"{key}: the annotator {kind.params.annotator} judges pairs, and {cannot}. Set annotate.annotator to {able}."
+    )

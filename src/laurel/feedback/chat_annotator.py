@@ -15,7 +15,7 @@ from typing import Any, Self
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Account, Answer, Pair
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, lacks
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
@@ -24,6 +24,7 @@ from laurel.feedback.language_model import LanguageModelAnnotator
 from laurel.feedback.prompt import Prompt
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.questions.pair import PairQuestion
+from laurel.feedback.text_judge import TextJudge
 from laurel.llm.budget import Budget, BudgetedChat
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, LazyChat, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
@@ -33,6 +34,7 @@ from laurel.params.annotation import AnnotateParams
 
 SAMPLE = 1000
 """Questions whose tokens are counted; the others are taken to be like them."""
+JUDGES_OF_TEXTS = "openai, huggingface, embedding, scripted or another one that judges single texts"
 
 
 class ChatAnnotator(AnnotatorKind):
@@ -294,25 +296,25 @@ class ChatAnnotator(AnnotatorKind):
         return paces[slowest], slowest
 
 
-def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator | None:
-    """Return the chat model for questions about single texts; None for embedding and scripted, which ask no model.
+def judge_of_texts(
+    params: AnnotateParams, adapter: EnvAdapter, key: str, cannot: str, seed: int = 0, captions: Collection[str] = ()
+) -> ChatAnnotator | TextJudge:
+    """Return who answers questions about single texts: a chat model, or what the annotator has instead of one.
 
     Args:
         key: of the reward that asks, for the error.
         cannot: what an annotator that only judges pairs cannot do, such as "gives no scores".
+        seed: for annotators that draw at random.
+        captions: of single steps, that texts may be made of.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
     """
     kind = kind_of(params)
-    if isinstance(kind, ChatAnnotator):
-        return kind
-    if params.annotator not in ("embedding", "scripted"):
-        raise AnnotationError(
-            f"{key}: the annotator {params.annotator} judges pairs, and {cannot}. Set annotate.annotator to openai, "
-            "huggingface, embedding or scripted."
-        )
-    return None
+    found = kind if isinstance(kind, ChatAnnotator) else kind.text_judge(adapter, seed, captions)
+    if found is None:
+        raise lacks(kind, key, cannot, JUDGES_OF_TEXTS)
+    return found
 
 
 def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:

@@ -1,7 +1,7 @@
 """Which tasks a judge finds boring for an agent that does another one well.
 
-A chat model is asked about every ordered pair of tasks. The sentence encoder calls a task boring if its goal is nearly
-the same in words; the simulated teacher, if its goal is identical.
+A chat model is asked about every ordered pair of tasks. Other annotators call a task boring if its goal is `alike`: the
+sentence encoder if it is nearly the same in words, the simulated teacher if it is identical.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from laurel.arrays import BoolArray
 from laurel.envs.tasks import TasksAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.annotator import Account
-from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.annotator_kind import Alike, kind_of, lacks
+from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.questions.interesting import InterestingQuestion, TaskPair
 from laurel.feedback.yes_no import probability
-from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import AnnotateParams
 
 KEY = "agent.curriculum.interest"
-SIMILAR = 0.9
-"""Least cosine of the goals of two tasks for which the sentence encoder calls one boring beside the other."""
+JUDGES_OF_TASKS = "openai, huggingface, embedding, scripted or another one that compares tasks"
 
 
 def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple[BoolArray, dict[str, Any]]:
@@ -35,12 +34,12 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
     Raises:
         ParamsError: no judge has that name.
-        AnnotationError: it cannot be made or asked, only judges pairs, or too few of its answers can be read.
+        AnnotationError: it cannot be made or asked, cannot compare tasks, or too few of its answers can be read.
     """
     asked = asked_of(annotate, judge)
-    kind = chat_model(asked, KEY, "cannot compare tasks")
+    kind = _judge(asked)
     n_tasks = len(adapter.members)
-    if kind is not None:
+    if isinstance(kind, ChatAnnotator):
         found, items, unread = np.zeros((n_tasks, n_tasks), dtype=np.bool_), _items(adapter), 0
         account = Account(asked.budget)
         answers = kind.answers(_question(kind, adapter), items, KEY, account)
@@ -51,28 +50,23 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
         about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
         asked_about = {"model": kind.identity()[0].model, "states": len(items), "unread": unread, **about}
         return found, {**asked_about, **account.usage}
-    goals = [task.goal or task.env_id for task in adapter.members]
-    if asked.annotator == "scripted":
-        found = np.array([[one == other for other in goals] for one in goals])
-    else:
-        vectors = load_encoder(asked.embedding.model).encode(goals).astype(np.float64)
-        found = vectors @ vectors.T >= SIMILAR
+    found = kind([task.goal or task.env_id for task in adapter.members])
     np.fill_diagonal(found, val=False)
     return found, {}
 
 
 def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
     """Refuse what `boring` would refuse before it asks, whatever is installed here; errors as there."""
-    kind = chat_model(asked_of(annotate, judge), KEY, "cannot compare tasks")
-    if kind is not None:
+    kind = _judge(asked_of(annotate, judge))
+    if isinstance(kind, ChatAnnotator):
         question = _question(kind, adapter)
         question.messages(question.sample)
 
 
 def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str | None:
     """Say in a line what asking takes, and ask nothing; None where it costs nothing. Errors as of `boring`."""
-    kind = chat_model(asked_of(annotate, judge), KEY, "cannot compare tasks")
-    if kind is None:
+    kind = _judge(asked_of(annotate, judge))
+    if not isinstance(kind, ChatAnnotator):
         return None
     items = _items(adapter)
     found = kind.estimate_of(_question(kind, adapter), items)
@@ -89,6 +83,15 @@ def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:
     if judge not in annotate.everyone:
         raise ParamsError(f"{KEY} is {judge}, but must be one of {', '.join(annotate.everyone)}.")
     return annotate.of_judge(judge)
+
+
+def _judge(annotate: AnnotateParams) -> ChatAnnotator | Alike:
+    """Return the chat model to ask, or what compares goals where the annotator is none."""
+    kind = kind_of(annotate)
+    found = kind if isinstance(kind, ChatAnnotator) else kind.alike()
+    if found is None:
+        raise lacks(kind, KEY, "cannot compare tasks", JUDGES_OF_TASKS)
+    return found
 
 
 def _question(kind: ChatAnnotator, adapter: TasksAdapter) -> InterestingQuestion:

@@ -13,17 +13,15 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Answer, Pair, Usage, added
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
-from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator
 from laurel.feedback.online_quality import joined, packed, require_success_preferred
 from laurel.feedback.question_queue import Item, Shown, Verdict
 from laurel.feedback.questions.helpful import HelpfulQuestion
+from laurel.feedback.text_judge import TextJudge
 from laurel.feedback.yes_no import probability
 from laurel.llm.budget import Budget
-from laurel.params.annotation import ENSEMBLE, AnnotateParams
-from laurel.seeding import derive_seed, generator
+from laurel.params.annotation import AnnotateParams
 
 BLOCK = 64
 """Questions that are answered together unless a model takes more."""
@@ -81,8 +79,8 @@ class PairResponder(Responder):
 
 
 class CaptionResponder(Responder):
-    """Says whether captions help: a chat model is asked; the sentence encoder looks whether the goal or the anti-goal
-    is nearer. Several annotators vote, each with its weight; one without an answer has no vote.
+    """Says whether captions help: a chat model is asked, other annotators say so by themselves. Several annotators
+    vote, each with its weight; one without an answer has no vote.
     """
 
     def __init__(
@@ -95,8 +93,7 @@ class CaptionResponder(Responder):
         goal: str | None,
     ) -> None:
         self._voters = [_voter(one, adapter, seed, budget, prompt, goal) for one in annotate.voters]
-        members = annotate.ensemble.members if annotate.annotator == ENSEMBLE and annotate.ensemble else ()
-        self._weights = [member.weight for member in members] or [1.0]
+        self._weights = annotate.weights
         self.name = ", ".join(voter.name for voter in self._voters)
         self.simulated = any(voter.simulated for voter in self._voters)
         self.at_once = max(voter.at_once for voter in self._voters)
@@ -132,12 +129,12 @@ def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | 
         if isinstance(kind, ChatAnnotator):
             question = _question(kind, adapter, prompt, goal)
             question.messages(question.sample)
-        elif one.annotator in ("embedding", "scripted"):
+        elif kind.text_judge(adapter, 0):
             kind.check(adapter)
         else:
             raise AnnotationError(
                 f"the annotator {one.annotator} judges pairs, and cannot say of a single caption whether it helps. "
-                "Set the reward's form to ranking, or annotate.annotator to openai, huggingface, embedding or scripted."
+                f"Set the reward's form to ranking, or annotate.annotator to {JUDGES_OF_TEXTS}."
             )
 
 
@@ -153,11 +150,9 @@ def _voter(
     kind = kind_of(annotate)
     if isinstance(kind, ChatAnnotator):
         return _ChatResponder(kind.asker(_question(kind, adapter, prompt, goal), budget))
-    return (
-        _ScriptedResponder(annotate, adapter, seed)
-        if annotate.annotator == "scripted"
-        else _EmbeddingResponder(annotate, adapter)
-    )
+    judge = kind.text_judge(adapter, seed)
+    assert judge is not None, "check_captions accepted it"
+    return _TextResponder(judge, kind.simulated)
 
 
 class _ChatResponder(Responder):
@@ -187,36 +182,17 @@ def _verdict(answers: Sequence[Answer[float]]) -> Verdict:
     return Verdict("abstain", None)
 
 
-class _EmbeddingResponder(Responder):
-    """Yes where a caption is nearer to the goal than to the anti-goal."""
+class _TextResponder(Responder):
+    """An annotator that asks no chat model."""
 
-    simulated = False
     usage: Usage = {}  # noqa: RUF012 - asking costs nothing
 
-    def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter) -> None:
-        self._annotator = EmbeddingAnnotator.load(annotate.embedding, adapter)
-        self.name = self._annotator.name
+    def __init__(self, judge: TextJudge, simulated: bool) -> None:
+        self._judge, self.name, self.simulated = judge, judge.provenance, simulated
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
-        for value in self._annotator.utility([text for text, _ in items]).tolist():
-            yield Verdict("ok", float(value > 0))
-
-
-class _ScriptedResponder(Responder):
-    """Yes where the environment calls a caption progress, with a teacher's share of wrong answers."""
-
-    simulated = True
-    usage: Usage = {}  # noqa: RUF012 - asking costs nothing
-
-    def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter, seed: int) -> None:
-        self._adapter, self._seed = adapter, derive_seed(seed, "helpful")
-        self._errors = Faults.of(annotate.scripted).error_rate
-        self.name = f"scripted (simulated, errors {self._errors:g})"
-
-    def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
-        for text, _ in items:
-            wrong = generator(self._seed, text).random() < self._errors
-            yield Verdict("ok", float(((self._adapter.oracle(text) or 0) > 0) != wrong))
+        for helps in self._judge.helpful([text for text, _ in items]):
+            yield Verdict("ok", float(helps))
 
 
 def make_responder(

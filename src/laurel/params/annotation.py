@@ -219,6 +219,13 @@ class AnnotateParams(PluggedSection):
             return (self,)
         return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each voter's vote."""
+        if self.annotator != ENSEMBLE or self.ensemble is None:
+            return (1.0,)
+        return tuple(member.weight for member in self.ensemble.members)
+
     def of_judge(self, name: str) -> AnnotateParams:
         """Return the params that a judge judges by: MAIN, or one of `judges`."""
         if name == MAIN:

@@ -162,7 +162,7 @@ def method_of(settings: RewardParams) -> Any:
 def judge_of(name: str, rewards: Mapping[str, RewardParams]) -> str | None:
     """Return the judge whose preferences a reward is learned from; None where it reads none."""
     method = method_of(rewards[name])
-    return method.judge(rewards) if "preferences" in method.sources() else None
+    return method.judge(rewards) if "preferences" in method.sources(rewards) else None
 
 
 def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:

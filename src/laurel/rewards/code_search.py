@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from laurel.errors import AnnotationError, LaurelError
 from laurel.feedback.annotator import Account
 from laurel.feedback.asker import UNASKED
 from laurel.feedback.question import Reading
-from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Written
+from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Writer, Written
 from laurel.rewards.code import CONFIG, MOST_FAILED, SOURCE, CodeReward, Rows, rows_of, table_of
 from laurel.rewards.method import Tried
 from laurel.rewards.normalizer import Normalizer
@@ -83,17 +83,6 @@ def _rank_correlation(a: DoubleArray, b: DoubleArray) -> float:
 
 
 # -- who writes -----------------------------------------------------------------------------------
-class Writer(Protocol):
-    """Writes functions."""
-
-    name: str
-    simulated: bool
-
-    def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
-        """Return the functions of a round; None for an answer that never came or has no code."""
-        ...
-
-
 class ChatWriter:
     """A chat model, asked with one prompt in the first round and with another one, about the results, later."""
 

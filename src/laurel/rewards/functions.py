@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from laurel.errors import DataError
 from laurel.llm.encoder import SentenceEncoder, load_encoder
 from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
 from laurel.rewards.normalizer import Normalizer
+from laurel.seeding import generator
 
 if TYPE_CHECKING:
     from laurel.rewards.model import RewardModel
@@ -91,6 +92,12 @@ class ScoredCaptions:
         return CaptionReward(
             self.known, self.normalizer.threshold(quantile), lambda texts: self.normalizer(score(texts))
         )
+
+    def shuffled(self, seed: int) -> ScoredCaptions:
+        """Return the same rewards, each given to another caption, drawn by a seed."""
+        order = generator(seed, "shuffled_labels").permutation(len(self.known))
+        values = list(self.known.values())
+        return replace(self, known={text: values[i] for text, i in zip(self.known, order.tolist(), strict=True)})
 
     def save(self, place: Path, **config: Any) -> None:
         """Write it into a directory, with what the method needs to score other captions."""

@@ -20,6 +20,7 @@ from laurel.arrays import FloatArray, IntArray
 from laurel.data.preferences import labels_of, set_of
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
+from laurel.errors import ParamsError
 from laurel.feedback.annotator import Account
 from laurel.feedback.question_queue import Topic
 from laurel.params import CaptionParams, EnvParams, Params
@@ -123,7 +124,7 @@ class RewardContext:
 
     def label_sets(self, settings: RewardParams) -> int:
         """Return how many label sets a reward is made from; a single one where it reads no preferences."""
-        return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources() else 1
+        return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources(self.rewards) else 1
 
     @property
     def adapter(self) -> EnvAdapter:
@@ -184,7 +185,7 @@ class Method(ABC, Generic[Own]):
     """Its name, the same as that of its module or entry point."""
     role: ClassVar[Role] = "method"
     """Role of arms that are paid its reward: method, control or bound."""
-    summary: ClassVar[str]
+    summary: str
     """What such an arm is paid, in a few words for the report."""
     Settings: ClassVar[type[RewardParams]] = RewardParams
     """Its settings, in `rewards.NAME`."""
@@ -204,8 +205,8 @@ class Method(ABC, Generic[Own]):
         """Return the names of the rewards that it is made from; they are made before it."""
         return ()
 
-    def sources(self) -> Sequence[Source]:
-        """Return which of `reads` it is made from with these settings."""
+    def sources(self, rewards: Mapping[str, RewardParams]) -> Sequence[Source]:
+        """Return which of `reads` it is made from with these settings; `rewards` are those of all rewards by name."""
         return self.reads
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
@@ -249,6 +250,31 @@ class Method(ABC, Generic[Own]):
         Raises:
             LaurelError: inputs are missing or damaged, or leave nothing to learn from.
         """
+
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        """Return why the control of this reward (`fit_shuffled`) cannot be made here, as in `check`.
+
+        Args:
+            name: of this reward.
+
+        Raises:
+            ParamsError: it has no labels to shuffle.
+        """
+        raise ParamsError(
+            f"rewards: labels of {name} cannot be shuffled, as its kind is {self.kind}, which has no labels to "
+            "shuffle. Name another reward in `of`, such as one of kind preference."
+        )
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Write the artefact of the control: the same reward from the same labels, each given to something else.
+
+        A method that has labels says so in `check_shuffled`, too.
+
+        Args:
+            made: this reward's own artefact, from the same label set.
+            seed: of the agent; others have other labels.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

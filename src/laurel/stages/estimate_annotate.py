@@ -81,7 +81,7 @@ def of_probe(params: Params) -> str:
 def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> Iterator[str]:
     """Yield the estimated cost of each annotator that is asked."""
     for number, voter in enumerate(asking.voters):
-        heading = f"member {number + 1} of {len(asking.voters)}\n" if asking.annotator == "ensemble" else ""
+        heading = f"member {number + 1} of {len(asking.voters)}\n" if len(asking.voters) > 1 else ""
         yield heading + _of_one(voter, adapter, questions)
 
 

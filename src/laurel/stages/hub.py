@@ -146,8 +146,6 @@ def _of_labels(labels: Mapping[str, Any]) -> str:
     annotator = manifest["params"]["annotate"]["annotator"]
     statuses = ", ".join(f"{counts[name]:,} {name}" for name in STATUSES if counts.get(name))
     simulated = [note for note in manifest["notes"] if "simulated" in note.lower()]
-    if annotator == "scripted" and not simulated:
-        simulated = ["The judge is simulated: no language model was asked."]
     rows = [
         f"| {one.measure} | {one.shown} | {one.shown_interval} | {one.of:,} {one.unit} |"
         for one in figures(labels["quality"])

@@ -15,6 +15,7 @@ from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
+from laurel.feedback.annotator_kind import kind_of
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
@@ -220,7 +221,7 @@ def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[st
     """Say in which arms a simulated judge says which tasks are interesting."""
     judges = {arm.name: arm.agent.curriculum.interest for arm in arms if arm.agent.curriculum is not None}
     simulated = [
-        name for name, judge in judges.items() if judge is not None and annotate.of_judge(judge).annotator == "scripted"
+        name for name, judge in judges.items() if judge is not None and kind_of(annotate.of_judge(judge)).simulated
     ]
     return [f"Which tasks are interesting was simulated in {', '.join(simulated)}."] if simulated else []
 

@@ -10,17 +10,19 @@ encoder's vectors are rounded such that the utility is exact, and p is rounded t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
 
-from laurel.arrays import DoubleArray
+from laurel.arrays import BoolArray, DoubleArray
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind, is_directory
+from laurel.feedback.annotator_kind import Advice, Alike, AnnotatorKind, is_directory
 from laurel.feedback.goals import embedding_goals, goal_in_words
+from laurel.feedback.text_judge import TextJudge
 from laurel.llm.budget import Budget
 from laurel.llm.encoder import SentenceEncoder, check_directory, load_encoder
 from laurel.params.judges import EmbeddingParams
@@ -29,6 +31,8 @@ STREAM = 4096
 """Pairs whose texts are encoded together; memory does not grow with the number of pairs."""
 DECIMALS = 9
 """Decimals of a probability: far more than implementations of tanh differ in (1e-16), and finer than matters."""
+SIMILAR = 0.9
+"""Least cosine of two tasks' goals that count as alike."""
 
 
 class EmbeddingAnnotator:
@@ -87,6 +91,31 @@ class EmbeddingAnnotator:
                     yield Judgement("ok", round(p, DECIMALS))
 
 
+class EmbeddingTexts(TextJudge):
+    """Says yes where a text is nearer to the goal than to the anti-goal."""
+
+    def __init__(self, params: EmbeddingParams, adapter: EnvAdapter) -> None:
+        self._params, self._adapter = params, adapter
+        self.name = f"embedding ({params.model})"
+
+    @cached_property
+    def _annotator(self) -> EmbeddingAnnotator:
+        return EmbeddingAnnotator.load(self._params, self._adapter)
+
+    @property
+    def provenance(self) -> str:
+        return self._annotator.name
+
+    def utility(self, texts: Sequence[str]) -> DoubleArray:
+        return self._annotator.utility(list(texts))
+
+
+def similar(texts: Sequence[str], model: str) -> BoolArray:
+    """Return which of K texts an encoder puts within SIMILAR of each other (K, K)."""
+    vectors = load_encoder(model).encode(list(texts)).astype(np.float64)
+    return np.asarray(vectors @ vectors.T >= SIMILAR)
+
+
 class EmbeddingKind(AnnotatorKind):
     """The annotator `embedding`."""
 
@@ -97,6 +126,12 @@ class EmbeddingKind(AnnotatorKind):
     ) -> EmbeddingAnnotator:
         """Load the encoder; errors as in `EmbeddingAnnotator.load`."""
         return EmbeddingAnnotator.load(self.section, adapter)
+
+    def text_judge(self, adapter: EnvAdapter, seed: int, captions: Collection[str] = ()) -> EmbeddingTexts:
+        return EmbeddingTexts(self.section, adapter)
+
+    def alike(self) -> Alike:
+        return partial(similar, model=self.section.model)
 
     def check(self, adapter: EnvAdapter) -> None:
         """Refuse an environment without a goal, unless the params give one."""

@@ -257,6 +257,11 @@ class EnsembleKind(AnnotatorKind):
         members = [member(number) for number in range(len(self.section.members))]
         return EnsembleAnnotator(members, self.section.tie_band)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether any member is."""
+        return any(kind_of(voter).simulated for voter in self.params.voters)
+
     def goal(self, adapter: EnvAdapter) -> str:
         """Return the goal of members that ask a chat model and have no goal of their own."""
         return goal_in_words(adapter, self.params.language_model.goal)

@@ -18,15 +18,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 
+import numpy as np
+
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind
+from laurel.feedback.annotator_kind import Advice, Alike, AnnotatorKind
+from laurel.feedback.questions.score import HIGHEST
+from laurel.feedback.simulated_writer import SimulatedWriter
+from laurel.feedback.text_judge import TextJudge
 from laurel.llm.budget import Budget
 from laurel.params.judges import ScriptedParams
 from laurel.seeding import derive_seed, generator
@@ -191,16 +197,84 @@ class StepReader:
         return (repeated[1], int(repeated[2])) if repeated and repeated[1] in self._captions else None
 
 
+class ScriptedTexts(TextJudge):
+    """The environment's progress and success; its answers and scores have the teacher's share of errors.
+
+    Each error is drawn from the words that are judged, as those of pairs are.
+    """
+
+    def __init__(self, params: ScriptedParams, adapter: EnvAdapter, seed: int, captions: Collection[str]) -> None:
+        self._adapter, self._seed, self._captions = adapter, seed, captions
+        self._error_rate = Faults.of(params).error_rate
+        self.name = f"scripted (simulated, errors {self._error_rate:g})"
+
+    @cached_property
+    def _utility(self) -> OracleUtility:
+        return OracleUtility(self._adapter, self._captions)
+
+    def utility(self, texts: Sequence[str]) -> DoubleArray:
+        """Return the texts' progress, without errors."""
+        return np.array([self._utility(text) for text in texts], dtype=np.float64)
+
+    def helpful(self, texts: Sequence[str]) -> BoolArray:
+        seed = derive_seed(self._seed, "helpful")
+        right = [(self._adapter.oracle(text) or 0) > 0 for text in texts]
+        return np.array(right, dtype=np.bool_) != self._wrong(texts, seed)
+
+    def scores(self, texts: Sequence[str], groups: IntArray) -> DoubleArray:
+        """Return the progress, from 0 to HIGHEST; an error is the score of a random text of the group, or of any text
+        for groups of one.
+        """
+        progress = self.utility(texts)
+        span = progress.max() - progress.min()
+        truth = (progress - progress.min()) / span * HIGHEST if span else np.zeros(len(texts))
+        scores = truth[groups]
+        for number, group in enumerate(groups.tolist()):
+            rng = generator(self._seed, "score", *(texts[i] for i in group))
+            others = group if len(group) > 1 else range(len(texts))
+            wrong = rng.random(len(group)) < self._error_rate
+            scores[number] = np.where(wrong, truth[rng.choice(others, len(group))], scores[number])
+        return scores
+
+    def without_outcomes(self) -> str | None:
+        if self._adapter.success_words or self._adapter.success_captions():
+            return None
+        return f"{self._adapter.env_id} has no captions of success, so that its own answer is not known."
+
+    def reached(self, texts: Sequence[str]) -> BoolArray:
+        right = np.array([self._adapter.says_success(text) for text in texts], dtype=np.bool_)
+        return right != self._wrong(texts, self._seed, "outcome")
+
+    def _wrong(self, texts: Sequence[str], seed: int, *purpose: str) -> BoolArray:
+        drawn = [generator(seed, *purpose, text).random() for text in texts]
+        return np.array(drawn, dtype=np.float64) < self._error_rate
+
+
+def same(texts: Sequence[str]) -> BoolArray:
+    """Return which of K texts are identical (K, K)."""
+    return np.array([[one == other for other in texts] for one in texts], dtype=np.bool_)
+
+
 class ScriptedKind(AnnotatorKind):
     """The annotator `scripted`."""
 
     Params = ScriptedParams
+    simulated = True
 
     def make(
         self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
     ) -> ScriptedAnnotator:
         """Make the teacher; errors as in `ScriptedAnnotator`."""
         return ScriptedAnnotator(self.section, adapter, derive_seed(seed, "scripted"), captions)
+
+    def text_judge(self, adapter: EnvAdapter, seed: int, captions: Collection[str] = ()) -> ScriptedTexts:
+        return ScriptedTexts(self.section, adapter, seed, captions)
+
+    def alike(self) -> Alike:
+        return same
+
+    def code_writer(self, adapter: EnvAdapter, seed: int, samples: int) -> SimulatedWriter:
+        return SimulatedWriter(adapter, seed, samples)
 
     def check(self, adapter: EnvAdapter) -> None:
         """Refuse an environment without hand-written progress."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple, Protocol
 
 from laurel.envs.numbers import Numbers
 from laurel.feedback.prompt import LONGEST, Form, quote
@@ -40,6 +40,17 @@ class Written(NamedTuple):
 
     source: str
     problem: str = ""
+
+
+class Writer(Protocol):
+    """Writes functions."""
+
+    name: str
+    simulated: bool
+
+    def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
+        """Return the functions of a round; None for an answer that never came or has no code."""
+        ...
 
 
 class CodeQuestion(Question[Assignment, Written]):

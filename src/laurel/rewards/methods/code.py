@@ -31,8 +31,7 @@ from laurel.rewards.sandbox import PACKAGE
 
 if TYPE_CHECKING:
     from laurel.feedback.chat_annotator import ChatAnnotator
-    from laurel.feedback.questions.code import CodeQuestion
-    from laurel.rewards.code_search import Writer
+    from laurel.feedback.questions.code import CodeQuestion, Writer
 
 
 class CodeParams(RewardParams):
@@ -77,9 +76,10 @@ class Code(Method[CodeParams]):
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
         need(PACKAGE)
-        chat = _chat(_kind(own, params), own)
+        kind = _kind(own, params)
+        chat = _chat(kind, own)
         if chat is None:
-            _simulated(own, adapter, 0)
+            _other_writer(kind, own, adapter, 0)
         else:
             for question in _questions(own, adapter):
                 question.messages(question.sample)
@@ -89,12 +89,13 @@ class Code(Method[CodeParams]):
         from laurel.feedback.questions.code import Assignment
 
         own = self.settings
-        chat = _chat(_kind(own, params), own)
+        kind = _kind(own, params)
+        chat = _chat(kind, own)
         agents = f"{own.trial.seeds} agent{'s' * (own.trial.seeds > 1)}"
         trained = f", each tried by training {agents} for {own.trial.steps:,} steps"
         asked = f"{own.rounds} rounds of {own.samples} functions{trained if own.select == 'training' else ''}"
         if chat is None:
-            return f"{_simulated(own, adapter, 0).name} writes {asked}, at no cost"
+            return f"{_other_writer(kind, own, adapter, 0).name} writes {asked}, at no cost"
         numbers = Numbers(adapter)
         found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
         cost = found.costs(found.price)
@@ -113,10 +114,11 @@ class Code(Method[CodeParams]):
                 "rewards of kind code: select is agreement, but all collected episodes have the same return, so "
                 "none of them is better than another. Set select to training, or collect with other policies."
             )
-        chat = _chat(_kind(own, params), own)
+        kind = _kind(own, params)
+        chat = _chat(kind, own)
         writer: Writer
         if chat is None:
-            writer = _simulated(own, adapter, seed)
+            writer = _other_writer(kind, own, adapter, seed)
         else:
             writer = ChatWriter(chat, *_questions(own, adapter), params.account)
         trial = None
@@ -145,18 +147,28 @@ def _kind(own: CodeParams, params: RewardContext) -> AnnotatorKind:
 
 
 def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:
-    """Return the chat model that writes; None where the writer is simulated."""
+    """Return the chat model that writes; None where the annotator is none."""
     from laurel.feedback.chat_annotator import ChatAnnotator
 
     if isinstance(kind, ChatAnnotator):
         return kind.sampled(own.samples, own.temperature, own.max_tokens)
-    if kind.params.annotator != "scripted":
+    return None
+
+
+def _other_writer(kind: AnnotatorKind, own: CodeParams, adapter: EnvAdapter, seed: int) -> Writer:
+    """Return the writer that an annotator has which asks no chat model.
+
+    Raises:
+        AnnotationError: it has none.
+    """
+    writer = kind.code_writer(adapter, seed, own.samples)
+    if writer is None:
         raise AnnotationError(
             f"rewards of kind code: the annotator {kind.params.annotator} writes no code. Name a chat model (openai, "
             "huggingface) in annotate.annotator, or as one of annotate.judges and as the reward's writer; scripted is "
             "a simulated writer."
         )
-    return None
+    return writer
 
 
 def _questions(own: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, CodeQuestion]:
@@ -168,12 +180,6 @@ def _questions(own: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, Code
             f"prompt {later.name}: it must show the best function and what was found: use the slots best and feedback."
         )
     return CodeQuestion(first, adapter, own.goal), CodeQuestion(later, adapter, own.goal)
-
-
-def _simulated(own: CodeParams, adapter: EnvAdapter, seed: int) -> Writer:
-    from laurel.feedback.simulated_writer import SimulatedWriter
-
-    return SimulatedWriter(adapter, seed, own.samples)
 
 
 METHOD = Code

@@ -8,7 +8,7 @@ once in an episode.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,18 +19,19 @@ from laurel.arrays import FloatArray
 from laurel.data.captions import read_vocabulary
 from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
-from laurel.errors import AnnotationError, DataError
+from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.chat_annotator import ChatAnnotator, judge_of_texts
 from laurel.feedback.question import Question
 from laurel.feedback.questions.goals import GoalsQuestion
 from laurel.feedback.questions.sensible import PossibleGoal, SensibleQuestion
+from laurel.feedback.text_judge import TextJudge
 from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.method import QUALITY, Inputs, Method, RewardContext
+from laurel.seeding import generator
 
 
 class GoalsParams(RewardParams):
@@ -63,11 +64,10 @@ def suggested(
 ) -> tuple[str, bool, Suggestions]:
     """Return who suggests, whether that is simulated, and the goals.
 
-    A chat model writes goals of its own, or says which captions are sensible ones. The sentence encoder picks those
-    captions that are nearer to the goal than to the anti-goal, the simulated teacher those that the environment calls
-    progress.
+    A chat model writes goals of its own, or says which captions are sensible ones. Other annotators pick the captions
+    with a utility above 0; of a simulated one that has no errors.
     """
-    kind = kind_of(params.annotate)
+    kind = goals_judge(params, adapter, captions)
     if isinstance(kind, ChatAnnotator):
         question: Question[Any, Any] = _question(settings, kind, adapter)
         items = _items(captions, settings)
@@ -80,13 +80,18 @@ def suggested(
             for context, votes in answers:
                 found[context] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
         return kind.identity()[0].model, False, found
-    if params.annotate.annotator == "scripted":
-        picked = [text for text in captions if (adapter.oracle(text) or 0) > 0]
-        return "scripted (simulated)", True, {"": picked}
+    picked = [text for text, value in zip(captions, kind.utility(captions).tolist(), strict=True) if value > 0]
+    simulated = kind_of(params.annotate).simulated
+    return f"{params.annotate.annotator} (simulated)" if simulated else kind.name, simulated, {"": picked}
 
-    utility = EmbeddingAnnotator.load(params.annotate.embedding, adapter).utility(list(captions))
-    picked = [text for text, value in zip(captions, utility.tolist(), strict=True) if value > 0]
-    return f"embedding ({params.annotate.embedding.model})", False, {"": picked}
+
+def goals_judge(params: RewardContext, adapter: EnvAdapter, captions: Sequence[str] = ()) -> ChatAnnotator | TextJudge:
+    """Return who suggests goals.
+
+    Raises:
+        AnnotationError: the annotator only judges pairs.
+    """
+    return judge_of_texts(params.annotate, adapter, "rewards.goals", "suggests no goals", captions=captions)
 
 
 def _question(settings: GoalsParams, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
@@ -142,6 +147,13 @@ class GoalTable:
             "reachable": float(reached.any(axis=0).mean()),
             "sensible": float(sensible.mean()) if known else None,
         }
+
+    def shuffled(self, seed: int) -> GoalTable:
+        """Return the table of as many other captions as goals, drawn by a seed; all goals must be captions."""
+        others = generator(seed, "shuffled_labels").permutation(len(self.captions)).tolist()
+        places = {caption: place for place, caption in enumerate(self.captions)}
+        goals = [self.captions[others[places[goal]]] for goal in self.goals]
+        return replace(self, goals=goals, similarity=cosines(self.captions, goals, self.encoder))
 
     def save(self, place: Path) -> None:
         """Write it into a directory."""
@@ -235,7 +247,8 @@ class Goals(Method[GoalsParams]):
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse an annotator that suggests no goals, or a prompt that does not fit."""
-        if kind := chat_model(params.annotate, "rewards.goals", "suggests no goals"):
+        kind = goals_judge(params, adapter)
+        if isinstance(kind, ChatAnnotator):
             question: Question[Any, Any] = _question(self.settings, kind, adapter)
             question.messages(question.sample)
         else:
@@ -256,6 +269,18 @@ class Goals(Method[GoalsParams]):
         table.save(place)
         quality = table.quality(self.settings.threshold, adapter)
         write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **quality})
+
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        if self.settings.form == "open" and isinstance(goals_judge(params, adapter), ChatAnnotator):
+            raise ParamsError(
+                f"rewards: labels of {name} cannot be shuffled, as a chat model writes its goals and so labels no "
+                f"caption. Set rewards.{name}.form to closed."
+            )
+        return None
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Make as many other captions the goals; nothing is asked again."""
+        GoalTable.load(made).shuffled(seed).save(place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return GoalReward(GoalTable.load(place), self.settings.threshold)

@@ -50,6 +50,12 @@ class Online(LearningMethod[OnlineParams]):
             kind_of(voter).check(adapter)
         return None
 
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        raise ParamsError(
+            f"rewards: labels of {name} are learned while agents are trained, so that its control is a reward of its "
+            "own: set {kind: online, shuffled: true} there."
+        )
+
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         own = self.settings
         if own.replay:

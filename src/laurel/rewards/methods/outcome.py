@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,15 @@ from laurel.data.trajectories import read_trajectories
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
 from laurel.errors import DataError
-from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-from laurel.feedback.annotators.scripted import Faults
-from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.scripted import ScriptedTexts
+from laurel.feedback.chat_annotator import ChatAnnotator, judge_of_texts
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.rates import rate
+from laurel.feedback.text_judge import TextJudge
 from laurel.feedback.yes_no import probability
 from laurel.llm.encoder import load_encoder
+from laurel.params.judges import ScriptedParams
 from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.logistic import logistic
@@ -95,6 +97,12 @@ class OutcomeTable:
     answers: Mapping[str, float]
     """Probability of success, from 0 to 1; outcomes without an answer that can be read are left out."""
     counts: Sequence[int]
+
+    def shuffled(self, seed: int) -> OutcomeTable:
+        """Return the same answers, each given to another outcome, drawn by a seed."""
+        order = generator(seed, "shuffled_labels").permutation(len(self.answers))
+        values = list(self.answers.values())
+        return replace(self, answers={text: values[i] for text, i in zip(self.answers, order.tolist(), strict=True)})
 
     def save(self, place: Path) -> None:
         """Write it into a directory."""
@@ -214,15 +222,17 @@ class ChatJudge(OutcomeJudge):
         return OutcomeQuestion(prompt, self._adapter, own.goal, scored=scored, examples=examples)
 
 
-class EmbeddingJudge(OutcomeJudge):
-    """A sentence encoder: yes where an outcome is nearer to the goal than to the anti-goal."""
+class OutcomeTexts(OutcomeJudge):
+    """An annotator that asks no chat model, or the environment's own success."""
 
-    def __init__(self, params: RewardContext, adapter: EnvAdapter) -> None:
-        self._params, self._adapter = params.annotate.embedding, adapter
-        self.name = f"embedding ({self._params.model})"
+    def __init__(self, judge: TextJudge, name: str, simulated: bool) -> None:
+        self._judge, self.name, self.simulated = judge, name, simulated
+
+    def check(self) -> str | None:
+        return self._judge.without_outcomes()
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
-        return [float(value > 0) for value in EmbeddingAnnotator.load(self._params, self._adapter).utility(list(texts))]
+        return [float(reached) for reached in self._judge.reached(texts)]
 
 
 class SupervisedJudge(OutcomeJudge):
@@ -248,26 +258,6 @@ class SupervisedJudge(OutcomeJudge):
         return [float(value > 0) for value in (np.column_stack([asked, np.ones(len(asked))]) @ weights)[:, 0]]
 
 
-class TrueJudge(OutcomeJudge):
-    """The environment's own outcome, with a share of wrong answers where it is a simulated teacher."""
-
-    simulated = True
-
-    def __init__(self, adapter: EnvAdapter, error_rate: float, seed: int, name: str) -> None:
-        self._adapter, self._error_rate, self._seed, self.name = adapter, error_rate, seed, name
-
-    def check(self) -> str | None:
-        if self._adapter.success_words or self._adapter.success_captions():
-            return None
-        return f"{self._adapter.env_id} has no captions of success, so that its own answer is not known."
-
-    def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
-        def wrong(text: str) -> bool:
-            return bool(generator(self._seed, "outcome", text).random() < self._error_rate)
-
-        return [float(self._adapter.says_success(text) != wrong(text)) for text in texts]
-
-
 def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
     """Return the judge that the settings name.
 
@@ -277,14 +267,12 @@ def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAd
     if settings.judge == "supervised":
         return SupervisedJudge(settings, params)
     if settings.judge == "truth":
-        return TrueJudge(adapter, 0.0, seed, "truth")
+        return OutcomeTexts(ScriptedTexts(ScriptedParams(), adapter, seed, ()), "truth", simulated=True)
     cannot = "cannot say whether an outcome is the goal"
-    if kind := chat_model(params.annotate, f"rewards.{settings.kind}", cannot):
-        return ChatJudge(kind, settings, params, adapter)
-    if params.annotate.annotator == "embedding":
-        return EmbeddingJudge(params, adapter)
-    errors = Faults.of(params.annotate.scripted).error_rate
-    return TrueJudge(adapter, errors, seed, f"scripted (simulated, errors {errors:g})")
+    judge = judge_of_texts(params.annotate, adapter, f"rewards.{settings.kind}", cannot, seed)
+    if isinstance(judge, ChatAnnotator):
+        return ChatJudge(judge, settings, params, adapter)
+    return OutcomeTexts(judge, judge.name, kind_of(params.annotate).simulated)
 
 
 def answered(
@@ -342,6 +330,13 @@ class Outcome(Method[OutcomeParams]):
         table, quality = answered(outcomes, own, params, adapter, seed)
         table.save(place)
         write_json(place / QUALITY, quality)
+
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        return None
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Give each outcome the answer about another one; nothing is asked again."""
+        OutcomeTable.load(made).shuffled(seed).save(place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return OutcomeReward(OutcomeTable.load(place).answers, self.settings.captions)

@@ -35,6 +35,17 @@ class Preference(Method[PreferenceParams]):
         model.save(place)
         write_json(place / QUALITY, quality)
 
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        return None if self.settings.input == "caption" else f'it needs rewards.{name}.input "caption".'
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Fit the same ensemble for as many epochs to the same answers given to the wrong pairs."""
+        from laurel.rewards.model import RewardModel
+        from laurel.rewards.training import shuffled_model, usable_comparisons
+
+        _, comparisons = usable_comparisons(inputs.captions, inputs.preferences)
+        shuffled_model(RewardModel.load(made), comparisons, self.settings, seed).save(place)
+
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.model import RewardModel
 

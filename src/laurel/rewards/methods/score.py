@@ -21,11 +21,10 @@ from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-from laurel.feedback.annotators.scripted import Faults, OracleUtility
-from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
-from laurel.feedback.questions.score import HIGHEST, ScoreQuestion
+from laurel.feedback.chat_annotator import ChatAnnotator, judge_of_texts
+from laurel.feedback.questions.score import ScoreQuestion
 from laurel.feedback.rates import Rate
+from laurel.feedback.text_judge import TextJudge
 from laurel.params.fields import Count
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import Reward
@@ -115,13 +114,15 @@ def question_of(own: ScoreParams, params: RewardContext, adapter: EnvAdapter, si
     return ScoreQuestion(ScoreQuestion.load_prompt(own.prompt), adapter, own.goal, size=size, both_orders=orders)
 
 
-def chat_judge(params: RewardContext) -> ChatAnnotator | None:
-    """Return the chat model; None where the annotator is embedding or scripted.
+def score_judge(
+    params: RewardContext, adapter: EnvAdapter, seed: int = 0, captions: Sequence[str] = ()
+) -> ChatAnnotator | TextJudge:
+    """Return who gives scores.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
     """
-    return chat_model(params.annotate, "rewards.score", "gives no scores")
+    return judge_of_texts(params.annotate, adapter, "rewards.score", "gives no scores", seed, captions)
 
 
 @dataclass(frozen=True)
@@ -146,51 +147,24 @@ def asked(
 ) -> Scored:
     """Have groups of texts scored.
 
-    A chat model is asked; the sentence encoder's utility is a score as it is; the simulated teacher gives the
-    environment's progress or, at its error rate, that of a random text of the group (of any text for groups of one).
+    A chat model is asked; other annotators give scores of their own (`laurel.feedback.text_judge`).
 
     Args:
         captions: of single steps, that texts may be made of.
     """
-    kind = chat_judge(params)
+    judge = score_judge(params, adapter, seed, captions)
+    if not isinstance(judge, ChatAnnotator):
+        simulated = kind_of(params.annotate).simulated
+        return Scored(judge.name, simulated, judge.scores(texts, groups), len(groups))
     items = [tuple(texts[i] for i in group) for group in groups.tolist()]
-    if kind is not None:
-        question = question_of(own, params, adapter, groups.shape[1])
-        scores = np.full(groups.shape, np.nan)
-        for number, answers in enumerate(kind.answers(question, items, "rewards.score", params.account)):
-            values = [answer.value for answer in answers if answer.value is not None]
-            if 2 * len(values) > len(answers):
-                scores[number] = np.mean(values, axis=0)
-        calls = len(groups) * question.variants * params.annotate.language_model.votes
-        return Scored(kind.identity()[0].model, False, scores, calls)
-    if params.annotate.annotator == "scripted":
-        return _simulated(texts, groups, params, adapter, seed, captions)
-
-    utility = EmbeddingAnnotator.load(params.annotate.embedding, adapter).utility(list(texts))
-    model = params.annotate.embedding.model
-    return Scored(f"embedding ({model})", False, np.asarray(utility, dtype=np.float64)[groups], len(groups))
-
-
-def _simulated(
-    texts: Sequence[str],
-    groups: IntArray,
-    params: RewardContext,
-    adapter: EnvAdapter,
-    seed: int,
-    captions: Sequence[str],
-) -> Scored:
-    worth = OracleUtility(adapter, captions)
-    errors = Faults.of(params.annotate.scripted).error_rate
-    progress = np.array([worth(text) for text in texts])
-    span = progress.max() - progress.min()
-    truth = (progress - progress.min()) / span * HIGHEST if span else np.zeros(len(texts))
-    scores = truth[groups]
-    for number, group in enumerate(groups.tolist()):
-        rng = generator(seed, "score", *(texts[i] for i in group))
-        others = group if len(group) > 1 else range(len(texts))
-        wrong = rng.random(len(group)) < errors
-        scores[number] = np.where(wrong, truth[rng.choice(others, len(group))], scores[number])
-    return Scored(f"scripted (simulated, errors {errors:g})", True, scores, len(groups))
+    question = question_of(own, params, adapter, groups.shape[1])
+    scores = np.full(groups.shape, np.nan)
+    for number, answers in enumerate(judge.answers(question, items, "rewards.score", params.account)):
+        values = [answer.value for answer in answers if answer.value is not None]
+        if 2 * len(values) > len(answers):
+            scores[number] = np.mean(values, axis=0)
+    calls = len(groups) * question.variants * params.annotate.language_model.votes
+    return Scored(judge.identity()[0].model, False, scores, calls)
 
 
 def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> FloatArray:
@@ -231,16 +205,16 @@ class Score(Method[ScoreParams]):
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
-        if chat_judge(params) is None:
-            kind_of(params.annotate).check(adapter)
-        else:
+        if isinstance(score_judge(params, adapter), ChatAnnotator):
             question = question_of(own, params, adapter, 1)
             question.messages(question.sample)
+        else:
+            kind_of(params.annotate).check(adapter)
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        own, kind = self.settings, chat_judge(params)
-        if kind is None:
+        own, kind = self.settings, score_judge(params, adapter)
+        if not isinstance(kind, ChatAnnotator):
             return None
         texts = read_segments(captions).texts
         groups = drawn_groups(len(texts), own.size, own.n_groups, 0)
@@ -267,6 +241,14 @@ class Score(Method[ScoreParams]):
             "right_order": right_order(vocabulary.texts, values, vocabulary.counts, adapter),
         }
         write_json(place / QUALITY, quality)
+
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        return None
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Give each caption the score of another one; nothing is asked again."""
+        scored, config = ScoredCaptions.load(made)
+        scored.shuffled(seed).save(place, counts=config["counts"])
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         scored, _ = ScoredCaptions.load(place)

@@ -1,30 +1,33 @@
-"""Control: a reward model of the same form, trained on the same answers given to the wrong pairs."""
+"""Control: what another reward would be if each of its labels had been given to something else.
+
+How labels are shuffled its method says (`Method.fit_shuffled`), and the artefact is one of that method.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
-from laurel.errors import ParamsError
-from laurel.params.annotation import MAIN
-from laurel.params.rewards import PreferenceParams, RewardParams
+from laurel.errors import DataError
+from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
-from laurel.rewards.functions import learned
-from laurel.rewards.method import Inputs, Method, RewardContext
-from laurel.rewards.methods.text import Text, TextParams
-from laurel.rewards.text import CONFIG
+from laurel.rewards.method import Inputs, Method, RewardContext, Source
+
+ORIGINAL = "original.json"
+"""The settings of the reward whose labels were shuffled, which say how its artefact is loaded."""
 
 
 class ShuffledParams(RewardParams):
     """Settings of shuffled labels."""
 
     of: str = "preference"
-    """The reward, of kind preference or text, whose labels are shuffled and whose settings are taken."""
+    """The reward whose labels are shuffled and whose settings are taken; of a kind that has labels."""
 
 
 class ShuffledLabels(Method[ShuffledParams]):
-    """Fits the same ensemble for as many epochs, or the same reward model of texts."""
+    """Makes the same reward from shuffled labels, anew for each seed."""
 
     kind = "shuffled_labels"
     role = "control"
@@ -33,45 +36,42 @@ class ShuffledLabels(Method[ShuffledParams]):
     reads = ("captions", "preferences")
     per_seed = True
 
+    def __init__(self, settings: ShuffledParams) -> None:
+        super().__init__(settings)
+        if settings.of != ShuffledParams.model_fields["of"].default:
+            self.summary = f"the reward {settings.of} made from the same answers given to the wrong pairs or captions"
+
     def needs(self) -> Sequence[str]:
         return (self.settings.of,)
 
+    def sources(self, rewards: Mapping[str, RewardParams]) -> Sequence[Source]:
+        sources: Sequence[Source] = method_of(rewards[self.settings.of]).sources(rewards)
+        return sources
+
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
-        original = rewards[self.settings.of]
-        return original.judge if isinstance(original, PreferenceParams | TextParams) else MAIN
+        judge: str = method_of(rewards[self.settings.of]).judge(rewards)
+        return judge
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        original = params.rewards[self.settings.of]
-        if isinstance(original, TextParams) and original.path is None:
-            return None
-        if not isinstance(original, PreferenceParams):
-            raise ParamsError(
-                f"rewards: labels of {self.settings.of} cannot be shuffled, as its kind is {original.kind}. "
-                "Name a reward of kind preference, or one of kind text without a path."
-            )
-        return None if original.input == "caption" else f'it needs rewards.{self.settings.of}.input "caption".'
+        name = self.settings.of
+        method: Method[RewardParams] = method_of(params.rewards[name])
+        return method.check_shuffled(name, params, adapter)
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.own_preferences import read_own
-        from laurel.rewards.model import RewardModel
-        from laurel.rewards.training import shuffled_model, usable_comparisons
-
         original = params.rewards[self.settings.of]
-        if isinstance(original, TextParams):
-            rows = read_own(inputs.preferences, inputs.captions).shuffled(seed)
-            Text(original).fit_rows(rows, inputs, seed, place)
-            return
-        assert isinstance(original, PreferenceParams)
-        _, comparisons = usable_comparisons(inputs.captions, inputs.preferences)
-        model = RewardModel.load(inputs.made(self.settings.of))
-        shuffled_model(model, comparisons, original, seed).save(place)
+        method_of(original).fit_shuffled(params, inputs, inputs.made(self.settings.of), seed, place)
+        write_json(place / ORIGINAL, original.model_dump(mode="json"))
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        from laurel.rewards.model import RewardModel
-
-        if (place / CONFIG).is_file():
-            return Text(TextParams(kind=Text.kind)).load(place, adapter, quantile)
-        return learned(RewardModel.load(place), adapter, quantile)
+        if not (place / ORIGINAL).is_file():
+            raise DataError(
+                f"{place}: has no {ORIGINAL}, which old versions did not write. Run laurel train-reward again."
+            )
+        name = self.settings.of
+        reward: Reward = method_of(resolved({name: read_json(place / ORIGINAL)}, ())[name]).load(
+            place, adapter, quantile
+        )
+        return reward
 
 
 METHOD = ShuffledLabels

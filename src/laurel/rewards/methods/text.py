@@ -17,6 +17,7 @@ from pydantic import Field
 from laurel.data.json_file import write_json
 from laurel.data.preference_rows import PreferenceRows
 from laurel.envs.base import EnvAdapter
+from laurel.errors import ParamsError
 from laurel.llm.encoder import load_encoder
 from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, Positive
@@ -56,7 +57,7 @@ class Text(Method[TextParams]):
     Settings = TextParams
     reads = ("captions", "preferences")
 
-    def sources(self) -> Sequence[Source]:
+    def sources(self, rewards: Mapping[str, RewardParams]) -> Sequence[Source]:
         """Return only captions where a trained model is given: no annotator is asked then."""
         return self.reads if self.settings.path is None else ("captions",)
 
@@ -79,13 +80,27 @@ class Text(Method[TextParams]):
         from laurel.data.own_preferences import read_own
 
         if self.settings.path is None:
-            self.fit_rows(read_own(inputs.preferences, inputs.captions), inputs, seed, place)
+            self._fit_rows(read_own(inputs.preferences, inputs.captions), inputs, seed, place)
             return
         model = TextReward.load(Path(self.settings.path))
         model.save(place)
         _score(model, {"model": self.settings.path}, inputs, place)
 
-    def fit_rows(self, rows: PreferenceRows, inputs: Inputs, seed: int, place: Path) -> None:
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        if self.settings.path is not None:
+            raise ParamsError(
+                f"rewards: labels of {name} cannot be shuffled, as it has a path: the model was learned elsewhere, "
+                "from labels that are not here. Name a reward without one in `of`."
+            )
+        return None
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        """Fit the same model to the same answers given to the wrong pairs."""
+        from laurel.data.own_preferences import read_own
+
+        self._fit_rows(read_own(inputs.preferences, inputs.captions).shuffled(seed), inputs, seed, place)
+
+    def _fit_rows(self, rows: PreferenceRows, inputs: Inputs, seed: int, place: Path) -> None:
         """Write the artefact of a model that learned from rows of preferences."""
         own = self.settings
         tuning = Tuning(own.epochs, own.learning_rate, own.batch_size, own.max_length) if own.train == "all" else None
