@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from laurel.llm.actor_size import described, gigabytes_of, size_of
+from laurel.llm.actor_size import described, gigabytes_of, operations_of, size_of
 from laurel.params import parse_params
 from laurel.params.language_actor import LanguageActorParams
 from laurel.pipelines.estimate import estimate
@@ -47,8 +47,23 @@ def test_a_config_alone_says_what_training_takes(tmp_path: Path) -> None:
     shown = estimate(spec, params, 1, region=None)
     for name in arms:
         (line,) = [line for line in shown.splitlines() if line.startswith(f"{name}: ")]
-        for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as", "hours an agent"):
+        for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as", "hours an agent: L4 "):
             assert part in line
+
+
+def test_hours_are_by_the_speed_of_each_gpu(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MISTRAL))
+    settings = LanguageActorParams.model_validate({"model": str(tmp_path), "dtype": "bfloat16", "batch_size": 4})
+    steps = 10**6
+    line = described("lm", settings, steps)
+    assert "at most" not in line
+    operations = operations_of(size_of(str(tmp_path), 16), settings, steps)
+    for kind, peak in (("A100", 312e12), ("H100", 989e12)):
+        assert f"{kind} {operations / (0.3 * peak) / 3600:,.1f} at {0.3 * peak / 1e12:.0f} TFLOP/s" in line
+    slow = described("lm", settings.model_copy(update={"dtype": "float32"}), steps)
+    assert "L4" not in slow, "32 bits do not fit"
+    assert "A100_80GB" in slow
+    assert "at 6 TFLOP/s" in slow
 
 
 @pytest.mark.parametrize("model", ["owner/nowhere", "tiny"])

@@ -16,13 +16,14 @@ from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.params import Params
+from laurel.params import Params, parse_params
 from laurel.params.arms import WELL_KNOWN
 from laurel.rewards.base import Reward
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.model import RewardModel
 from laurel.rewards.stored import reward_of
 from laurel.training.arms import task_of, train_arms
+from minimal_params import MINIMAL
 from tiny_project import Project, changed
 
 pytestmark = pytest.mark.usefixtures("own_process")
@@ -70,6 +71,20 @@ def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
     assert (task.arm, task.seed, task.run_seed) == ("oracle", 4, 5)
     assert (task.steps, task.checkpoint_steps) == (999, 77)
     assert (task.env, task.settings) == (params.env, params.agent.ppo)
+
+
+@pytest.mark.parametrize(
+    ("agent", "steps"),
+    [
+        ({}, 50_000),
+        ({"algorithm": "language_model", "language_model": {"n_envs": 512, "n_steps": 3}}, 3 * 512),
+        ({"algorithm": "language_model", "checkpoint_steps": 5000}, 5000),
+    ],
+)
+def test_each_round_of_a_language_model_is_a_checkpoint(agent: dict[str, Any], steps: int) -> None:
+    arms = {"one": {"reward": None, "agent": agent}}
+    params = parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms}, "test")
+    assert task_of(0, params.env, params.resolved_arms["one"], 0).checkpoint_steps == steps
 
 
 @pytest.mark.parametrize("arm", ["extrinsic", "random_policy"])

@@ -13,14 +13,37 @@ from laurel.params.language_actor import TINY, GLAMParams, LanguageActorParams
 
 PROMPT, ANSWER = 200, 20
 """Assumed number of tokens of a prompt, and of an answer."""
-GPU_FLOPS = 1e14
-"""Assumed operations per second of a GPU: a tenth to a third of what recent ones can do in bfloat16."""
-GPUS = {24: "L4", 40: "A100", 80: "A100_80GB or H100", 141: "H200"}
-"""GB of memory -> accelerator."""
+SHARE = 0.3
+"""Assumed share of a GPU's operations per second that training reaches."""
 ACTIVATIONS = 34
 """Bytes for each token, hidden unit and layer at 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1)."""
 REFERENCED = ("dpo", "kto")
 """Losses with a reference model: the model as it was before the round."""
+
+
+class GPU(NamedTuple):
+    """A kind of accelerator."""
+
+    memory: int
+    """In GB."""
+    bfloat16: float
+    """Peak operations per second of dense products of matrices, by its data sheet."""
+    float32: float
+    """The same in single precision, without TF32."""
+
+    def rate(self, dtype: str) -> float:
+        """Return the operations per second that training is assumed to reach."""
+        return SHARE * (self.bfloat16 if dtype == "bfloat16" else self.float32)
+
+
+GPUS = {
+    "L4": GPU(24, 121e12, 30e12),
+    "A100": GPU(40, 312e12, 19.5e12),
+    "A100_80GB": GPU(80, 312e12, 19.5e12),
+    "H100": GPU(80, 989e12, 67e12),
+    "H200": GPU(141, 989e12, 67e12),
+}
+"""Accelerator -> what it can do, in the order of memory."""
 
 
 class Size(NamedTuple):
@@ -76,7 +99,10 @@ def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> floa
 
 
 def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps: int) -> float:
-    """Return the most operations that training takes: 2 per weight and token forward, 2 or 4 backward."""
+    """Return about how many operations training takes: 2 per weight and token forward, 2 or 4 backward.
+
+    Every group is taken to have a pair, which fewer do as training goes on.
+    """
     if isinstance(settings, GLAMParams):
         return size.weights * steps * (PROMPT + ANSWER) * (2.0 + settings.n_epochs * (4 if settings.rank else 6))
     written = steps * ANSWER * 2.0
@@ -94,15 +120,21 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
     except (LaurelError, OSError, ValueError) as error:
         return f"{name}: the size of {settings.model} is not known here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
-    gpu = next(
-        (f"a GPU such as {kind}" for least, kind in GPUS.items() if memory < 0.9 * least),
-        "more than a GPU has: lower batch_size",
-    )
     how = f"LoRA of rank {settings.rank}" if settings.rank else "all of them"
-    hours = max(operations_of(size, settings, steps) / GPU_FLOPS / 3600, 0.1)
-    return (
+    what = (
         f"{name}: {settings.model} has {size.weights / 1e9:.2f} billion weights, of which {size.trained / 1e6:,.0f} "
-        f"million are trained ({how}), in {settings.dtype}: about {memory:,.0f} GB of memory ({gpu}) and at most "
-        f"{hours:,.1f} hours an agent, at 100 TFLOP/s, {PROMPT} tokens "
-        f"of a prompt and {ANSWER} of an answer"
+        f"million are trained ({how}), in {settings.dtype}: about {memory:,.0f} GB of memory"
+    )
+    fitting = [kind for kind, gpu in GPUS.items() if memory < 0.9 * gpu.memory]
+    if not fitting:
+        return f"{what} (more than a GPU has: lower batch_size)"
+    needed = operations_of(size, settings, steps)
+    hours = "; ".join(
+        f"{kind} {max(needed / GPUS[kind].rate(settings.dtype) / 3600, 0.1):,.1f} at "
+        f"{GPUS[kind].rate(settings.dtype) / 1e12:,.0f} TFLOP/s"
+        for kind in fitting
+    )
+    return (
+        f"{what} (a GPU such as {fitting[0]}) and about these hours an agent: {hours}. Assumed are {SHARE:.0%} of a "
+        f"GPU's peak, {PROMPT} tokens of a prompt and {ANSWER} of an answer"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,13 +18,20 @@ from laurel.errors import DataError
 from laurel.llm.encoder import load_encoder
 from laurel.workspace import cache_directory
 
+if TYPE_CHECKING:
+    import torch
+
 SHARE = 4096
 """Most texts of a file."""
 KEY_BYTES = 16
 
 
 def encode_cached(
-    model: str, texts: Sequence[str], advance: Callable[[int], object] = int, cache: Path | None = None
+    model: str,
+    texts: Sequence[str],
+    advance: Callable[[int], object] = int,
+    cache: Path | None = None,
+    device: torch.device | None = None,
 ) -> FloatArray:
     """Return vectors (N, E) of distinct texts; the sentence encoder is loaded only if one is not known yet.
 
@@ -32,6 +40,7 @@ def encode_cached(
         texts: N distinct ones.
         advance: told of texts that are ready.
         cache: the folder; None: below LAUREL_CACHE, or the user's cache.
+        device: that the encoder runs on; None: the CPU. Each kind of device has vectors of its own, which differ.
 
     Raises:
         AnnotationError: there is no such model.
@@ -39,7 +48,9 @@ def encode_cached(
     """
     from safetensors.numpy import save_file
 
-    folder = (cache or cache_directory() / "embeddings") / hashlib.sha256(_identity(model).encode()).hexdigest()[:16]
+    folder = (cache or cache_directory() / "embeddings") / hashlib.sha256(
+        _identity(model, device).encode()
+    ).hexdigest()[:16]
     keys = [hashlib.sha256(text.encode()).digest()[:KEY_BYTES] for text in texts]
     wanted = {key: number for number, key in enumerate(keys)}
     vectors, known = _stored(folder, wanted, len(texts))
@@ -48,7 +59,7 @@ def encode_cached(
     if not missing:
         return vectors
 
-    encoder = load_encoder(model)
+    encoder = load_encoder(model, device)
     missing.sort(key=lambda number: len(texts[number]))  # so that batches hold texts of like length
     for start in range(0, len(missing), SHARE):
         numbers = missing[start : start + SHARE]
@@ -92,6 +103,7 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
     return vectors, known
 
 
-def _identity(model: str) -> str:
+def _identity(model: str, device: torch.device | None) -> str:
     """Return the identity of an encoder; that of a directory is the content of its files."""
-    return digest_directory(Path(model), ()) if Path(model).is_dir() else model
+    own = digest_directory(Path(model), ()) if Path(model).is_dir() else model
+    return own if device is None or device.type == "cpu" else f"{own} on {device.type}"

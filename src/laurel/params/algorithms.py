@@ -15,6 +15,8 @@ class AlgorithmParams(Section):
 
     algorithm: ClassVar[str]
     """Whose settings they are, as `agent.algorithm` names it."""
+    every_update: ClassVar[bool] = False
+    """Whether an update takes so long that each is followed by a checkpoint where agent.checkpoint_steps is null."""
     n_envs: Count
     n_steps: Count
     """Steps of each environment between two updates."""

@@ -72,6 +72,7 @@ class ProposalServerParams(ServeParams):
 
 class LanguageActorParams(TunedModelParams):
     algorithm: ClassVar[str] = "language_model"
+    every_update: ClassVar[bool] = True
     strategy: Literal["none", "menu", "free"] = "none"
     """Whether the model first names a strategy, one of `strategies` or in its own words, and then moves by it."""
     strategies: tuple[str, ...] = Field(default=(), strict=False)

@@ -83,8 +83,8 @@ class AgentParams(PluggedSection):
     """The algorithm of all arms, Laurel's or another package's; the section of its name has its settings."""
     engine: Literal["laurel", "sb3"] = "laurel"
     """What trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
-    checkpoint_steps: Count = 50_000
-    """Environment steps between checkpoints."""
+    checkpoint_steps: Count | None = None
+    """Environment steps between checkpoints; null: 50,000, and in language_model, whose rounds are long, one round."""
     workers: Count | None = None
     """Processes that train agents, each several in lockstep; null takes one a CPU that may be used, also in a
     container, or a single one on a GPU. What an agent becomes does not depend on it."""

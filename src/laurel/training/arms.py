@@ -16,20 +16,25 @@ from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import train_together
-from laurel.training.task import Assignment, Task, total_steps
+from laurel.training.task import Assignment, Task, steps_per_update, total_steps
+
+CHECKPOINT_STEPS = 50_000
+"""Environment steps between checkpoints where agent.checkpoint_steps is null."""
 
 
 def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: AnnotateParams | None = None) -> Task:
     """Return the training task of an arm with a seed; hints ask chat models of `annotate`."""
+    settings = arm.agent.sb3 if arm.agent.engine == "sb3" else arm.agent.settings
+    each = steps_per_update(settings) if getattr(settings, "every_update", False) else CHECKPOINT_STEPS
     return Task(
         arm=arm.name,
         seed=seed,
         run_seed=run_seed,
         env=env,
-        settings=arm.agent.sb3 if arm.agent.engine == "sb3" else arm.agent.settings,
+        settings=settings,
         shaping=arm.shaping,
         steps=arm.agent.steps,
-        checkpoint_steps=arm.agent.checkpoint_steps,
+        checkpoint_steps=arm.agent.checkpoint_steps or each,
         device=arm.agent.device,
         annotate=annotate,
         curriculum=arm.agent.curriculum,

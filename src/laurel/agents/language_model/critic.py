@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from laurel.arrays import DoubleArray, FloatArray
 from laurel.llm.embedding_cache import encode_cached
+
+if TYPE_CHECKING:
+    import torch
 
 RIDGE = 1e-3
 """Ridge penalty on the weights of the encoder's head, for vectors that are centred and of mean length 1."""
@@ -70,10 +73,11 @@ class EncoderCritic:
 
     Args:
         encoder: a sentence-transformers model, a directory or a name on the hub.
+        device: that it runs on; None: the CPU.
     """
 
-    def __init__(self, encoder: str) -> None:
-        self._encoder = encoder
+    def __init__(self, encoder: str, device: torch.device | None = None) -> None:
+        self._encoder, self._device = encoder, device
         self._vectors: dict[str, DoubleArray] = {}
         self._fitted: dict[str, DoubleArray] = {}
 
@@ -100,7 +104,8 @@ class EncoderCritic:
         """Return vectors (N, E)."""
         new = [text for text in texts if text not in self._vectors]
         if new:
-            self._vectors.update(zip(new, encode_cached(self._encoder, new).astype(np.float64), strict=True))
+            vectors = encode_cached(self._encoder, new, device=self._device).astype(np.float64)
+            self._vectors.update(zip(new, vectors, strict=True))
         return np.stack([self._vectors[text] for text in texts])
 
     def state(self) -> dict[str, DoubleArray]:

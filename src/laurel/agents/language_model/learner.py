@@ -58,7 +58,9 @@ class LanguageModelLearner(Learner):
     def __init__(self, policy: LanguageModelPolicy, params: LanguageActorParams, rng: np.random.Generator) -> None:
         super().__init__(policy, params, rng)
         self.round = 0
-        self.critic: Critic = TableCritic() if params.critic == "table" else EncoderCritic(params.encoder or PACKAGED)
+        self.critic: Critic = TableCritic()
+        if params.critic == "encoder":
+            self.critic = EncoderCritic(params.encoder or PACKAGED, policy.device)
         self.memory: Memory = RoundMemory() if params.memory_rounds == 1 else RecentMemory(params.memory_rounds)
         self.best = BestAnswers()
         self.server = ServedModel(params) if params.serve else None
