@@ -9,7 +9,8 @@ import minigrid  # noqa: F401 - registers its environments
 import numpy as np
 import pytest
 
-from laurel.envs import make_reference
+from laurel.agents.actor import View
+from laurel.envs import adapter_of, make_reference
 from laurel.envs.minigrid import MiniGridAdapter
 from laurel.params import EnvParams
 
@@ -44,6 +45,20 @@ def played(env_id: str, steps: int = 60) -> list[Any]:
 
 def seen(observation: dict[str, Any]) -> tuple[bytes, int, str]:
     return observation["image"].tobytes(), int(observation["direction"]), observation["mission"]
+
+
+def test_every_environment_has_words_for_what_it_shows() -> None:
+    """All that are registered here; the six WFC ones are the exception: their resets need a further package, imageio."""
+    every = [env_id for env_id in gym.registry if env_id.startswith(("MiniGrid-", "BabyAI-"))]
+    without = [env_id for env_id in every if "WFC" in env_id]
+    assert len(without) == 6
+    for env_id in sorted(set(every) - set(without)):
+        env = make_reference(EnvParams(id=env_id))
+        adapter = adapter_of(EnvParams(id=env_id), env)
+        observation, _ = env.reset(seed=0)
+        (text,) = View(adapter, adapter.pack_one(observation)[None]).text
+        assert f"You face {('east', 'south', 'west', 'north')[observation['direction']]}. " in text, env_id
+        assert "Right ahead of you is " in text, env_id
 
 
 def test_a_view_that_is_changed_by_its_user_is_not_the_one_that_is_kept() -> None:
