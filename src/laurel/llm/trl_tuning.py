@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from laurel.errors import TrainingError
@@ -67,8 +67,7 @@ class Tuning:
     gamma: float = 0.5
     """simpo only: the margin by which a chosen answer should be likelier."""
     imitation: float = 0.1
-    """Weight of the chosen answer's negative log-likelihood; grpo and rloo do not use it. TRL's kto has no such term: a
-    pass of imitation follows it, at this share of the learning rate."""
+    """Weight of the chosen answer's negative log-likelihood; grpo and rloo do not use it."""
     max_grad_norm: float = 1.0
 
 
@@ -122,11 +121,28 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
     ]
     extra["per_device_train_batch_size"] = 2 * how.batch_size
     extra["precompute_ref_log_probs"] = how.epochs > 1  # rows keep their order, so that batches do, too
-    found = _train(local, KTOTrainer, KTOConfig, single, how, seed, extra, reference=True)
-    if how.imitation:  # TRL's KTO has no such term: the chosen answers are imitated after it
-        weighed = replace(how, learning_rate=how.imitation * how.learning_rate, epochs=1)
-        imitate(local, [(pair.prompt, pair.chosen) for pair in pairs], weighed, seed)
-    return found
+    trainer = _imitating(KTOTrainer, how.imitation) if how.imitation else KTOTrainer
+    return _train(local, trainer, KTOConfig, single, how, seed, extra, reference=True)
+
+
+def _imitating(base: Any, weight: float) -> Any:
+    """Return TRL's KTO with the term that its DPO and SimPO have: chosen answers' negative log-likelihood a token."""
+
+    class Imitating(base):  # type: ignore[misc]
+        def _compute_loss(self, model: Any, inputs: Any, return_outputs: bool) -> Any:
+            logs: list[Tensor] = []
+
+            def heard(**given: Any) -> Any:
+                outputs = model(**given)
+                logs.append(outputs.log_probs)
+                return outputs
+
+            loss = super()._compute_loss(heard, inputs, return_outputs)
+            mask = inputs["completion_mask"][:, 1:] * inputs["label"].bool()[:, None]
+            chosen = logs[-1][:, -mask.shape[1] :] * mask  # the first pass, without gradients, is of mismatched answers
+            return loss - weight * chosen.sum() / mask.sum().clamp(min=1)
+
+    return Imitating
 
 
 def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:

@@ -142,8 +142,7 @@ class LanguageActorParams(TunedModelParams):
     simpo_gamma: NonNegative = 0.5
     """simpo only: margin by which the chosen answer should be likelier."""
     imitation: NonNegative = 0.5
-    """Not for grpo and rloo: weight of the chosen answer's negative log-likelihood; of kto, whose trainer has no such
-    term, a pass of imitation after it, at so large a share of the learning rate."""
+    """Not for grpo and rloo: weight of the chosen answer's negative log-likelihood."""
     max_grad_norm: Positive = 1.0
     serve: ProposalServerParams | None = Field(default=None, exclude_if=lambda serve: serve is None)
     """Sample proposals by vLLM on this machine, e.g. {}; null: by transformers, in this process. Its answers are not
