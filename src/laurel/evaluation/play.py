@@ -12,6 +12,7 @@ import torch
 
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
+from laurel.agents.algorithms import weights_seed
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
@@ -42,20 +43,32 @@ class Evaluation:
 
 
 def load_actor(
-    adapter: EnvAdapter, arm: Arm, agent: Path | None, *, greedy: bool, annotate: AnnotateParams | None = None
+    adapter: EnvAdapter,
+    arm: Arm,
+    agent: Path | None,
+    *,
+    greedy: bool,
+    annotate: AnnotateParams | None = None,
+    initial: int | None = None,
 ) -> Actor:
     """Return a trained agent as an actor, or the actor of an arm that is not trained.
 
     Args:
         greedy: take a trained agent's likeliest action instead of a sample.
         annotate: the section of the run, for actors that ask its chat model.
+        initial: as in `make_actor`.
 
     Raises:
         DataError: the agent is missing, damaged, or of another environment.
     """
     if agent is None:
         return make_actor(
-            arm.actor or "random", adapter, f"arms.{arm.name}.agent", annotate=annotate, **arm.actor_options
+            arm.actor or "random",
+            adapter,
+            f"arms.{arm.name}.agent",
+            annotate=annotate,
+            initial=initial,
+            **arm.actor_options,
         )
     return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)
 
@@ -93,7 +106,8 @@ def play_agent(
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it
     context, evaluate = evaluation.context, evaluation.evaluate
     adapter = context.adapter
-    actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate)
+    initial = weights_seed(evaluation.run_seed, seed)
+    actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate, initial=initial)
     rows = roll_out(
         context.env.with_kwargs(evaluate.kwargs),
         adapter,

@@ -25,7 +25,13 @@ from laurel.params.kinds import ACTORS
 
 
 def make_actor(
-    kind: str, adapter: EnvAdapter, key: str, *, annotate: AnnotateParams | None = None, **options: Any
+    kind: str,
+    adapter: EnvAdapter,
+    key: str,
+    *,
+    annotate: AnnotateParams | None = None,
+    initial: int | None = None,
+    **options: Any,
 ) -> Actor:
     """Make an actor of a kind.
 
@@ -34,6 +40,8 @@ def make_actor(
         adapter: of the environment that it is to act in.
         key: the parameter that names the actor, for messages.
         annotate: the run's section of that name, passed to kinds that have an argument `annotate`.
+        initial: seed of the weights that an agent begins training with, passed to kinds that have an argument
+            `weights_seed`; None leaves them their default.
 
     Raises:
         ParamsError: there is no such kind, or it does not take these options.
@@ -48,6 +56,8 @@ def make_actor(
         raise ParamsError(f'{key}: the actor "{kind}" cannot be made with options {options}: {error}.') from error
     if "annotate" in taken.parameters:
         options["annotate"] = annotate
+    if initial is not None and "weights_seed" in taken.parameters:
+        options["weights_seed"] = initial
     if kind in ACTORS.builtin():
         return made(adapter, **options)
     try:

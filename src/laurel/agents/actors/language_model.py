@@ -1,7 +1,8 @@
 """language_model: a causal language model acts on states in words, before any training by Laurel.
 
-Its options are the settings of `agent.language_model`, such as {model: smollm2}. The model tiny is untrained; its
-weights are those of torch's seed 0.
+Its options are the settings of `agent.language_model`, such as {model: smollm2}. The model tiny has random weights: in
+evaluation, those that the agent with the same seed and settings began its training with; elsewhere those of torch's
+seed 0.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from laurel.params.file import refusals
 from laurel.params.language_actor import LanguageActorParams
 
 
-def base_model(adapter: EnvAdapter, *, greedy: bool = False, **options: Any) -> Actor:
+def base_model(adapter: EnvAdapter, *, greedy: bool = False, weights_seed: int = 0, **options: Any) -> Actor:
     """Make the actor; loads the model.
 
     Args:
         adapter: of an environment with words for its observations.
         greedy: take the likeliest answer instead of a sample.
+        weights_seed: torch's seed for the weights of the model tiny.
 
     Raises:
         ParamsError: an option is not allowed.
@@ -38,7 +40,7 @@ def base_model(adapter: EnvAdapter, *, greedy: bool = False, **options: Any) -> 
     algorithm = LanguageModelAlgorithm(settings)
     algorithm.check(adapter)
     with torch.random.fork_rng():
-        torch.manual_seed(0)
+        torch.manual_seed(weights_seed)
         return algorithm.policy(adapter).as_actor(greedy=greedy)
 
 

@@ -26,6 +26,11 @@ def algorithm_of(settings: AlgorithmParams) -> Algorithm[Any]:
     return kind(settings)
 
 
+def weights_seed(run_seed: int, seed: int) -> int:
+    """Return torch's seed for the weights that training with a seed begins with."""
+    return derive_seed(run_seed, "agent", seed, "weights")
+
+
 def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int, seed: int) -> PolicyNetwork:
     """Return the policy that training with a seed begins with, the same for all arms.
 
@@ -35,7 +40,7 @@ def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int
     import torch
 
     with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(run_seed, "agent", seed, "weights"))
+        torch.manual_seed(weights_seed(run_seed, seed))
         return algorithm_of(settings).policy(adapter)
 
 
