@@ -34,7 +34,11 @@ def test_paths_are_those_of_the_median_seed_before_and_after(tmp_path: Path) -> 
     results = pd.DataFrame([{"arm": arm, "seed": seed, "return": mean, "success": 1.0} for arm, seed, mean in rows])
     evaluation = Evaluation(params.seed, context, params.evaluate, Inputs(tmp_path, tmp_path, tmp_path), None)
     infos = arm_infos(params.arms, params.rewards)
-    (figure,) = small_world_figures(evaluation, infos, context.adapter, played, results).values()
+    figures, measured = small_world_figures(evaluation, infos, context.adapter, played, results)
+    (figure,) = figures.values()
+    found = measured["learned"]
+    assert (found["seed"], found["starts"], found["success"], found["over_shortest"]) == (1, 8, 1.0, 0.0)
+    assert found["success_before"] < 1
     before, after = figure.axes
     assert (before.get_title(loc="left"), after.get_title(loc="left")) == ("learned, before", "learned, after")
     assert after.get_xlabel() == "goal from 8 of 8 starts\n0.00 moves over the shortest"
@@ -42,4 +46,4 @@ def test_paths_are_those_of_the_median_seed_before_and_after(tmp_path: Path) -> 
 
     values = {f"{KEPT}{name}": np.array([0.1, 0.2]) for name in ("critic", "values")}
     save_file({**load_file(place / OPTIMIZER), **values}, place / OPTIMIZER)
-    assert set(small_world_figures(evaluation, infos, context.adapter, played, results)) == {"paths", "critics"}
+    assert set(small_world_figures(evaluation, infos, context.adapter, played, results)[0]) == {"paths", "critics"}

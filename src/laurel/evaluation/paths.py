@@ -58,6 +58,19 @@ class ArmPaths:
     before: Sequence[Walk]
     after: Sequence[Walk]
 
+    def measured(self) -> dict[str, Any]:
+        """Return the share of starts that lead to the goal and the moves over the shortest way, also before training.
+
+        Ways that do not arrive have no such moves; None where none arrives.
+        """
+        return {
+            "starts": len(self.after),
+            "success": _success(self.after),
+            "over_shortest": _over_shortest(self.after),
+            "success_before": _success(self.before),
+            "over_shortest_before": _over_shortest(self.before),
+        }
+
 
 def map_of(env: EnvParams) -> tuple[str, ...] | None:
     """Return the rows of a grid world's map; None for another environment."""
@@ -139,9 +152,18 @@ def path_figure(arms: Sequence[ArmPaths]) -> Figure:
 
 def _counted(walks: Sequence[Walk]) -> str:
     """Say from how many starts the goal was reached, and how much longer than the shortest these ways were."""
+    arrived, more = sum(walk.arrived for walk in walks), _over_shortest(walks)
+    longer = "" if more is None else f"\n{number(more)} moves over the shortest"
+    return f"goal from {arrived} of {len(walks)} starts{longer}"
+
+
+def _success(walks: Sequence[Walk]) -> float:
+    return sum(walk.arrived for walk in walks) / len(walks)
+
+
+def _over_shortest(walks: Sequence[Walk]) -> float | None:
     more = [walk.moves - walk.shortest for walk in walks if walk.arrived]
-    longer = f"\n{number(sum(more) / len(more))} moves over the shortest" if more else ""
-    return f"goal from {len(more)} of {len(walks)} starts{longer}"
+    return sum(more) / len(more) if more else None
 
 
 def _draw(axes: Axes, rows: Sequence[str], paths: Sequence[Walk]) -> None:

@@ -27,6 +27,7 @@ from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_word
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
 from laurel.evaluation.style import DARK, strokes, styles
 from laurel.evaluation.summary import (
+    asked_columns,
     columns,
     comparison_columns,
     counted,
@@ -34,6 +35,7 @@ from laurel.evaluation.summary import (
     legend,
     main_arm,
     number,
+    path_columns,
     steps,
     text_columns,
 )
@@ -166,6 +168,8 @@ def render(content: ReportContent) -> str:
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         online=_annotated_online(content.metrics.get("online", {})),
         further=further_columns(content.metrics),
+        paths=path_columns(content.metrics),
+        asked=asked_columns(content.metrics),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),

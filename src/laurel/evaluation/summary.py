@@ -222,6 +222,43 @@ def _digits(score: Mapping[str, Any] | None) -> str:
     return f"{score['mean']:.3g}{bounds}"
 
 
+def path_columns(metrics: Mapping[str, Any]) -> Table | None:
+    """Return the table of greedy paths from every start of a grid world; None elsewhere."""
+    found: Arms = metrics.get("paths", {})
+    heads = [
+        "arm",
+        "seed",
+        "starts",
+        "reach the goal",
+        "moves over the shortest",
+        "before: reach it",
+        "before: over it",
+    ]
+    rows = [
+        [
+            *(name, str(entry["seed"]), str(entry["starts"])),
+            *(f"{entry['success']:.0%}", number(entry["over_shortest"])),
+            *(f"{entry['success_before']:.0%}", number(entry["over_shortest_before"])),
+        ]
+        for name, entry in found.items()
+    ]
+    return (heads, rows) if rows else None
+
+
+def asked_columns(metrics: Mapping[str, Any]) -> Table | None:
+    """Return the table of what arms that ask a language model asked it in evaluation; None without any."""
+    heads = ["arm", "model", "states", "answers", "could be read", "tokens an answer"]
+    rows = [
+        [
+            *(name, one["model"], f"{one['states']:,}", f"{one.get('answers', one['states']):,}"),
+            *(f"{one['parse_rate']:.1%}", number(one.get("tokens_per_answer"))),
+        ]
+        for name, one in ((name, metrics["arms"][name].get("asked")) for name in metrics["order"])
+        if one
+    ]
+    return (heads, rows) if rows else None
+
+
 def text_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of language models that were trained, the strongest first; None without any."""
     found: Arms = metrics.get("texts", {})
@@ -248,7 +285,7 @@ def table(metrics: Mapping[str, Any]) -> str:
     heads, rows = columns(metrics)
     roles = [metrics["arms"][row[0]]["role"] for row in rows]
     rows = [[arm, role, *numbers] for role, (arm, *numbers) in zip(roles, rows, strict=True)]
-    others = (compared, further_columns(metrics), text_columns(metrics))
+    others = (compared, further_columns(metrics), path_columns(metrics), asked_columns(metrics), text_columns(metrics))
     parts = [
         aligned(([heads[0], "role", *heads[1:]], rows)),
         *(aligned(one) for one in others if one),
@@ -291,7 +328,7 @@ def legend(metrics: Mapping[str, Any]) -> str:
         sentences.append(
             "Wins: share of prompts for which the arm's text has a higher return than the base model's; Elo: by a "
             "Bradley-Terry model, with the base model at 0; KL: divergence from the base model at the end of training, "
-            "in nats per completion; intervals are over prompts."
+            "in nats per completion; intervals are over episodes."
         )
     for arm, found in metrics.get("hacking", {}).items():
         sentences.append(

@@ -102,15 +102,26 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value
     for name, sums in found.items():
-        sums["parse_rate"] = 1 - sums["unread"] / max(sums["states"], 1)
+        answers = sums.get("answers", sums["states"])  # those that draw anew write several about a state
+        sums["parse_rate"] = 1 - sums["unread"] / max(answers, 1)
+        of = "of them had an answer" if answers == sums["states"] else f"of its {answers:,} answers were ones"
         out.notes.append(
             f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
-            f"agents), and {sums['parse_rate']:.1%} of them had an answer that could be read; in the others all "
+            f"agents), and {sums['parse_rate']:.1%} {of} that could be read; in the others all "
             "choices were equally likely."
         )
+        if "answers" in sums:
+            sums["tokens_per_answer"] = sums["tokens"] / max(answers, 1)
         out.run_notes.append(
             f"The arm {name} took {sums.get('calls', 0):,} calls of {sums['model']} and {sums.get('cached', 0):,} "
             "answers from the store."
         )
-    kept = ("model", "states", "unread", "parse_rate")  # what a run with a full store repeats
-    return {name: {key: sums[key] for key in kept} for name, sums in found.items()}
+    kept = (
+        "model",
+        "states",
+        "answers",
+        "unread",
+        "parse_rate",
+        "tokens_per_answer",
+    )  # a run with a full store repeats
+    return {name: {key: sums[key] for key in kept if key in sums} for name, sums in found.items()}

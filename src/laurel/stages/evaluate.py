@@ -99,7 +99,9 @@ def run(
             evaluation, infos, adapter, played = subject.evaluation, subject.infos, subject.adapter, subject.played
             animation = before_and_after(evaluation, adapter, played, out)
             films = animation, portraits(evaluation, infos, adapter, played, results, out) if animation else []
-            more = small_world_figures(evaluation, infos, adapter, played, results)
+            more, paths = small_world_figures(evaluation, infos, adapter, played, results)
+            if paths:
+                metrics["paths"] = paths
             advance(1)
             facts = _write(found, rendered(found, films, more, out), out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from laurel.agents.algorithms import weights_seed
 from laurel.data.directory import Output
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
@@ -70,7 +72,13 @@ def portraits(
     found = []
     for arm in (info.name for info in ordered(infos) if info.name in medians):
         seed = medians[arm]
-        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy, annotate=evaluation.context.annotate)
+        actor = load_actor(
+            adapter,
+            *places[arm, seed],
+            greedy=evaluate.greedy,
+            annotate=evaluation.context.annotate,
+            initial=weights_seed(evaluation.run_seed, seed),
+        )
         steps = evaluate.animation_steps
         played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
@@ -87,12 +95,13 @@ def small_world_figures(
     adapter: EnvAdapter,
     agents: Sequence[Played],
     results: pd.DataFrame,
-) -> dict[str, Figure]:
+) -> tuple[dict[str, Figure], dict[str, dict[str, Any]]]:
     """Draw the figures that only small worlds have; elsewhere nothing.
 
     Returns:
-        `paths`: greedy ones of every trained arm through a grid world, of the seed that `portraits` takes; `critics`:
-        critics of language models against values by dynamic programming, where those are known.
+        Figures: `paths`, greedy ones of every trained arm through a grid world, of the seed that `portraits` takes, and
+        `critics`, critics of language models against values by dynamic programming, where those are known. And of each
+        arm with paths what metrics.json says of them.
     """
     env = evaluation.context.env.with_kwargs(evaluation.evaluate.kwargs)
     rows = None if adapter.table is None else map_of(env)  # nothing is made elsewhere
@@ -110,7 +119,8 @@ def small_world_figures(
         after = paths_of(env, adapter, load_actor(adapter, arm, place, greedy=True), seed)
         walked.append(ArmPaths(name, rows, before, after))
     figures = {"paths": path_figure(walked)} if walked else {}
-    return figures | ({"critics": critic_figure(critics)} if critics else {})
+    measured = {one.arm: {"seed": medians[one.arm], **one.measured()} for one in walked}
+    return figures | ({"critics": critic_figure(critics)} if critics else {}), measured
 
 
 def _median_seeds(results: pd.DataFrame) -> dict[str, int]:

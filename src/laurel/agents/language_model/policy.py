@@ -122,20 +122,22 @@ class LanguageModelActor(Actor):
     def __init__(self, policy: LanguageModelPolicy, *, greedy: bool) -> None:
         self._policy, self._greedy = policy, greedy
         self._known: dict[str, Proposal] = {}
+        self._met: set[str] = set()
         self._answers = self._unread = self._tokens = 0
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
         states, adapter = list(view.text), view.adapter
         if self._greedy:  # equal states have equal answers
             new = [state for state in dict.fromkeys(states) if state not in self._known]
-            if new:
-                self._known.update(zip(new, self._policy.propose(adapter, new, rng, greedy=True), strict=True))
+            written = self._policy.propose(adapter, new, rng, greedy=True) if new else []
+            self._known.update(zip(new, written, strict=True))
             proposals = [self._known[state] for state in states]
         else:
-            proposals = self._policy.propose(adapter, states, rng)
-        self._answers += len(proposals)
-        self._unread += sum(one.moves is None for one in proposals)
-        self._tokens += sum(one.tokens for one in proposals)
+            proposals = written = self._policy.propose(adapter, states, rng)
+        self._met.update(states)
+        self._answers += len(written)
+        self._unread += sum(one.moves is None for one in written)
+        self._tokens += sum(one.tokens for one in written)
         logs = np.array([one.log_prob for one in proposals], dtype=np.float32)
         return Acted(actions_of(proposals, self._policy.lists, rng), logs)
 
@@ -145,7 +147,8 @@ class LanguageModelActor(Actor):
             return {}
         return {
             "model": self._policy.model,
-            "states": self._answers,
+            "states": len(self._met),
+            "answers": self._answers,
             "unread": self._unread,
             "tokens": self._tokens,
         }
