@@ -117,8 +117,8 @@ class LanguageActorParams(TunedModelParams):
     """Proposals for one state that are compared with each other."""
     pairing: Literal["best_worst", "all"] = "best_worst"
     """Pairs of these proposals: the best with the worst, or each with all that are worse (a ranking of the list)."""
-    margin: NonNegative = 0.1
-    """Score by which the chosen answer of a pair must exceed the other's."""
+    margin: NonNegative = 0.3
+    """How much the chosen answer of a pair must exceed the other's, in standard deviations of the round's scores."""
     memory_rounds: Count = 1
     """Rounds whose proposals are compared with each other."""
     max_unread: Probability = 0.9

@@ -137,7 +137,9 @@ class LanguageModelLearner(Learner):
             )
         seed = int(self.rng.integers(2**31))
         scores = self._scores(rollout, value, returns)
-        worst = min(scores[t, n] for t, n, _ in rows) - 2 * self.params.margin - 1
+        spread = float(np.std([scores[t, n] for t, n, _ in rows]))
+        margin = self.params.margin * spread
+        worst = min(scores[t, n] for t, n, _ in rows) - 2 * margin - 1
         scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
         if self.params.keep_best:
             self.best.add(scored)
@@ -146,7 +148,7 @@ class LanguageModelLearner(Learner):
             figures["examples"] = len(turns)
             loss = imitate(self.policy.local, turns, self._tuning(), seed)
         else:
-            loss = self._tune(self.memory.add(scored), figures, seed)
+            loss = self._tune(self.memory.add(scored), margin, figures, seed)
         logs = [one.log_prob for _, _, one in rows]
         entropy = {} if imitating else {"entropy": -float(np.mean(logs))}
         return {"policy": loss, "value": error, **entropy, **figures}
@@ -206,7 +208,8 @@ class LanguageModelLearner(Learner):
         following = self.params.gamma * value[1:] * ~rollout.terminated
         return (rollout.reward + following - value[:-1]).astype(np.float32)
 
-    def _tune(self, proposals: Sequence[Scored], figures: dict[str, float], seed: int) -> float:
+    def _tune(self, proposals: Sequence[Scored], margin: float, figures: dict[str, float], seed: int) -> float:
+        """Tune on proposals whose scores differ by more than the margin."""
         params, tuning = self.params, self._tuning()
         groups, skipped = pairs.grouped(proposals, params.proposals, self.rng)
         if skipped.alone > params.max_alone * skipped.of:
@@ -218,11 +221,11 @@ class LanguageModelLearner(Learner):
         if params.keep_best:
             groups = self.best.join(groups)
         if params.loss in PAIRED:
-            chosen = pairs.pairs_of(groups, params.margin, params.pairing, skipped)
+            chosen = pairs.pairs_of(groups, margin, params.pairing, skipped)
             figures["examples"] = len(chosen)
             loss = learn_from_pairs(self.policy.local, chosen, params.loss, tuning, seed) if chosen else 0.0
         else:
-            whole = pairs.unequal(groups, params.proposals, params.margin, skipped)
+            whole = pairs.unequal(groups, params.proposals, margin, skipped)
             figures["examples"] = len(whole)
             loss = learn_from_groups(self.policy.local, whole, params.loss, tuning, seed) if whole else 0.0
         figures |= {"alone": skipped.alone, "alike": skipped.alike}
