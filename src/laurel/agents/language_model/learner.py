@@ -35,6 +35,8 @@ from laurel.llm.served_sampling import ServedModel
 from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, learn_from_pairs
 from laurel.params.language_actor import BETAS, LanguageActorParams
 
+IDLE = 3
+"""Rounds without anything to learn from, after which a model that is no better than random moves is given up."""
 FITS = 4
 """Times that the critic is fitted to a round; each fit values cut-off episodes by the fit before it (at first 0)."""
 
@@ -65,6 +67,9 @@ class LanguageModelLearner(Learner):
         self.best = BestAnswers()
         self.server = ServedModel(params) if params.serve else None
         self._left = 1.0
+        self._idle = 0
+        self._random = (0.0, 0.0)
+        """Mean return of the last random round, and the variance of that mean."""
         self.calibration: Calibration | None = None
         """Measures the critic as the random rounds left it, where the true values are known."""
 
@@ -143,12 +148,18 @@ class LanguageModelLearner(Learner):
         scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
         if self.params.keep_best:
             self.best.add(scored)
+        found = returns[rollout.valid].astype(np.float64)
+        mean = float(found.mean()), float(found.var() / len(found))
         if imitating:
+            self._random = mean
             turns = self._imitated(scored)
             figures["examples"] = len(turns)
             loss = imitate(self.policy.local, turns, self._tuning(), seed)
         else:
             loss = self._tune(self.memory.add(scored), margin, figures, seed)
+            self._idle = 0 if figures["examples"] else self._idle + 1
+            if self._idle >= IDLE and not self._better_than_random(*mean):
+                raise self._stalled()
         logs = [one.log_prob for _, _, one in rows]
         entropy = {} if imitating else {"entropy": -float(np.mean(logs))}
         return {"policy": loss, "value": error, **entropy, **figures}
@@ -231,6 +242,18 @@ class LanguageModelLearner(Learner):
         figures |= {"alone": skipped.alone, "alike": skipped.alike}
         return loss
 
+    def _better_than_random(self, mean: float, variance: float) -> bool:
+        """Whether a round's mean return is shown to be above that of the random rounds: two standard errors."""
+        return mean - self._random[0] > 2 * math.sqrt(variance + self._random[1])
+
+    def _stalled(self) -> TrainingError:
+        return TrainingError(
+            f"Round {self.round}: in the last {self._idle} rounds no proposal was better than another for the same "
+            f"state by more than agent.language_model.margin ({self.params.margin:g} standard deviations of the scores), "
+            "and the model does no better than random moves did. Set imitation_share to 1, raise temperature, n_steps "
+            "or n_envs, or lower margin or proposals."
+        )
+
     def _tuning(self) -> Tuning:
         params = self.params
         return Tuning(
@@ -249,6 +272,7 @@ class LanguageModelLearner(Learner):
         found = self.calibration._asdict() if self.calibration else {}
         return {
             "round": torch.tensor(self.round),
+            "idle": torch.tensor([self._idle, *self._random], dtype=torch.float64),
             "memory": torch.frombuffer(bytearray(text), dtype=torch.uint8),
             **{f"critic.{name}": torch.from_numpy(array.copy()) for name, array in self.critic.state().items()},
             **{f"{KEPT}{name}": torch.from_numpy(array) for name, array in found.items()},
@@ -256,6 +280,8 @@ class LanguageModelLearner(Learner):
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.round = int(state["round"])
+        idle, *random = state["idle"].tolist()
+        self._idle, self._random = int(idle), (random[0], random[1])
         kept = json.loads(state["memory"].numpy().tobytes())
         self.memory.restore(
             [[Scored(tuple(Turn(*turn) for turn in turns), score) for turns, score in some] for some in kept["rounds"]]

@@ -1,0 +1,159 @@
+"""What rounds of a language model's training learn from: scores by hand, each setting, and rounds without examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from move_lists import GRID, SMALL, begun, paid
+
+from laurel.agents.actor import View
+from laurel.agents.actors import make_actor
+from laurel.agents.algorithms import initial_policy, weights_seed
+from laurel.agents.language_model.chain import Proposal, Turn
+from laurel.agents.language_model.critic import TableCritic
+from laurel.agents.language_model.learner import Proposals
+from laurel.agents.language_model.pairs import Scored
+from laurel.agents.language_model.policy import LanguageModelActor, LanguageModelPolicy
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.errors import TrainingError
+from laurel.params.language_actor import LanguageActorParams
+
+
+@pytest.fixture(scope="module")
+def adapter() -> EnvAdapter:
+    return adapter_for(GRID)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"refresh_critic": True, "gae_lambda": 0.8, "critic": "encoder"},
+        {"score": "return"},
+        {"strategy": "free", "max_tokens": 6},
+        {"pairing": "all", "memory_rounds": 2},
+        {"answer": "json"},
+        {"answer": "code"},
+    ],
+    ids=lambda settings: next(iter(settings)) + "-" + str(next(iter(settings.values()))),
+)
+def test_every_way_to_score_ask_and_pair_learns(adapter: EnvAdapter, settings: dict[str, Any]) -> None:
+    random, taught, *_, last = paid(*begun(adapter, n_envs=128, **settings), 4)
+    assert abs(random - taught) < 0.3
+    assert last > taught + 0.15
+
+
+GAMMA, VALUES = 0.5, (0.1, 0.4, 0.8)
+"""Discount, and values of the states 0 to 2."""
+
+
+def three_walks() -> Proposals:
+    """Two steps of three environments: one ends, one is cut off and reset, one goes on."""
+    states = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
+    written = [[Proposal((Turn(f"{t}", f"{n}"),), (0,), 0.0, 1) for n in range(3)] for t in range(2)]
+    return Proposals(
+        observation=np.array(states, dtype=np.int32)[:, :, None],
+        action=np.zeros((2, 3), dtype=np.int64),
+        extrinsic=np.zeros((2, 3), dtype=np.float32),
+        reward=np.array([[-0.04, 0.2, 0.0], [1.0, 0.0, 0.3]], dtype=np.float32),
+        terminated=np.array([[False, False, False], [True, False, False]]),
+        truncated=np.array([[False, True, False], [False, False, False]]),
+        valid=np.array([[True, True, True], [True, False, True]]),
+        written=[written[0], [written[1][0], None, written[1][2]]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("score", "by_hand"),
+    [
+        (
+            "advantage",  # r + gamma V(s') - V(s), without V(s') where the episode terminated
+            [
+                -0.04 + GAMMA * 0.4 - 0.1,
+                0.2 + GAMMA * 0.8 - 0.4,
+                0.0 + GAMMA * 0.1 - 0.8,
+                1.0 - 0.4,
+                0.3 + GAMMA * 0.4 - 0.1,
+            ],
+        ),
+        (
+            "return",  # to the end of the episode, or V of where it was cut off
+            [
+                -0.04 + GAMMA * 1.0,
+                0.2 + GAMMA * 0.8,
+                0.0 + GAMMA * (0.3 + GAMMA * 0.4),
+                1.0,
+                0.3 + GAMMA * 0.4,
+            ],
+        ),
+    ],
+)
+def test_scores_are_those_by_hand(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch, score: str, by_hand: list[float]
+) -> None:
+    learner, envs = begun(adapter, score=score, gamma=GAMMA)
+    envs.close()
+    learner.adapter, learner.round = adapter, 1  # after the random round
+    assert isinstance(learner.critic, TableCritic)
+    texts = View(adapter, np.arange(3, dtype=np.int32)[:, None]).text
+    learner.critic.fit(texts, np.array(VALUES, dtype=np.float32))
+    found: list[Scored] = []
+
+    def tune(proposals: list[Scored], margin: float, figures: dict[str, float], seed: int) -> float:
+        found.extend(proposals)
+        assert margin == pytest.approx(learner.params.margin * np.std(by_hand))
+        figures["examples"] = 1
+        return 0.0
+
+    monkeypatch.setattr(learner, "_tune", tune)
+    learner.learn(three_walks())
+    assert [(one.turns[0].prompt, one.turns[0].answer) for one in found] == [*zip("00011", "01202", strict=True)]
+    np.testing.assert_allclose([one.score for one in found], by_hand, atol=1e-6)
+
+
+def test_rounds_without_examples_end_a_training_that_is_no_better_than_random(adapter: EnvAdapter) -> None:
+    learner, envs = begun(adapter, margin=100)
+    with pytest.raises(TrainingError, match=r"Round 4: in the last 3 rounds no proposal .* no better than random"):
+        paid(learner, envs, 6)
+    again, envs = begun(adapter, margin=100)
+    paid(again, envs, 4)
+    resumed, envs = begun(adapter, margin=100)
+    resumed.restore(again.state())
+    with pytest.raises(TrainingError, match=r"Round 4: in the last 3 rounds"):
+        paid(resumed, envs, 2)
+
+
+def test_a_policy_that_has_learned_may_find_nothing_more(adapter: EnvAdapter) -> None:
+    learner, envs = begun(adapter, margin=100, imitation_share=0.1)  # imitating the best already helps
+    random, taught, *_, last = paid(learner, envs, 6)
+    assert learner.round == 5
+    assert min(taught, last) > random + 0.05
+
+
+def test_states_that_were_asked_about_are_counted_once(adapter: EnvAdapter) -> None:
+    policy = initial_policy(adapter, LanguageActorParams.model_validate(SMALL), 0, 0)
+    assert isinstance(policy, LanguageModelPolicy)
+    view, rng = View(adapter, np.array([[0], [1], [0], [0]], dtype=np.int32)), np.random.default_rng(0)
+    counts = []
+    for greedy in (True, False):
+        actor = policy.as_actor(greedy=greedy)
+        for _ in range(3):
+            actor.act(view, rng)
+        counts.append((actor.account["states"], actor.account["answers"]))
+    assert counts == [(2, 2), (2, 12)], "a greedy actor remembers its answers, another one draws each anew"
+
+
+def test_the_base_model_is_the_model_before_training(adapter: EnvAdapter) -> None:
+    weights = []
+    for seed in (0, 1):
+        actor = make_actor("language_model", adapter, "key", initial=weights_seed(7, seed))
+        assert isinstance(actor, LanguageModelActor)
+        trained = initial_policy(adapter, LanguageActorParams(), 7, seed).state_dict()
+        own = actor._policy.state_dict()
+        assert own.keys() == trained.keys()
+        assert all((own[name] == trained[name]).all() for name in own)
+        weights.append(own)
+    name = next(name for name, weight in weights[0].items() if weight.ndim == 2)
+    assert (weights[0][name] != weights[1][name]).any()
