@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,10 @@ import torch
 from record import ONE_THREAD, about, command_line, load_average, write
 
 from laurel.agents.actor import View
+from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.language_model.policy import LanguageModelPolicy
+from laurel.agents.learner import PolicyNetwork
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.builtin.grid_world import GridWorld
@@ -96,21 +97,50 @@ def trained(model: str, loss: str, seed: int, rounds: int, chosen: dict[str, Any
     env = EnvParams(id="laurel/GridWorld-v0", kwargs={**GRID, "max_episode_steps": 1})
     adapter = adapter_for(env)
     settings = LanguageActorParams.model_validate({"model": model, "loss": loss, **chosen})
-    steps = rounds * settings.n_envs * settings.n_steps
-    each = steps if model == "tiny" else steps // rounds
-    task = Task(loss, seed, 0, env, settings, ShapingParams(), steps, checkpoint_steps=each)
+    each = settings.n_envs * settings.n_steps
+    task = Task(loss, seed, 0, env, settings, ShapingParams(), rounds * each, checkpoint_steps=each)
+    before = success_of(initial_policy(adapter, settings, 0, seed), adapter)
+    imitated, aside, done = 0.0, [0.0, 0.0], 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "agent")
-        started, worked = time.perf_counter(), time.process_time()
-        train(task, adapter, None, folder, partial(show, folder))
-        spent = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - worked}
+
+        def follow(steps: int) -> None:
+            """Try the model when its random rounds are over; that takes no time of the training."""
+            nonlocal imitated, done
+            done += steps
+            show(folder, steps)
+            if steps and done == settings.imitation_rounds * each:
+                begun = clocks()
+                imitated = success_of(load_policy(folder), adapter)
+                aside[:] = [now - then for now, then in zip(clocks(), begun, strict=True)]
+
+        started = clocks()
+        train(task, adapter, None, folder, follow)
+        spent = [now - then - own for now, then, own in zip(clocks(), started, aside, strict=True)]
         policy, curve = load_policy(folder), read_rows(folder)
     assert isinstance(policy, LanguageModelPolicy)
-    found = {"loss": loss, "seed": seed, **from_every_start(policy, adapter), **spent}
+    found = {
+        "loss": loss,
+        "seed": seed,
+        **from_every_start(policy, adapter),
+        "success_before": before,
+        "success_after_imitation": imitated,
+        **dict(zip(("seconds", "cpu_seconds"), spent, strict=True)),
+    }
     run = {key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()}
-    if each < steps:
-        run["sampled"] = [row["success_rate"] and round(row["success_rate"], 3) for row in curve]
+    run["sampled"] = [row["success_rate"] and round(row["success_rate"], 3) for row in curve]
     return run
+
+
+def clocks() -> tuple[float, float]:
+    """Return the time of the clock and of this process's core, in seconds."""
+    return time.perf_counter(), time.process_time()
+
+
+def success_of(policy: PolicyNetwork, adapter: EnvAdapter) -> float:
+    """Return the share of starts from which the likeliest answer reaches the goal."""
+    assert isinstance(policy, LanguageModelPolicy)
+    return float(from_every_start(policy, adapter)["success"])
 
 
 def show(folder: Path, _steps: int) -> None:
