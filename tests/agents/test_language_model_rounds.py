@@ -126,10 +126,11 @@ def test_rounds_without_examples_end_a_training_that_is_no_better_than_random(ad
 
 
 def test_a_policy_that_has_learned_may_find_nothing_more(adapter: EnvAdapter) -> None:
-    learner, envs = begun(adapter, margin=100, imitation_share=0.1)  # imitating the best already helps
-    random, taught, *_, last = paid(learner, envs, 6)
-    assert learner.round == 5
-    assert min(taught, last) > random + 0.05
+    learner, envs = begun(adapter, margin=100)
+    paid(learner, envs, 2)
+    learner._random = (learner._random[0] - 1, learner._random[1])  # as if random moves had been much worse
+    paid(learner, envs, 6)
+    assert learner._idle == 5
 
 
 def test_states_that_were_asked_about_are_counted_once(adapter: EnvAdapter) -> None:

@@ -48,7 +48,7 @@ def seen(observation: dict[str, Any]) -> tuple[bytes, int, str]:
 
 
 def test_every_environment_has_words_for_what_it_shows() -> None:
-    """All that are registered here; the six WFC ones are the exception: their resets need a further package, imageio."""
+    """All that are registered here; the six WFC ones are the exception: their resets need another package, imageio."""
     every = [env_id for env_id in gym.registry if env_id.startswith(("MiniGrid-", "BabyAI-"))]
     without = [env_id for env_id in every if "WFC" in env_id]
     assert len(without) == 6

@@ -111,6 +111,16 @@ def test_the_reference_of_kto_is_asked_once_for_all_passes(
     assert capfd.readouterr().err == ""
 
 
+def test_kto_imitates_the_chosen_answers_within_its_loss(local: LocalModel) -> None:
+    """The model is its own reference at first, so that KTO's own loss is 1 - sigmoid(0)."""
+    pairs = [Pair(prompt, GOOD, BAD) for prompt in prompts(local)]
+    good = [*tokens_of(local, GOOD), local.tokenizer.eos_token_id]
+    logs = log_probs(local, [tokens_of(local, pair.prompt) for pair in pairs], [good] * len(pairs))
+    how = Tuning(learning_rate=1e-9, batch_size=len(pairs), beta=0.5, imitation=0.25)
+    expected = 0.5 - 0.25 * float(logs.mean()) / len(good)
+    assert learn_from_pairs(local, pairs, "kto", how, 0) == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.parametrize("loss", ["infonce", "grpo", "rloo"])
 def test_losses_of_groups_prefer_what_scored_better(local: LocalModel, loss: trl_tuning.Loss) -> None:
     how = Tuning(learning_rate=5e-3, batch_size=8, beta=0.0)

@@ -249,7 +249,7 @@ class LanguageModelLearner(Learner):
     def _stalled(self) -> TrainingError:
         return TrainingError(
             f"Round {self.round}: in the last {self._idle} rounds no proposal was better than another for the same "
-            f"state by more than agent.language_model.margin ({self.params.margin:g} standard deviations of the scores), "
+            f"state by more than agent.language_model.margin ({self.params.margin:g} standard deviations of scores), "
             "and the model does no better than random moves did. Set imitation_share to 1, raise temperature, n_steps "
             "or n_envs, or lower margin or proposals."
         )
