@@ -21,7 +21,12 @@ _MODULES: Mapping[Work, tuple[str, ...]] = {
         "laurel.rewards.model",
         "pandas.core.arrays.arrow.extension_types",
     ),
-    "reward": ("laurel.rewards.stored", "laurel.rewards.training", "laurel.data.own_preferences"),
+    "reward": (
+        "laurel.rewards.stored",
+        "laurel.rewards.training",
+        "laurel.training.trial",
+        "laurel.data.own_preferences",
+    ),
     "train": ("laurel.training.arms", "laurel.rewards.model", "threadpoolctl"),
 }
 """Work of a process -> modules that it imports."""
