@@ -29,7 +29,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], int]] = {
         200 * 256,
     ),
 }
-PRELOAD = ["laurel.training.loop", "threadpoolctl", "torch._dynamo", "envpool", "minigrid"]
+PRELOAD = ["laurel.training.loop", "threadpoolctl", "envpool", "minigrid"]
 TIMES = 2.0
 PARTS = {
     "products of matrices and tanh": ("stacked.py", {"forward", "backward"}),

@@ -43,9 +43,24 @@ def imported(file: Path, *, types: bool = False) -> Iterator[str]:
 
 
 def plugged(file: Path) -> Iterator[str]:
-    """Yield the names of modules of ours that a file may load as plug-ins: those of each package that it declares."""
-    known = our_modules()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Plugins"):
-            packages = [ast.literal_eval(one.value) for one in node.keywords if one.arg == "package"]
-            yield from (name for package in packages for name in known if name.startswith(f"{package}."))
+    """Yield the names of modules of ours that a file may load as plug-ins: those of each group that it declares, or
+    imports from where it is declared."""
+    known, tree = our_modules(), ast.parse(file.read_text(encoding="utf-8"))
+    packages = [*_groups(tree).values()]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            there = _groups(ast.parse(known[node.module].read_text(encoding="utf-8")))
+            packages += [there[name.name] for name in node.names if name.name in there]
+    yield from (name for package in packages for name in known if name.startswith(f"{package}."))
+
+
+def _groups(tree: ast.Module) -> dict[str, str]:
+    """Return the name of each group of plug-ins that a module declares -> the package of those built in."""
+    found = {}
+    for node in tree.body:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if isinstance(value, ast.Call) and ast.unparse(value.func).startswith("Plugins"):
+            (name,) = node.targets if isinstance(node, ast.Assign) else [node.target]
+            (package,) = [ast.literal_eval(one.value) for one in value.keywords if one.arg == "package"]
+            found[ast.unparse(name)] = package
+    return found

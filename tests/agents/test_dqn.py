@@ -220,7 +220,7 @@ def test_exploration_and_learning_rate_fall_and_corrections_grow() -> None:
     found = []
     for done in (0.0, 0.25, 0.5, 1.0):
         learner.schedule(done)
-        found.append((learner.epsilon, learner.beta, learner.optimizer.param_groups[0]["lr"]))
+        found.append((learner.epsilon, learner.beta, learner.optimizer.learning_rate))
     np.testing.assert_allclose(
         found, [(0.9, 0.4, 1e-3), (0.5, 0.55, 7.5e-4), (0.1, 0.7, 5e-4), (0.1, 1.0, 0.0)], atol=1e-12
     )

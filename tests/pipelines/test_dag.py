@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from laurel.params import Params
+from laurel.params.algorithms import PPOParams
 from laurel.params.fields import Section
+from laurel.params.rewards import METHODS, TrialParams
 from laurel.stages.pipeline import JUDGES, PLACES, STAGES
 from our_imports import imported, our_modules, plugged
 from tiny_project import REPOSITORY, STAGE, TINY, Project, read_json
@@ -20,8 +22,24 @@ from tiny_project import REPOSITORY, STAGE, TINY, Project, read_json
 SRC = REPOSITORY / "src"
 PARAMS = SRC / "laurel/params"
 ALL_STAGES = [stage.name for stage in STAGES]
-EVERYWHERE = {"tracking", "stages/pipeline.py", "stages/track_late.py"}
-"""Beside the modules directly in `laurel`, a change of which is a new version: what writes nothing into an output."""
+WRITES_NOTHING = {
+    "__init__.py": "imports what `import laurel` offers",
+    "console.py": "speaks to the user",
+    "errors.py": "speaks to the user",
+    "extras.py": "says which package is missing",
+    "interrupt.py": "stops a stage",
+    "permissions.py": "lets a stage ask, or refuses",
+    "progress.py": "speaks to the user",
+    "workspace.py": "says where caches lie",
+    "stages/pipeline.py": "calls stages",
+    "stages/track_late.py": "logs runs",
+    "tracking": "logs runs",
+}
+"""What no output depends on -> what it does instead; everything else that a stage reaches is a dependency."""
+OF_OTHERS = SRC / "laurel/agents/checkpoint.py"
+"""Loads as plug-ins the networks of other packages alone; it imports ours."""
+TRIALS = "train-reward"
+"""The stage that trains by PPO alone, as `TrialParams` says."""
 
 
 ARMS_WANT = {"arms", "rewards", "agent.seeds"}
@@ -68,9 +86,9 @@ def test_params_are_those_of_the_manifest(dvc: dict[str, Any], finished: Project
     assert set(used) <= set(TINY) - {"tracking", "pipeline"}
 
 
-def is_everywhere(file: Path) -> bool:
-    name = file.relative_to(SRC / "laurel").as_posix()
-    return "/" not in name or name in EVERYWHERE or name.split("/")[0] in EVERYWHERE
+def writes_nothing(file: Path) -> bool:
+    name = file.relative_to(SRC / "laurel")
+    return not WRITES_NOTHING.keys().isdisjoint({name.as_posix(), name.parts[0]})
 
 
 def is_empty(file: Path) -> bool:
@@ -78,17 +96,21 @@ def is_empty(file: Path) -> bool:
     return len(ast.parse(file.read_text()).body) < 2
 
 
-def reached(file: Path) -> set[Path]:
+def reached(file: Path, name: str) -> set[Path]:
     """Return what a stage's module may run, lazy imports included, its sections of params aside."""
     found: set[Path] = set()
     waiting = [file]
     while waiting:
         this = waiting.pop()
-        if this not in found and not is_everywhere(this) and PARAMS not in this.parents and not is_empty(this):
-            found.add(this)
-            waiting += (our_modules()[name] for name in (*imported(this), *plugged(this)))
-            if this == SRC / "laurel/rewards/stored.py":  # what loads the methods that params name
-                waiting += (SRC / "laurel/rewards/methods").glob("*.py")
+        if this in found or writes_nothing(this) or PARAMS in this.parents or is_empty(this):
+            continue
+        found.add(this)
+        loaded = [our_modules()[name] for name in plugged(this)] if this != OF_OTHERS else []
+        if name == TRIALS:
+            loaded = [file for file in loaded if file.parent.name != "algorithms" or file.name == "ppo.py"]
+        waiting += [*(our_modules()[name] for name in imported(this)), *loaded]
+        if this == SRC / "laurel/rewards/stored.py":  # what loads the methods that params name
+            waiting += (SRC / "laurel/rewards/methods").glob("*.py")
     return found
 
 
@@ -106,8 +128,10 @@ def run_by(dvc: dict[str, Any], name: str) -> set[Path]:
     sections = [
         Params.model_fields[section].annotation for section in dvc["stages"][name]["params"] if "." not in section
     ]
+    if "rewards" in dvc["stages"][name]["params"]:
+        sections += [METHODS.load(kind, "rewards").Settings for kind in METHODS.builtin()]
     module = SRC / STAGE[name].module.replace(".", "/")
-    return reached(module.with_suffix(".py")).union(*map(defaults, sections), {Path(inspect.getfile(Params))})
+    return reached(module.with_suffix(".py"), name).union(*map(defaults, sections), {Path(inspect.getfile(Params))})
 
 
 def sources(dvc: dict[str, Any], name: str) -> list[Path]:
@@ -133,10 +157,29 @@ def test_code_that_a_stage_does_not_run_is_no_dependency(dvc: dict[str, Any], na
     assert names(idle) == [], f"leave these out of the deps of {name} in dvc.yaml"
 
 
-def test_a_comment_in_an_algorithm_does_not_collect_anew(dvc: dict[str, Any]) -> None:
-    algorithm = SRC / "laurel/agents/dqn.py"
-    rerun = [name for name in ALL_STAGES if any(path in (algorithm, *algorithm.parents) for path in sources(dvc, name))]
-    assert rerun == ["train-reward", "train-agents", "evaluate"], "rewards may be chosen by a short training"
+@pytest.mark.parametrize(
+    ("file", "rerun"),
+    [
+        ("agents/dqn.py", ["train-agents", "evaluate"]),
+        ("agents/ppo.py", ["train-reward", "train-agents", "evaluate"]),  # rewards may be chosen by a short training
+        ("agents/sb3/env.py", ["train-agents", "evaluate"]),
+        ("machine.py", ALL_STAGES),  # manifests have it
+        ("seeding.py", ["collect", "annotate", "train-reward", "train-agents", "evaluate"]),
+        ("pool.py", ["collect", "train-reward", "train-agents", "evaluate"]),
+    ],
+)
+def test_a_comment_reruns_the_stages_that_run_the_file(dvc: dict[str, Any], file: str, rerun: list[str]) -> None:
+    changed = SRC / "laurel" / file
+    assert [
+        name for name in ALL_STAGES if any(path in (changed, *changed.parents) for path in sources(dvc, name))
+    ] == rerun
+
+
+def test_what_is_no_dependency_is_there() -> None:
+    assert [name for name in WRITES_NOTHING if not (SRC / "laurel" / name).exists()] == []
+    assert {name for name, field in TrialParams.model_fields.items() if field.annotation is PPOParams} == {"ppo"}
+    (trained,) = (SRC / "laurel/training").glob("trial.py")
+    assert "settings.ppo" in trained.read_text(encoding="utf-8")
 
 
 def test_plots_and_metrics_are_there(dvc: dict[str, Any], finished: Project) -> None:

@@ -12,9 +12,9 @@ from laurel.params import EnvParams
 from laurel.training.preload import Work, preload
 
 WORK = {
-    "play": "import laurel.evaluation.play; from laurel.agents.actors import checkpoint",
-    "reward": "import laurel.rewards.stored, laurel.training.trial, torch._dynamo",
-    "train": "import laurel.training.arms, threadpoolctl, torch._dynamo",
+    "play": "import laurel.evaluation.play, laurel.agents.checkpoint; from laurel.agents.actors import checkpoint",
+    "reward": "import laurel.rewards.stored, laurel.rewards.training, laurel.data.own_preferences",
+    "train": "import laurel.training.arms, threadpoolctl",
 }
 """Work of a process -> what it cannot do without."""
 AFTER = """
@@ -23,7 +23,8 @@ for name in sys.argv[1].split(","):
     importlib.import_module(name)
 before = set(sys.modules)
 import laurel.cli.app, laurel.rewards.methods.shuffled_labels
-import numpy, pyarrow
+import numpy, pyarrow, safetensors.numpy, safetensors.torch, torch
+safetensors.torch.save(dict(weight=torch.ones(1)))
 pyarrow.array([1]).fill_null(0).to_numpy()
 {work}
 print([name for name in sorted(set(sys.modules) - before) if not name.startswith("pyarrow.")])

@@ -12,11 +12,15 @@ only once it has ended, for a failure at its time limit.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from laurel.agents.learner import Rollout
 from laurel.arrays import BoolArray, DoubleArray, FloatArray, IntArray
 from laurel.envs.base import EnvAdapter
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import Rollout
 
 WINDOW = 100
 """Episodes of a training run over which its return and success rate are averaged."""

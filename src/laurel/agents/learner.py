@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laurel.adam import MOMENTS, Adam
 from laurel.agents.actor import Acted, Actor, View
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import Transitions
@@ -259,11 +260,11 @@ class AdamLearner(Learner):
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator, *, eps: float = 1e-5) -> None:
         super().__init__(policy, params, rng)
         self.device: torch.device = policy.device
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=eps, fused=True)
+        self.optimizer = Adam(policy.parameters(), params.learning_rate, eps=eps)
 
     def descend(self, loss: Tensor) -> None:
         """Take a gradient step on a loss; the gradient's norm is clipped to `max_grad_norm`."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.policy.parameters(), self.params.max_grad_norm)
         self.optimizer.step()
@@ -275,12 +276,11 @@ class AdamLearner(Learner):
     def schedule(self, done: float) -> None:
         """Lower the learning rate if it is annealed."""
         if getattr(self.params, "anneal", False):
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.params.learning_rate * (1 - done)
+            self.optimizer.learning_rate = self.params.learning_rate * (1 - done)
 
     def state(self) -> dict[str, Tensor]:
         """Return Adam's moments and step counts under the names of the weights."""
-        state: dict[int, dict[str, Tensor]] = self.optimizer.state_dict()["state"]
+        state = self.optimizer.state()
         found: dict[str, Tensor] = {}
         for i, (name, _) in enumerate(self.policy.named_parameters()):
             found |= {f"{name}.{key}": value.cpu().contiguous() for key, value in state.get(i, {}).items()}
@@ -290,6 +290,5 @@ class AdamLearner(Learner):
         names = [name for name, _ in self.policy.named_parameters()]
         if not any(f"{name}.step" in state for name in names):  # Adam has no moments before its first step
             return
-        content, parts = self.optimizer.state_dict(), ("step", "exp_avg", "exp_avg_sq")
-        content["state"] = {i: {key: state[f"{name}.{key}"] for key in parts} for i, name in enumerate(names)}
-        self.optimizer.load_state_dict(content)
+        parts = ("step", *MOMENTS)
+        self.optimizer.restore({i: {key: state[f"{name}.{key}"] for key in parts} for i, name in enumerate(names)})

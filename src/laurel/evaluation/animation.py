@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import matplotlib as mpl
@@ -146,6 +147,7 @@ def tone_of(last: Moment) -> tuple[int, int, int]:
     return MUTED if last.success is None else GOOD if last.success else BAD
 
 
+@cache
 def font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
     """Return DejaVu Sans as it comes with matplotlib: alike on all machines, and with most scripts' letters."""
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from laurel.arrays import DoubleArray
 from laurel.evaluation.arms import comparisons_of
@@ -91,6 +90,8 @@ def permutation_p(ours: DoubleArray, theirs: DoubleArray) -> float:
     >>> permutation_p(np.array([4.0, 5.0, 6.0, 7.0, 8.0]), np.array([0.0, 0.0, 1.0, 2.0, 3.0])) == 2 / 252
     True
     """
+    import scipy.stats
+
     ranks = np.rint(2 * scipy.stats.rankdata(np.concatenate([ours, theirs]))).astype(np.int64)  # doubled, so whole
     m, total = len(ours), 0
     counts = np.zeros((m + 1, int(ranks.sum()) + 1))

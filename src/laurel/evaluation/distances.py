@@ -20,7 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.data.trajectories import read_episodes
@@ -72,6 +71,8 @@ def pearson_distance(a: DoubleArray, b: DoubleArray) -> float | None:
 
 def rank_distance(a: DoubleArray, b: DoubleArray) -> float | None:
     """Return (1 - Kendall's tau) / 2; None where one of the two is constant."""
+    from scipy.stats import kendalltau
+
     if min(np.ptp(a), np.ptp(b)) < 1e-9:
         return None
     return (1 - float(kendalltau(a, b).statistic)) / 2

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy.stats
+from scipy.special import ndtri
 
 from laurel.arrays import DoubleArray
 from laurel.seeding import generator
 
 LEVEL = 0.95
-_Z = float(scipy.stats.norm.ppf(0.5 + LEVEL / 2))
+_Z = float(ndtri(0.5 + LEVEL / 2))
 _TAIL = (1 - LEVEL) / 2
 LEAST_LEVEL = 0.93
 """An interval between order statistics has one of a few levels: with five seeds at most 0.9375."""
@@ -77,6 +77,8 @@ def median_interval(values: DoubleArray) -> tuple[float, float] | None:
     >>> median_interval(np.array([3.0, 1.0, math.inf, 2.0, 5.0]))
     (1.0, inf)
     """
+    import scipy.stats  # half a second, which the page of a training in progress does not need
+
     places = np.arange(len(values) // 2)
     held = int((2 * scipy.stats.binom.cdf(places, len(values), 0.5) <= 1 - LEAST_LEVEL).sum())
     if not held:

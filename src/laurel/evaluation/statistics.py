@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.stats
-from rliable import metrics
 
 from laurel.agents.episodes import WINDOW
 from laurel.arrays import DoubleArray
@@ -142,6 +140,8 @@ def estimate(scores: DoubleArray, low: float, high: float, *, draws: int, seed: 
     >>> estimate(np.array([0.0, 4.0, 5.0, 6.0, 100.0]), 0.0, 100.0, draws=200, seed=0)["iqm"]
     5.0
     """
+    from rliable import metrics
+
     interval = None
     if len(scores) > 1 and np.isfinite(scores).all():
         lower, upper = mean_intervals(scores[None], low, high, draws=draws, seed=seed)
@@ -246,6 +246,8 @@ def rank_agreement(results: pd.DataFrame) -> dict[str, Any] | None:
 def _kendall_tau(episodes: pd.DataFrame) -> float | None:
     if len(episodes) < 2:
         return None
+    import scipy.stats
+
     return _finite(scipy.stats.kendalltau(episodes["shaped_reward"], episodes["return"]).statistic)
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from laurel.adam import Adam
 from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.params.rewards import Activation, PreferenceParams
 from laurel.rewards.normalizer import Floats
@@ -216,9 +217,7 @@ class Trainer:
         smooth = params.label_smoothing
         self._target = there(comparisons.p_first.astype(dtype)) * (1 - smooth) + smooth / 2
         self._weights = there(weights.astype(dtype))
-        self._optimizer = torch.optim.AdamW(
-            self.ensemble.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay, fused=True
-        )
+        self._optimizer = Adam(self.ensemble.parameters(), params.learning_rate, weight_decay=params.weight_decay)
 
     def epoch(self, rng: np.random.Generator) -> None:
         """Learn from every comparison once, in random order."""
@@ -234,7 +233,7 @@ class Trainer:
             logits = self._logits(rows)
             losses = binary_cross_entropy_with_logits(logits, target.expand_as(logits), reduction="none")
             loss = ((losses * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).sum()
-            self._optimizer.zero_grad(set_to_none=True)
+            self._optimizer.zero_grad()
             torch.autograd.backward(loss)
             self._optimizer.step()
 

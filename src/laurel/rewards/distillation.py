@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from laurel.adam import Adam
 from laurel.arrays import Array, DoubleArray, FloatArray
 from laurel.rewards.base import UNPAID, Steps
 from laurel.seeding import derive_seed
@@ -97,7 +98,7 @@ class Distillation:
                 torch.manual_seed(derive_seed(self._seed, "rnd"))
                 target, predictor = (_network(n_features, self._width) for _ in range(2))
             self._networks = target, predictor
-            self._optimizer = torch.optim.Adam(predictor.parameters(), lr=self._learning_rate)
+            self._optimizer = Adam(predictor.parameters(), self._learning_rate, fused=None)
         return self._networks
 
     def _learn(self, rows: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -105,7 +106,7 @@ class Distillation:
         for start in range(0, len(rows), self._batch_size):
             part = slice(start, start + self._batch_size)
             loss = ((self._networks[1](rows[part]) - wanted[part]) ** 2).mean()
-            self._optimizer.zero_grad(set_to_none=True)
+            self._optimizer.zero_grad()
             torch.autograd.backward(loss)
             self._optimizer.step()
 

@@ -14,13 +14,34 @@ from laurel.rewards import methods
 
 Work = Literal["play", "reward", "train"]
 _MODULES: Mapping[Work, tuple[str, ...]] = {
-    "play": ("laurel.evaluation.play", "laurel.agents.actors.checkpoint", "laurel.rewards.model"),
-    "reward": ("laurel.rewards.stored", "laurel.rewards.training", "laurel.training.trial", "torch._dynamo"),
-    "train": ("laurel.training.arms", "laurel.rewards.model", "threadpoolctl", "torch._dynamo"),
+    "play": (
+        "laurel.evaluation.play",
+        "laurel.agents.checkpoint",
+        "laurel.agents.actors.checkpoint",
+        "laurel.rewards.model",
+        "pandas.core.arrays.arrow.extension_types",
+    ),
+    "reward": (
+        "laurel.rewards.stored",
+        "laurel.rewards.training",
+        "laurel.training.trial",
+        "laurel.data.own_preferences",
+    ),
+    "train": ("laurel.training.arms", "laurel.rewards.model", "threadpoolctl"),
 }
-"""Work of a process -> modules that it imports; torch.optim imports torch._dynamo at its first step."""
-_ANY = ("laurel.cli.app", "pandas", "pyarrow.pandas_compat", "multiprocessing.popen_forkserver")
-"""What any of them imports: the command's own module, what PyArrow makes arrays with, what a process is started by."""
+"""Work of a process -> modules that it imports."""
+_ANY = (
+    "laurel.cli.app",
+    "pandas",
+    "pyarrow.pandas_compat",
+    "pyarrow.vendored.version",
+    "safetensors.numpy",
+    "safetensors.torch",
+    "numpy.ctypeslib",
+    "multiprocessing.popen_forkserver",
+)
+"""What any of them imports: the command's own module, what PyArrow makes arrays with and what reads and writes weights,
+what a process is started by."""
 
 
 def preload(work: Work, env: EnvParams, arms: Iterable[Arm] = ()) -> list[str]:
@@ -30,5 +51,5 @@ def preload(work: Work, env: EnvParams, arms: Iterable[Arm] = ()) -> list[str]:
     if work == "train" and find_spec("envpool"):
         modules.append("envpool")
     if any(arm.agent.engine == "sb3" for arm in arms):
-        modules.append("laurel.training.sb3")
+        modules += ["laurel.training.sb3", "torch._dynamo"]  # which the classes of torch.optim import
     return modules

@@ -1,4 +1,7 @@
-"""A short training on a candidate reward, to see what return it leads to by the environment's own reward."""
+"""A short training on a candidate reward, to see what return it leads to by the environment's own reward.
+
+Few runs need one, so what trains is imported by the first.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from laurel.params.rewards import TrialParams
 from laurel.rewards.base import Reward
 from laurel.rewards.method import RewardContext, Tried
-from laurel.training.curve import read_rows
-from laurel.training.loop import train_together
-from laurel.training.task import Assignment, Task
+
+if TYPE_CHECKING:
+    from laurel.training.task import Task
 
 PARTS = 5
 """Parts of a training, each with its mean return."""
@@ -32,6 +35,10 @@ class ShortTraining:
         """Train agents in lockstep; errors as in `train_together`, and of the reward."""
         from threadpoolctl import threadpool_limits
 
+        from laurel.training.curve import read_rows
+        from laurel.training.loop import train_together
+        from laurel.training.task import Assignment
+
         with TemporaryDirectory(prefix="laurel-") as scratch, threadpool_limits(1, user_api="blas"):
             agents = [
                 Assignment(self._task(seed, settings), reward, Path(scratch) / str(seed))
@@ -43,6 +50,8 @@ class ShortTraining:
         return Tried(_mean(late), [_mean(part) for part in _parts(curves)])
 
     def _task(self, seed: int, settings: TrialParams) -> Task:
+        from laurel.training.task import Task
+
         env, ppo, steps = self.context.env, settings.ppo, settings.steps
         return Task("trial", seed, self.run_seed, env, ppo, settings.shaping, steps, checkpoint_steps=steps)
 
