@@ -56,7 +56,7 @@ test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv an
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo distilled_judge \
 	doorkey_ppo kfp_overhead labels_needed language_actor limits local_judge minihack_levels nethack_steps \
 	online_annotation reward_training rlhf run_time scale score_calls score_vs_generate seed_batch text_reward update_step
-bench: $(READY)  ## measure speed against peers and limits (half an hour), write benchmarks/README.md
+bench: $(READY)  ## measure speed against peers and limits (some hours), write benchmarks/README.md
 	@for name in $(BENCHMARKS); do python benchmarks/$$name.py || exit; done
 	@python benchmarks/table.py
 

@@ -15,6 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from laurel.machine import machine
+
 RESULTS = Path(__file__).resolve().parent / "results"
 ONE_THREAD = "NumPy, PyTorch on one thread"
 
@@ -57,7 +59,7 @@ def about(*packages: str, remarks: tuple[str, ...] = (), **others: str) -> dict[
     script, *given = sys.argv
     return {
         "command": " ".join(["python", f"benchmarks/{Path(script).name}", *given]),
-        "machine": "; ".join([f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}", *remarks]),
+        "machine": "; ".join([f"{os.cpu_count()} cores of {machine()['cpu']}, {platform.system()}", *remarks]),
         "versions": {"python": platform.python_version(), **{each: version(each) for each in packages}, **others},
     }
 

@@ -101,7 +101,7 @@ def run(
             films = animation, portraits(evaluation, infos, adapter, played, results, out) if animation else []
             more, paths = small_world_figures(evaluation, infos, adapter, played, results)
             if paths:
-                metrics["paths"] = paths
+                found.metrics["paths"] = paths
             advance(1)
             facts = _write(found, rendered(found, films, more, out), out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report
