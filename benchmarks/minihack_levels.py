@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from record import about, command_line, load_average, write
 
-from laurel.envs.builtin.nethack import MESSAGE, STATUS, Games, actions
+from laurel.envs.builtin.nethack import Games
+from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, actions
 from laurel.errors import EnvError
 
 N_ACTIONS = 23

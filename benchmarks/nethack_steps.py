@@ -18,7 +18,8 @@ import numpy as np
 from record import about, command_line, load_average, write
 
 import laurel.envs.builtin  # noqa: F401  registers it
-from laurel.envs.builtin.nethack import MESSAGE, STATUS, Games, actions
+from laurel.envs.builtin.nethack import Games
+from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, actions
 
 TARGET = 4.0
 N_ACTIONS = 23

@@ -14,9 +14,10 @@ import numpy as np
 
 from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.base import PROGRESSION, EnvAdapter, Transitions
-from laurel.envs.builtin import nethack as game
+from laurel.envs.builtin import nethack_game as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
-from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
+from laurel.envs.builtin.nethack import NetHack, message_of
+from laurel.envs.builtin.nethack_game import MESSAGE, REACHED, STATUS
 
 WORDS = 64
 """Buckets into which the pairs of letters of a message are hashed and counted, for networks."""
@@ -98,7 +99,7 @@ class NetHackAdapter(EnvAdapter):
 
     def inspect(self, env: Any) -> None:
         made = env.unwrapped
-        assert isinstance(made, game.NetHack)
+        assert isinstance(made, NetHack)
         self._task, self._status_in_words = made.games.games[0].task, made.status_in_words
         self._crop = made.games.crop
         self.goal = _GOALS[self._task]

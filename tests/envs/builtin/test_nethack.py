@@ -13,8 +13,9 @@ import pytest
 from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
-from laurel.envs.builtin import nethack as game
-from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
+from laurel.envs.builtin import nethack_game as game
+from laurel.envs.builtin.nethack import Games, NetHackVector, message_of
+from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, TASKS
 from laurel.envs.builtin.nethack_glyphs import DRAWN, dark, kinds_of_glyphs
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
@@ -98,7 +99,7 @@ def test_one_game_is_a_batch_of_one() -> None:
 def test_a_limit_leaves_games_together() -> None:
     params = EnvParams(id=ID, max_episode_steps=6)
     envs = make_vector(params, adapter_for(params), 2, seed=0)
-    assert isinstance(envs.form, game.NetHackVector)
+    assert isinstance(envs.form, NetHackVector)
     envs.reset()
     ends = [envs.step(np.full(2, 22)).truncated.all() for _ in range(14)]  # 22 searches
     assert np.flatnonzero(ends).tolist() == [5, 12]

@@ -1,240 +1,25 @@
 """NetHack on NLE's own game (`nle.nethack`), without the Gymnasium environments of that package and their cost.
 
-Steps, rewards and ends are those of NLE 1.3.0's tasks (Küttler et al. 2020, arXiv 2006.13760): menus and prompts are
-dismissed as there, and `penalty_step` is paid where the game's clock stands still. Observations hold less: the squares
-around the player, the status and the message, as a row of numbers. Gymnasium's limit cuts an episode, without quitting
-the game.
+The game itself is in `laurel.envs.builtin.nethack_game`. Observations hold less than NLE's: the squares around the
+player, the status and the message, as a row of numbers. Gymnasium's limit cuts an episode, without quitting the game.
 `info` has `stairs`: how many squares away the nearest staircase or ladder down is that the map shows, -1 where none is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.nethack_glyphs import dark, down, nle, oracle, symbols
-from laurel.envs.builtin.nethack_level import OPTIONS, compiled
-from laurel.errors import EnvError, no_such
+from laurel.envs.builtin.nethack_game import MESSAGE, SHAPE, STATUS, Game, X, Y, actions, arrays
+from laurel.envs.builtin.nethack_glyphs import dark, down, symbols
 
 Row = npt.NDArray[np.int32]
-Seen = Mapping[str, Array]
-Task = Literal["score", "gold", "scout", "staircase", "level", "oracle", "oracle_sober"]
-
-SCORED: tuple[Task, ...] = ("score", "gold", "scout")
-REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
-"""Tasks that end, with 1 as reward, when something is reached."""
-TASKS = (*SCORED, *REACHED)
-STATUS, MESSAGE = 27, 256
-"""Numbers of the status (`nle.nethack.NLE_BL_*` say which) and bytes of the message."""
-X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD = 0, 1, 9, 10, 11, 12, 13
-EXPERIENCE, TIME, HUNGER, CONDITION = 18, 20, 21, 25
-"""Places in the status."""
-SHAPE = (21, 79)
-"""Rows and columns of a level's map."""
-_KEYS = ("glyphs", "blstats", "message", "program_state", "internal")
-_SPACE, _ESCAPE = 32, 27
-_IN_MOVE_LOOP = 3
-"""Place in the program's state that says that the game waits for a move."""
-_WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3, 4
-"""Indices into NLE's `internal` observation."""
-_ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
-"""Prompts with one of these words are left to the player; the others are declined."""
-_SEED_LIMIT = 2**62
-_DRAWS = 100
-"""Games that may be over before the first move until the level is refused."""
-
-
-@cache
-def actions() -> tuple[int, ...]:
-    """Return the keys of NLE's tasks: go and run in eight directions, up, down, wait, kick, eat, search, more."""
-    from nle import nethack
-
-    directions = (*nethack.CompassDirection, *nethack.CompassDirectionLonger, *nethack.MiscDirection)
-    commands = (nethack.Command.KICK, nethack.Command.EAT, nethack.Command.SEARCH)
-    return tuple(int(key) for key in (nethack.MiscAction.MORE, *directions, *commands))
-
-
-@cache
-def action_names() -> tuple[str, ...]:
-    """Return what the actions are called, such as "go north", "run north" and "eat"."""
-    from nle import nethack
-
-    went = [f"go {_words(one.name)}" for one in nethack.CompassDirection]
-    ran = [f"run {_words(one.name.removesuffix('_LONGER'))}" for one in nethack.CompassDirectionLonger]
-    rest = [f"go {one.name.lower()}" if one.name != "WAIT" else "wait" for one in nethack.MiscDirection]
-    return ("more", *went, *ran, *rest, "kick", "eat", "search")
-
-
-def _words(name: str) -> str:
-    directions = {"N": "north", "S": "south", "E": "east", "W": "west"}
-    return "".join(directions[letter] for letter in name)
-
-
-class Game:
-    """One game of NetHack.
-
-    Args:
-        task: what is paid, and when the episode ends.
-        level: of the task `level`: the depth to reach.
-        penalty_step: paid in steps in which the game's clock stands still; None: -0.01 in tasks that pay a score, as in
-            NLE, and 0 in those that end with a reward of 1, so that the return says whether it was reached.
-        character: role, race, alignment and gender, as NLE has them; "@" draws them.
-        crop: squares around the player that are seen, along a side; odd.
-        games: how many games episodes are drawn from, the same ones whatever the seed, so that an agent meets in
-            evaluation what it was trained in; None: each episode is a new game.
-        level_file: of the one level that is played, see `laurel.envs.builtin.nethack_level`, where no pet goes with the
-            player, all is picked up and no monsters come; None: NetHack's own dungeon.
-        seen: arrays that the game writes observations into, by NLE's names; None: new ones.
-
-    Raises:
-        EnvError: an argument is not allowed, or NLE is not installed.
-    """
-
-    def __init__(
-        self,
-        task: Task = "score",
-        level: int = 4,
-        penalty_step: float | None = None,
-        character: str = "mon-hum-neu-mal",
-        crop: int = 9,
-        games: int | None = None,
-        level_file: str | None = None,
-        *,
-        seen: Seen | None = None,
-    ) -> None:
-        if task not in TASKS:
-            raise EnvError(f"NetHack: {no_such('task', task, TASKS)}.")
-        if not (crop % 2 and 1 <= crop <= 21):
-            raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
-        if games is not None and games < 1:
-            raise EnvError(f"NetHack: games is {games}; it must be at least 1, or null for a new game each episode.")
-        self.task, self.level, self.crop, self._games = task, level, crop, games
-        self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
-        self._api = nle()
-        options = list(self._api.NETHACKOPTIONS)
-        if task == "gold":
-            options = ["pickup_types:$" if o.startswith("pickup_types") else o for o in options]
-        level_data = None if level_file is None else compiled(level_file)
-        if level_data is not None:
-            options = [*(o for o in options if not o.startswith("pickup_types")), *OPTIONS]
-        self.raw = self._api.Nethack(
-            observation_keys=_KEYS,
-            playername=f"Agent-{character}",
-            ttyrec=None,
-            options=options,
-            spawn_monsters=level_data is None,
-            fix_moon_phase=True,
-        )
-        if level_data is not None:
-            link = Path(self.raw._vardir, "nhdat")  # to NLE's, in a folder that goes with the game
-            link.unlink()
-            link.write_bytes(level_data)
-        self._keys = actions()
-        seen = seen or {name: of[0] for name, of in arrays(1).items()}
-        self.raw._pynethack.set_buffers(**seen)  # so that a batch of games writes into arrays of the batch
-        inside = self.raw._pynethack
-        self._play, self._over, self._playing = inside.step, inside.done, inside.in_normal_game
-        self._glyphs, self._status, self._message = seen["glyphs"], seen["blstats"], seen["message"]
-        self._program, self._internal = seen["program_state"], seen["internal"]
-        self._explored: dict[tuple[int, int], int] = {}
-
-    def begin(self, rng: np.random.Generator) -> None:
-        """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
-        if self._games is not None:
-            rng = np.random.default_rng(int(rng.integers(self._games)))
-        for _ in range(_DRAWS):
-            core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
-            self.raw.set_initial_seeds(core, disp, reseed=False)
-            self.raw.reset()
-            if self._past_first_screens():
-                break
-        else:
-            raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
-        self._explored = {}
-
-    def _past_first_screens(self) -> bool:
-        """Dismiss the first messages of a game; return whether it continues, since things at the start can kill."""
-        for _ in range(1000):
-            if self._program.item(_IN_MOVE_LOOP):
-                return True
-            if self._over():
-                return False
-            self._play(_SPACE)
-        return True
-
-    def step(self, action: int) -> tuple[float, bool]:
-        """Take an action; return the reward, and whether the game or the task ended."""
-        status = self._status
-        score, gold, clock = status.item(SCORE), status.item(GOLD), status.item(TIME)
-        self._play(self._keys[action])
-        done = self._past_menus()
-        reached = self.task in REACHED and self._reached()
-        playing = self._playing()
-        reward = 0.0
-        if self.task in REACHED:
-            reward = float(reached and not done)
-        elif not playing:
-            pass
-        elif self.task == "score":
-            reward = float(status.item(SCORE) - score)
-        elif self.task == "gold":
-            reward = float(status.item(GOLD) - gold)
-        else:
-            reward = self._discovered()
-        if status.item(TIME) == clock and (playing or self.task not in ("gold", "scout")):
-            reward += self.penalty_step
-        return reward, done or reached
-
-    def close(self) -> None:
-        self.raw.close()
-
-    def _past_menus(self) -> bool:
-        """Dismiss menus, text prompts and all questions but those in _ANSWERED; return whether the game is over."""
-        internal = self._internal
-        while not self._over():
-            if internal.item(_WAITS_FOR_SPACE):
-                self._play(_SPACE)
-                continue
-            if internal.item(_WAITS_FOR_TEXT):
-                self._play(_ESCAPE)
-                continue
-            if internal.item(_WAITS_FOR_ANSWER):
-                asked = self._message.tobytes()
-                if not any(word in asked for word in _ANSWERED):
-                    self._play(_ESCAPE)
-                    return bool(self._over())
-            return False
-        return True
-
-    @property
-    def on_stairs_down(self) -> bool:
-        """Whether the player stands on stairs down, which are then hidden on the map."""
-        return bool(self._internal.item(_ON_STAIRS_DOWN))
-
-    def _reached(self) -> bool:
-        if self.task == "staircase":
-            return self.on_stairs_down
-        if self.task == "level":
-            return bool(self._status.item(DEPTH) >= self.level)
-        if self.task == "oracle_sober" and self._status.item(CONDITION) & self._api.BL_MASK_HALLU:
-            return False
-        x, y = self._status.item(X), self._status.item(Y)
-        return bool((self._glyphs[y - 1 : y + 2, x - 1 : x + 2] == oracle()).any())
-
-    def _discovered(self) -> float:
-        level = self._status.item(self._api.NLE_BL_DNUM), self._status.item(self._api.NLE_BL_DLEVEL)
-        known = int((self._glyphs != dark()).sum())
-        new = known - self._explored.get(level, 0)
-        self._explored[level] = known
-        return float(new)
 
 
 class Games:
@@ -290,12 +75,6 @@ class Games:
         """End all games."""
         for game in self.games:
             game.close()
-
-
-def arrays(number: int) -> Seen:
-    """Return arrays for what N games show, an axis for the games first."""
-    described = nle().OBSERVATION_DESC
-    return {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
 
 
 @cache
