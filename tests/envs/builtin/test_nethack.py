@@ -149,6 +149,7 @@ def test_the_status_in_words() -> None:
     ("options", "sentence"),
     [
         ({"task": "scor"}, f'there is no task "scor". Did you mean "score"? There are {", ".join(TASKS)}.'),
+        ({"eat": "last"}, 'there is no value of eat "last". There are raw, first.'),
         ({"crop": 4}, "crop is 4; it must be an odd number from 1 to 21."),
     ],
 )
@@ -156,6 +157,30 @@ def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError) as caught:
         Games(1, **options)
     assert sentence in str(caught.value)
+
+
+def test_what_is_listed_first_is_eaten_where_eat_says_so() -> None:
+    """As Motif has it: "go northwest", whose key is y, eats, and every other action closes the question."""
+
+    def played(eat: str, *names: str) -> tuple[str, int]:
+        """Return what the game says in the end, and how much time has passed."""
+        games = Games(1, eat=eat)
+        games.games[0].begin(np.random.default_rng(0))
+        before = games.observe()[0]
+        for name in names:
+            games.games[0].step(game.action_names().index(name))
+        row = games.observe()[0]
+        games.close()
+        return message_of(row), int((row - before)[81 + game.TIME])
+
+    question = "What do you want to eat? [ghij or ?*]"
+    for eat in ("raw", "first"):
+        assert played(eat, "eat") == (question, 0)
+    assert played("raw", "eat", "go northwest") == (question, 0)
+    assert played("raw", "eat", "search") == (question, 0)
+    assert played("first", "eat", "go northwest") == ("You're finally finished.", 5)
+    assert played("first", "eat", "search") == ("Never mind.", 0)
+    assert played("first", "eat", "search", "search") == ("", 1)
 
 
 def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
@@ -215,5 +240,6 @@ def test_motifs_params_name_goals_that_there_are() -> None:
     params = load_params(Path("examples/motif.yaml"))
     adapter = adapter_for(params.env)
     assert params.annotate.language_model.goal in adapter.goals
+    assert params.env.kwargs["eat"] == "first"
     assert {"default", "zero_knowledge", "combat", "gold", "stairs"} == set(adapter.goals)
     assert (params.shaping.quantile, params.shaping.beta, params.shaping.intrinsic) == (0.5, 3.0, 0.1)

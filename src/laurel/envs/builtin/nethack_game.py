@@ -6,10 +6,11 @@ dismissed as there, and `penalty_step` is paid where the game's clock stands sti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from laurel.envs.builtin.nethack_level import OPTIONS, compiled
 from laurel.errors import EnvError, no_such
 
 Seen = Mapping[str, Array]
+Eat = Literal["raw", "first"]
 Task = Literal["score", "gold", "scout", "staircase", "level", "oracle", "oracle_sober"]
 
 SCORED: tuple[Task, ...] = ("score", "gold", "scout")
@@ -38,6 +40,7 @@ _IN_MOVE_LOOP = 3
 """Place in the program's state that says that the game waits for a move."""
 _WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3, 4
 """Indices into NLE's `internal` observation."""
+_WHAT_TO_EAT = re.compile(rb"What do you want to eat\?(?: \[([a-zA-Z]))?")
 _ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
 """Prompts with one of these words are left to the player; the others are declined."""
 _SEED_LIMIT = 2**62
@@ -85,6 +88,9 @@ class Game:
             evaluation what it was trained in; None: each episode is a new game.
         level_file: of the one level that is played, see `laurel.envs.builtin.nethack_level`, where no pet goes with the
             player, all is picked up and no monsters come; None: NetHack's own dungeon.
+        eat: how "What do you want to eat? [fg or ?*]" is answered. "raw": by the actions' keys, as in NLE, which seldom
+            are letters of food, and the question stays open until "more". "first": "go northwest", whose key is y,
+            eats what is listed first, and any other action closes the question, as in Motif.
         seen: arrays that the game writes observations into, by NLE's names; None: new ones.
 
     Raises:
@@ -100,6 +106,7 @@ class Game:
         crop: int = 9,
         games: int | None = None,
         level_file: str | None = None,
+        eat: Eat = "raw",
         *,
         seen: Seen | None = None,
     ) -> None:
@@ -109,7 +116,9 @@ class Game:
             raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
         if games is not None and games < 1:
             raise EnvError(f"NetHack: games is {games}; it must be at least 1, or null for a new game each episode.")
-        self.task, self.level, self.crop, self._games = task, level, crop, games
+        if eat not in (allowed := get_args(Eat)):
+            raise EnvError(f"NetHack: {no_such('value of eat', eat, allowed)}.")
+        self.task, self.level, self.crop, self._games, self._eat_first = task, level, crop, games, eat == "first"
         self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
         self._api = nle()
         options = list(self._api.NETHACKOPTIONS)
@@ -167,7 +176,8 @@ class Game:
         """Take an action; return the reward, and whether the game or the task ended."""
         status = self._status
         score, gold, clock = status.item(SCORE), status.item(GOLD), status.item(TIME)
-        self._play(self._keys[action])
+        key = self._keys[action]
+        self._play(self._answer(key) if self._eat_first else key)
         done = self._past_menus()
         reached = self.task in REACHED and self._reached()
         playing = self._playing()
@@ -185,6 +195,13 @@ class Game:
         if status.item(TIME) == clock and (playing or self.task not in ("gold", "scout")):
             reward += self.penalty_step
         return reward, done or reached
+
+    def _answer(self, key: int) -> int:
+        """Return what is pressed for a key, which differs where the game asks what to eat."""
+        asked = _WHAT_TO_EAT.match(self._message) if self._internal.item(_WAITS_FOR_ANSWER) else None
+        if asked is None:
+            return key
+        return asked[1][0] if asked[1] and key == ord("y") else _SPACE
 
     def close(self) -> None:
         self.raw.close()
