@@ -1,6 +1,8 @@
-"""NetHack: the game's own message is the caption, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
+"""NetHack: what the game says is the caption, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
 
-A step without a message has no caption. Messages are not known beforehand, so that no captions are listed.
+A step can have several messages, all but the last dismissed by NLE's wrapper: they are joined, repeats as `(xN)`. Motif
+keeps "You descend the stairs." of those that are dismissed. A step without a message has no caption. Messages are not
+known beforehand, so that no captions are listed.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.base import PROGRESSION, EnvAdapter, Transitions
 from laurel.envs.builtin import nethack_game as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
-from laurel.envs.builtin.nethack import NetHack, message_of
+from laurel.envs.builtin.nethack import NetHack, said_in
 from laurel.envs.builtin.nethack_game import MESSAGE, REACHED, STATUS
+from laurel.envs.captioner import collapse
 
 WORDS = 64
 """Buckets into which the pairs of letters of a message are hashed and counted, for networks."""
@@ -93,6 +96,7 @@ class NetHackAdapter(EnvAdapter):
     success_words = ("the task is done",)
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64"})
     agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
+    version = 2
     _task = "score"
     _status_in_words = False
     _crop = 9
@@ -143,7 +147,7 @@ class NetHackAdapter(EnvAdapter):
         return events
 
     def _caption(self, row: Array) -> str:
-        said = _SPACES.sub(" ", message_of(row))
+        said = _said(row)
         if self._status_in_words and row[game.MOST_HEALTH] > 0:  # it is 0 once the game is over
             said = f"{said} {self._status(row)}".strip()
         return said
@@ -158,7 +162,7 @@ class NetHackAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         row, side = np.asarray(observation), self._crop
         drawn = glyphs.symbols()[row[: side**2]].reshape(side, side)
-        said = message_of(row)
+        said = _said(row)
         lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
 
@@ -169,7 +173,7 @@ class NetHackAdapter(EnvAdapter):
         """
         stairs = transitions.info["stairs"]
         near = np.where(stairs < 0, 0.0, 1 / (1.0 + np.maximum(stairs, 0))).astype(np.float32)
-        status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
+        status = transitions.next_observation[:, self._crop**2 : self._crop**2 + STATUS].astype(np.int64)
         depth, score = status[:, game.DEPTH], status[:, game.SCORE]
         reached = progression(depth, status[:, game.EXPERIENCE])
         further = {"depth": depth.astype(np.float32), "score": score.astype(np.float32)}
@@ -177,3 +181,7 @@ class NetHackAdapter(EnvAdapter):
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
         return terminated & (returns > 0.5) if self._task in REACHED else None
+
+
+def _said(row: Array) -> str:
+    return collapse([_SPACES.sub(" ", line).strip() for line in said_in(row)])

@@ -14,7 +14,7 @@ from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.builtin import nethack_game as game
-from laurel.envs.builtin.nethack import Games, NetHackVector, message_of
+from laurel.envs.builtin.nethack import Games, NetHackVector, message_of, said_in
 from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, TASKS
 from laurel.envs.builtin.nethack_glyphs import DRAWN, dark, kinds_of_glyphs
 from laurel.envs.vector import make_vector
@@ -115,7 +115,8 @@ def test_messages_are_captions_and_the_end_of_a_task_is_said() -> None:
         after, reward, terminated, truncated, _ = env.step(action)
         rows = Transitions(before, action, reward.astype(np.float32), after, terminated, truncated)
         captions = [adapter.describe(event) for event in adapter.encode(rows).tolist()]
-        assert captions == [" ".join(message_of(row).split()) for row in after]
+        for caption, row in zip(captions, after, strict=True):
+            assert caption == " ".join(" ".join(said_in(row)).split())
         said |= set(captions)
         before = after
     assert "" in said
@@ -128,6 +129,61 @@ def test_messages_are_captions_and_the_end_of_a_task_is_said() -> None:
     assert [adapter.says_success(text) for text in told] == [True, False, False, False]
     assert adapter.succeeded(np.float32([1, 0.2]), np.array([True, True])).tolist() == [True, False]  # type: ignore[union-attr]
     env.close()
+
+
+def descended(**options: Any) -> tuple[Games, tuple[float, bool]]:
+    """Play a game by random actions until the player has gone down the first staircase; return what that step paid."""
+    games = Games(1, **options)
+    games.games[0].begin(np.random.default_rng(161))
+    rng = np.random.default_rng(161)
+    for _ in range(28):
+        assert games.games[0].step(int(rng.integers(1, 17))) == (0.0, False)
+    assert games.games[0].on_stairs_down
+    return games, games.games[0].step(game.action_names().index("go down"))
+
+
+def test_going_down_the_stairs_is_said_though_nles_wrapper_dismisses_it() -> None:
+    games, _ = descended(penalty_step=0)
+    row = games.observe()
+    assert row[0, 81 + game.DEPTH] == 2
+    assert message_of(row[0]) == "", "NLE's observation"
+    adapter = adapter_for(EnvParams(id=ID))
+    no = np.zeros(1, bool)
+    steps = Transitions(row, np.zeros(1), np.zeros(1, np.float32), row, no, no)
+    assert adapter.describe(int(adapter.encode(steps)[0])) == "You descend the stairs."
+    assert "The game says: You descend the stairs." in str(adapter.describe_observation(row[0]))
+    games.games[0].step(game.action_names().index("wait"))
+    assert said_in(games.observe()[0])[:-1] == [""], "only in the step in which it was dismissed"
+    games.close()
+
+
+def test_dismissed_messages_are_the_last_that_fit_and_repeats_are_counted() -> None:
+    games = Games(1)
+    one = games.games[0]
+    one.begin(np.random.default_rng(0))
+    hits = [b"The newt bites!"] * 3
+    one._keep([b"x" * 200, b"y" * 200, b"", *hits])
+    adapter = adapter_for(EnvParams(id=ID))
+    row = games.observe()[0]
+    assert said_in(row)[:-1] == ["y" * 200, *["The newt bites!"] * 3]
+    caption = adapter._caption(row[81:])  # type: ignore[attr-defined]
+    assert caption.startswith("y" * 200 + " The newt bites! (x3)")
+    one.begin(np.random.default_rng(0))
+    assert said_in(games.observe()[0])[:-1] == [""]
+    games.close()
+
+
+def test_a_death_is_said() -> None:
+    """Random play until a death: the last messages are dismissed by the wrapper."""
+    games = Games(1)
+    rng = np.random.default_rng(0)
+    ended, last = False, 0
+    games.games[0].begin(np.random.default_rng(0))
+    while not ended:
+        last += 1
+        ended = games.games[0].step(int(rng.integers(23)))[1]
+    assert any("You die" in line for line in said_in(games.observe()[0])), last
+    games.close()
 
 
 def test_the_status_in_words() -> None:
@@ -199,7 +255,7 @@ def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
 def test_an_episode_has_come_as_far_as_its_furthest_level() -> None:
     """BALROG's file says 0.012572 for the first level of the dungeon, 0.020811 for experience level 3."""
     adapter = adapter_for(EnvParams(id=ID))
-    rows = np.zeros((4, 81 + STATUS + MESSAGE), dtype=np.int32)
+    rows = np.zeros((4, 81 + STATUS + game.DISMISSED + MESSAGE), dtype=np.int32)
     rows[:, 81 + game.DEPTH], rows[:, 81 + game.EXPERIENCE] = [1, 1, 0, 60], [1, 3, 0, 1]
     stairs = {"stairs": np.array([-1, 0, 1, 3])}
     steps = Transitions(rows, np.zeros(4), np.zeros(4, np.float32), rows, np.zeros(4, bool), np.zeros(4, bool), stairs)

@@ -1,7 +1,8 @@
 """NetHack on NLE's own game (`nle.nethack`), without the Gymnasium environments of that package and their cost.
 
 The game itself is in `laurel.envs.builtin.nethack_game`. Observations hold less than NLE's: the squares around the
-player, the status and the message, as a row of numbers. Gymnasium's limit cuts an episode, without quitting the game.
+player, the status, the message and those before it that the step dismissed, as a row of numbers. Gymnasium's limit
+cuts an episode, without quitting the game.
 `info` has `stairs`: how many squares away the nearest staircase or ladder down is that the map shows, -1 where none is.
 """
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.nethack_game import MESSAGE, SHAPE, STATUS, Game, X, Y, actions, arrays
+from laurel.envs.builtin.nethack_game import DISMISSED, MESSAGE, SAID, SHAPE, STATUS, Game, X, Y, actions, arrays
 from laurel.envs.builtin.nethack_glyphs import dark, down, symbols
 
 Row = npt.NDArray[np.int32]
@@ -42,16 +43,17 @@ class Games:
     @property
     def size(self) -> int:
         """Length of an observation."""
-        return self.crop**2 + STATUS + MESSAGE
+        return self.crop**2 + STATUS + DISMISSED + MESSAGE
 
     def observe(self) -> npt.NDArray[np.int32]:
-        """Return glyphs around the players (N, crop * crop), row by row, statuses and messages, as (N, size)."""
+        """Return glyphs around the players (N, crop * crop), row by row, statuses, and what was said, as (N, size)."""
         status = self._seen["blstats"]
         rows = np.empty((len(self.games), self.size), dtype=np.int32)
         around = self._around.take(self._y * SHAPE[1] + self._x, axis=0)
-        rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # faster than indexing, which checks more
-        rows[:, self.crop**2 : -MESSAGE] = status
-        rows[:, -MESSAGE:] = self._seen["message"]
+        rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # quicker than indexing, which checks more
+        begin = self.crop**2 + STATUS
+        rows[:, begin - STATUS : begin] = status
+        rows[:, begin:] = self._seen[SAID]
         return rows
 
     def stairs(self) -> IntArray:
@@ -170,4 +172,13 @@ class NetHackVector(BatchEnv):
 
 def message_of(row: Row) -> str:
     """Return the message of an observation, which may be empty."""
-    return row[-MESSAGE:].astype(np.uint8).tobytes().partition(b"\0")[0].decode("latin-1").strip()
+    return _text(row[-MESSAGE:])
+
+
+def said_in(row: Row) -> list[str]:
+    """Return all that the game said in the step before an observation: messages that were dismissed, and the last."""
+    return [*_text(row[-DISMISSED - MESSAGE : -MESSAGE]).split("\n"), message_of(row)]
+
+
+def _text(letters: Row) -> str:
+    return letters.astype(np.uint8).tobytes().partition(b"\0")[0].decode("latin-1").strip()

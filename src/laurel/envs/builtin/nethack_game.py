@@ -27,14 +27,16 @@ SCORED: tuple[Task, ...] = ("score", "gold", "scout")
 REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
 """Tasks that end, with 1 as reward, when something is reached."""
 TASKS = (*SCORED, *REACHED)
-STATUS, MESSAGE = 27, 256
-"""Numbers of the status (`nle.nethack.NLE_BL_*` say which) and bytes of the message."""
+STATUS, DISMISSED, MESSAGE = 27, 256, 256
+"""Numbers of the status (`nle.nethack.NLE_BL_*` say which), bytes of messages dismissed in a step, and of the last."""
 X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD = 0, 1, 9, 10, 11, 12, 13
 EXPERIENCE, TIME, HUNGER, CONDITION = 18, 20, 21, 25
 """Places in the status."""
 SHAPE = (21, 79)
 """Rows and columns of a level's map."""
 _KEYS = ("glyphs", "blstats", "message", "program_state", "internal")
+SAID = "said"
+"""Name of an array of all that a step said: what was dismissed, which NLE does not show, and the message behind it."""
 _SPACE, _ESCAPE = 32, 27
 _IN_MOVE_LOOP = 3
 """Place in the program's state that says that the game waits for a move."""
@@ -141,11 +143,12 @@ class Game:
             link.write_bytes(level_data)
         self._keys = actions()
         seen = seen or {name: of[0] for name, of in arrays(1).items()}
-        self.raw._pynethack.set_buffers(**seen)  # so that a batch of games writes into arrays of the batch
         inside = self.raw._pynethack
+        inside.set_buffers(**{name: seen[name] for name in _KEYS})  # so that a batch of games writes into its arrays
         self._play, self._over, self._playing = inside.step, inside.done, inside.in_normal_game
         self._glyphs, self._status, self._message = seen["glyphs"], seen["blstats"], seen["message"]
         self._program, self._internal = seen["program_state"], seen["internal"]
+        self._earlier, self._lines = seen[SAID][:DISMISSED], list[bytes]()
         self._explored: dict[tuple[int, int], int] = {}
 
     def begin(self, rng: np.random.Generator) -> None:
@@ -161,6 +164,7 @@ class Game:
         else:
             raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
         self._explored = {}
+        self._keep([])
 
     def _past_first_screens(self) -> bool:
         """Dismiss what a game shows first; return whether it goes on, as what lies at the start can kill."""
@@ -178,7 +182,10 @@ class Game:
         score, gold, clock = status.item(SCORE), status.item(GOLD), status.item(TIME)
         key = self._keys[action]
         self._play(self._answer(key) if self._eat_first else key)
-        done = self._past_menus()
+        lines: list[bytes] = []
+        done = self._past_menus(lines)
+        if lines != self._lines:  # both are mostly empty
+            self._keep(lines)
         reached = self.task in REACHED and self._reached()
         playing = self._playing()
         reward = 0.0
@@ -206,23 +213,40 @@ class Game:
     def close(self) -> None:
         self.raw.close()
 
-    def _past_menus(self) -> bool:
-        """Dismiss menus, text prompts and all questions but those in _ANSWERED; return whether the game is over."""
+    def _past_menus(self, lines: list[bytes]) -> bool:
+        """Dismiss menus, text prompts and all questions but those in _ANSWERED; return whether the game is over.
+
+        What the game says where it is dismissed is added to `lines`.
+        """
         internal = self._internal
         while not self._over():
             if internal.item(_WAITS_FOR_SPACE):
+                lines.append(self._said())
                 self._play(_SPACE)
                 continue
             if internal.item(_WAITS_FOR_TEXT):
+                lines.append(self._said())
                 self._play(_ESCAPE)
                 continue
             if internal.item(_WAITS_FOR_ANSWER):
-                asked = self._message.tobytes()
+                asked = self._said()
                 if not any(word in asked for word in _ANSWERED):
+                    lines.append(asked)
                     self._play(_ESCAPE)
                     return bool(self._over())
             return False
         return True
+
+    def _said(self) -> bytes:
+        return self._message.tobytes().partition(b"\0")[0]
+
+    def _keep(self, lines: list[bytes]) -> None:
+        """Show the lines that were dismissed, the last ones that fit."""
+        self._lines = lines
+        said = [line for line in lines if line]
+        while len(text := b"\n".join(said)) > DISMISSED:
+            said = said[1:]
+        self._earlier[:] = np.frombuffer(text.ljust(DISMISSED, b"\0"), np.uint8)
 
     @property
     def on_stairs_down(self) -> bool:
@@ -248,6 +272,8 @@ class Game:
 
 
 def arrays(number: int) -> Seen:
-    """Return arrays for what N games show, an axis for the games first."""
+    """Return arrays for what N games show, an axis for the games first: NLE's, and SAID."""
     described = nle().OBSERVATION_DESC
-    return {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
+    seen = {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
+    said = np.zeros((number, DISMISSED + MESSAGE), np.uint8)
+    return {**seen, SAID: said, "message": said[:, DISMISSED:]}
