@@ -57,6 +57,7 @@ def progression(depth: IntArray, experience: IntArray) -> FloatArray:
 
 _REACHED = {
     "staircase": "You are on a staircase down: the task is done.",
+    "descend": "You descend the stairs: the task is done.",
     "level": "You are deep enough in the dungeon: the task is done.",
     "oracle": "You stand beside the Oracle: the task is done.",
     "oracle_sober": "You stand beside the Oracle with a clear mind: the task is done.",
@@ -66,6 +67,7 @@ _GOALS = {
     "gold": "Find gold and pick it up.",
     "scout": "Explore the dungeon and see as much of it as possible.",
     "staircase": "Find a staircase down and stand on it.",
+    "descend": "Find a staircase down and go down it.",
     "level": "Go down into the dungeon, level after level.",
     "oracle": "Find the Oracle and stand beside it.",
     "oracle_sober": "Find the Oracle and stand beside it with a clear mind.",
@@ -97,14 +99,15 @@ class NetHackAdapter(EnvAdapter):
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64"})
     agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
     version = 2
-    _task = "score"
+    _task, _pays, _ends = "score", 1.0, True
     _status_in_words = False
     _crop = 9
 
     def inspect(self, env: Any) -> None:
         made = env.unwrapped
         assert isinstance(made, NetHack)
-        self._task, self._status_in_words = made.games.games[0].task, made.status_in_words
+        one = made.games.games[0]
+        self._task, self._pays, self._ends, self._status_in_words = one.task, one.pays, one.ends, made.status_in_words
         self._crop = made.games.crop
         self.goal = _GOALS[self._task]
         self.action_names = game.action_names()
@@ -131,7 +134,7 @@ class NetHackAdapter(EnvAdapter):
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)
-        reached = transitions.terminated & (transitions.reward > 0.5) if self._task in REACHED else None
+        reached = self.succeeded(transitions.reward, transitions.terminated)
         rows = np.ascontiguousarray(transitions.next_observation[:, self._crop**2 :])
         heard = rows if self._status_in_words else rows[:, STATUS:]
         for i, row in enumerate(np.ascontiguousarray(heard)):
@@ -180,7 +183,10 @@ class NetHackAdapter(EnvAdapter):
         return {PROGRESSION: reached, **further, "nearness to stairs": near}
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
-        return terminated & (returns > 0.5) if self._task in REACHED else None
+        if self._task not in REACHED:
+            return None
+        paid = returns > self._pays / 2
+        return paid & terminated if self._ends else paid
 
 
 def _said(row: Array) -> str:

@@ -152,8 +152,27 @@ def test_going_down_the_stairs_is_said_though_nles_wrapper_dismisses_it() -> Non
     steps = Transitions(row, np.zeros(1), np.zeros(1, np.float32), row, no, no)
     assert adapter.describe(int(adapter.encode(steps)[0])) == "You descend the stairs."
     assert "The game says: You descend the stairs." in str(adapter.describe_observation(row[0]))
-    games.games[0].step(game.action_names().index("wait"))
+    assert games.games[0].step(game.action_names().index("wait")) == (0.0, False)
     assert said_in(games.observe()[0])[:-1] == [""], "only in the step in which it was dismissed"
+    games.close()
+
+
+def test_descending_is_motifs_task_which_may_go_on() -> None:
+    goes_on = {"pays": 50, "ends": False}
+    for options, paid in (({}, (1.0, True)), ({"pays": 50}, (50.0, True)), (goes_on, (50.0, False))):
+        games, step = descended(task="descend", **options)
+        assert step == paid
+        if "ends" in options:
+            assert [games.games[0].step(game.action_names().index("wait")) for _ in range(3)] == [(0.0, False)] * 3
+        games.close()
+        adapter = adapter_for(EnvParams(id=ID, kwargs={"task": "descend", **options}))
+        returns, ended = np.float32([0, 1, 50]), np.array([True, paid[1], paid[1]])
+        assert adapter.succeeded(returns, ended).tolist() == [False, paid[0] == 1, True]  # type: ignore[union-attr]
+        row, no = games.observe(), np.array([False])
+        steps = Transitions(row, np.zeros(1), np.float32([paid[0]]), row, np.array([paid[1]]), no)
+        assert adapter.says_success(adapter.describe(int(adapter.encode(steps)[0])))
+    games, step = descended(task="descend", level=3)
+    assert step == (0.0, False), "the second level is not the third"
     games.close()
 
 
@@ -206,6 +225,7 @@ def test_the_status_in_words() -> None:
     [
         ({"task": "scor"}, f'there is no task "scor". Did you mean "score"? There are {", ".join(TASKS)}.'),
         ({"eat": "last"}, 'there is no value of eat "last". There are raw, first.'),
+        ({"pays": 0}, "pays is 0; it must be above 0."),
         ({"crop": 4}, "crop is 4; it must be an odd number from 1 to 21."),
     ],
 )

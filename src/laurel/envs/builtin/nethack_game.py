@@ -21,11 +21,14 @@ from laurel.errors import EnvError, no_such
 
 Seen = Mapping[str, Array]
 Eat = Literal["raw", "first"]
-Task = Literal["score", "gold", "scout", "staircase", "level", "oracle", "oracle_sober"]
+Task = Literal["score", "gold", "scout", "staircase", "descend", "level", "oracle", "oracle_sober"]
 
 SCORED: tuple[Task, ...] = ("score", "gold", "scout")
-REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
-"""Tasks that end, with 1 as reward, when something is reached."""
+REACHED: tuple[Task, ...] = ("staircase", "descend", "level", "oracle", "oracle_sober")
+"""Tasks that are paid once, when something is reached; `descend` is what Motif calls staircase."""
+_LEVELS = {"level": 4, "descend": 2}
+"""Task -> the level to reach unless another is named."""
+_DESCENT = b"You descend the stairs"
 TASKS = (*SCORED, *REACHED)
 STATUS, DISMISSED, MESSAGE = 27, 256, 256
 """Numbers of the status (`nle.nethack.NLE_BL_*` say which), bytes of messages dismissed in a step, and of the last."""
@@ -81,9 +84,10 @@ class Game:
 
     Args:
         task: what is paid, and when the episode ends.
-        level: of the task `level`: the depth to reach.
+        level: of the task `level`: the depth to reach; None: 4. Of the task `descend`: the level to reach by going down
+            stairs, counted within its part of the dungeon; None: 2.
         penalty_step: paid in steps in which the game's clock stands still; None: -0.01 in tasks that pay a score, as in
-            NLE, and 0 in those that end with a reward of 1, so that the return says whether it was reached.
+            NLE, and 0 in those that end when something is reached, so that the return says whether it was.
         character: role, race, alignment and gender, as NLE has them; "@" draws them.
         crop: squares around the player that are seen, along a side; odd.
         games: how many games episodes are drawn from, the same ones whatever the seed, so that an agent meets in
@@ -93,6 +97,9 @@ class Game:
         eat: how "What do you want to eat? [fg or ?*]" is answered. "raw": by the actions' keys, as in NLE, which seldom
             are letters of food, and the question stays open until "more". "first": "go northwest", whose key is y,
             eats what is listed first, and any other action closes the question, as in Motif.
+        pays: what reaching it is worth in a task that ends so: 1, as in NLE, or 50, as in Motif.
+        ends: whether such a task ends the episode; False: it is paid once, and the game goes on, as in the tasks of
+            Motif whose names end in Continual, for agents that are paid for captions alone.
         seen: arrays that the game writes observations into, by NLE's names; None: new ones.
 
     Raises:
@@ -102,13 +109,15 @@ class Game:
     def __init__(
         self,
         task: Task = "score",
-        level: int = 4,
+        level: int | None = None,
         penalty_step: float | None = None,
         character: str = "mon-hum-neu-mal",
         crop: int = 9,
         games: int | None = None,
         level_file: str | None = None,
         eat: Eat = "raw",
+        pays: float = 1.0,
+        ends: bool = True,
         *,
         seen: Seen | None = None,
     ) -> None:
@@ -120,7 +129,10 @@ class Game:
             raise EnvError(f"NetHack: games is {games}; it must be at least 1, or null for a new game each episode.")
         if eat not in (allowed := get_args(Eat)):
             raise EnvError(f"NetHack: {no_such('value of eat', eat, allowed)}.")
-        self.task, self.level, self.crop, self._games, self._eat_first = task, level, crop, games, eat == "first"
+        if not pays > 0:
+            raise EnvError(f"NetHack: pays is {pays}; it must be above 0.")
+        self.task, self.crop, self._games, self._eat_first = task, crop, games, eat == "first"
+        self.level, self.pays, self.ends = _LEVELS.get(task, 0) if level is None else level, pays, ends
         self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
         self._api = nle()
         options = list(self._api.NETHACKOPTIONS)
@@ -150,6 +162,7 @@ class Game:
         self._program, self._internal = seen["program_state"], seen["internal"]
         self._earlier, self._lines = seen[SAID][:DISMISSED], list[bytes]()
         self._explored: dict[tuple[int, int], int] = {}
+        self._done = False
 
     def begin(self, rng: np.random.Generator) -> None:
         """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
@@ -163,7 +176,7 @@ class Game:
                 break
         else:
             raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
-        self._explored = {}
+        self._explored, self._done = {}, False
         self._keep([])
 
     def _past_first_screens(self) -> bool:
@@ -186,11 +199,12 @@ class Game:
         done = self._past_menus(lines)
         if lines != self._lines:  # both are mostly empty
             self._keep(lines)
-        reached = self.task in REACHED and self._reached()
+        reached = self.task in REACHED and not self._done and self._reached()
+        self._done |= reached
         playing = self._playing()
         reward = 0.0
         if self.task in REACHED:
-            reward = float(reached and not done)
+            reward = self.pays if reached and not done else 0.0
         elif not playing:
             pass
         elif self.task == "score":
@@ -201,11 +215,11 @@ class Game:
             reward = self._discovered()
         if status.item(TIME) == clock and (playing or self.task not in ("gold", "scout")):
             reward += self.penalty_step
-        return reward, done or reached
+        return reward, done or (reached and self.ends)
 
     def _answer(self, key: int) -> int:
         """Return what is pressed for a key, which differs where the game asks what to eat."""
-        asked = _WHAT_TO_EAT.match(self._message) if self._internal.item(_WAITS_FOR_ANSWER) else None
+        asked = _WHAT_TO_EAT.match(self._said()) if self._internal.item(_WAITS_FOR_ANSWER) else None
         if asked is None:
             return key
         return asked[1][0] if asked[1] and key == ord("y") else _SPACE
@@ -256,6 +270,9 @@ class Game:
     def _reached(self) -> bool:
         if self.task == "staircase":
             return self.on_stairs_down
+        if self.task == "descend":
+            said = any(_DESCENT in line for line in (*self._lines, self._said()))
+            return said and self._status.item(self._api.NLE_BL_DLEVEL) == self.level
         if self.task == "level":
             return bool(self._status.item(DEPTH) >= self.level)
         if self.task == "oracle_sober" and self._status.item(CONDITION) & self._api.BL_MASK_HALLU:
