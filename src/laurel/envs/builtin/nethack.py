@@ -8,6 +8,7 @@ cuts an episode, without quitting the game.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,27 +18,44 @@ import numpy.typing as npt
 
 from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.nethack_game import DISMISSED, MESSAGE, SAID, SHAPE, STATUS, Game, X, Y, actions, arrays
-from laurel.envs.builtin.nethack_glyphs import dark, down, symbols
+from laurel.envs.builtin.nethack_game import (
+    CROP,
+    DISMISSED,
+    MAPS,
+    MESSAGE,
+    ON_STAIRS_DOWN,
+    SAID,
+    SHAPE,
+    STATUS,
+    X,
+    Y,
+    actions,
+)  # fmt: skip
+from laurel.envs.builtin.nethack_glyphs import down, symbols
+from laurel.envs.builtin.nethack_processes import Divided
+from laurel.errors import EnvError
 
 Row = npt.NDArray[np.int32]
 
 
 class Games:
-    """N games that are seen together; arguments and errors as in `Game`."""
+    """N games that are seen together; other arguments and errors as in `Game`.
 
-    def __init__(self, number: int, **options: Any) -> None:
-        self._seen = arrays(number)
+    Args:
+        number: N.
+        processes: how many processes play the games, which are the same ones in one or many; this one plays its part.
+    """
+
+    def __init__(self, number: int, processes: int = 1, **options: Any) -> None:
+        if processes < 1:
+            raise EnvError(f"NetHack: processes is {processes}; it must be at least 1.")
+        self._games = Divided(number, processes, options)
+        self.games, self._seen = self._games.here, self._games.seen
         self._x, self._y = (self._seen["blstats"][:, place] for place in (X, Y))
-        rows, columns = SHAPE
-        # a map each, and behind it a dark square, which stands for all that are outside
-        self._maps = np.full((number, rows * columns + 1), dark(), dtype=self._seen["glyphs"].dtype)
-        views = [{name: of[i] for name, of in self._seen.items()} for i in range(number)]
-        for view, squares in zip(views, self._maps, strict=True):
-            view["glyphs"] = squares[:-1].reshape(SHAPE)
-        self.games = [Game(**options, seen=view) for view in views]
-        self.crop = self.games[0].crop
+        self._maps, self._internal = self._seen[MAPS], self._seen["internal"]
+        self.crop: int = options.get("crop", CROP)
         self._around = _around(self.crop)
+        self._number = number
         self._begins = np.arange(number)[:, None] * self._maps.shape[1]
 
     @property
@@ -45,10 +63,20 @@ class Games:
         """Length of an observation."""
         return self.crop**2 + STATUS + DISMISSED + MESSAGE
 
+    def begin(self, which: Sequence[bool], rng: np.random.Generator) -> None:
+        """Begin new games in some places (N,), one after another."""
+        for game, begins in zip(self._games.games, which, strict=True):
+            if begins:
+                game.begin(rng)
+
+    def step(self, actions: Sequence[int | None]) -> list[tuple[float, bool]]:
+        """Take actions (N,) where there are any; return what each paid, and whether the game or the task ended."""
+        return self._games.step(actions)
+
     def observe(self) -> npt.NDArray[np.int32]:
         """Return glyphs around the players (N, crop * crop), row by row, statuses, and what was said, as (N, size)."""
         status = self._seen["blstats"]
-        rows = np.empty((len(self.games), self.size), dtype=np.int32)
+        rows = np.empty((self._number, self.size), dtype=np.int32)
         around = self._around.take(self._y * SHAPE[1] + self._x, axis=0)
         rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # quicker than indexing, which checks more
         begin = self.crop**2 + STATUS
@@ -62,8 +90,8 @@ class Games:
         Counted in steps in eight directions as if there were no walls.
         """
         staircase, ladder = down()
-        shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched faster than with NumPy
-        found = [0 if game.on_stairs_down else -1 for game in self.games]
+        shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched quicker than with NumPy
+        found = [0 if on_them else -1 for on_them in self._internal[:, ON_STAIRS_DOWN].tolist()]
         place = shown.find(1)
         while place >= 0:
             game, square = divmod(place, self._maps.shape[1])
@@ -75,8 +103,7 @@ class Games:
 
     def close(self) -> None:
         """End all games."""
-        for game in self.games:
-            game.close()
+        self._games.close()
 
 
 @cache
@@ -98,12 +125,16 @@ class NetHack(gym.Env[Row, np.int64]):
 
     Args:
         status_in_words: whether captions tell depth, health, gold and hunger besides the message.
+        processes: of `Games`, for many games; one game is played in this process.
         render_mode: "ansi" or None.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 8}  # noqa: RUF012  as Gymnasium declares it
 
-    def __init__(self, *, status_in_words: bool = False, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, status_in_words: bool = False, render_mode: str | None = None, processes: int = 1, **options: Any
+    ) -> None:
+        del processes  # of its vector form
         self.render_mode, self.status_in_words = render_mode, status_in_words
         self.games = Games(1, **options)
         self.observation_space = _space(self.games.size)
@@ -134,7 +165,7 @@ class NetHack(gym.Env[Row, np.int64]):
 
 
 class NetHackVector(BatchEnv):
-    """N games in this process; the step after an episode's end is a reset. Arguments as in `NetHack`."""
+    """N games; the step after an episode's end is a reset. Arguments as in `NetHack` and `Games`."""
 
     def __init__(
         self,
@@ -148,14 +179,11 @@ class NetHackVector(BatchEnv):
         super().__init__(num_envs, max_episode_steps, _space(self.games.size), len(actions()))
 
     def begin(self, which: BoolArray) -> None:
-        for i in np.flatnonzero(which):
-            self.games.games[i].begin(self.np_random)
+        self.games.begin(which.tolist(), self.np_random)
 
     def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
-        turns = zip(self.games.games, actions.tolist(), begins.tolist(), strict=True)
-        rewards, ended = zip(
-            *[(0.0, False) if over else game.step(action) for game, action, over in turns], strict=True
-        )
+        turns = zip(actions.tolist(), begins.tolist(), strict=True)
+        rewards, ended = zip(*self.games.step([None if over else action for action, over in turns]), strict=True)
         if begins.any():
             self.begin(begins)
         return np.array(rewards), np.array(ended)

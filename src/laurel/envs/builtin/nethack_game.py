@@ -7,8 +7,9 @@ dismissed as there, and `penalty_step` is paid where the game's clock stands sti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from mmap import mmap
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -35,15 +36,19 @@ STATUS, DISMISSED, MESSAGE = 27, 256, 256
 X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD = 0, 1, 9, 10, 11, 12, 13
 EXPERIENCE, TIME, HUNGER, CONDITION = 18, 20, 21, 25
 """Places in the status."""
+CROP = 9
+"""Squares around the player that are seen by default, along a side."""
 SHAPE = (21, 79)
 """Rows and columns of a level's map."""
 _KEYS = ("glyphs", "blstats", "message", "program_state", "internal")
 SAID = "said"
 """Name of an array of all that a step said: what was dismissed, which NLE does not show, and the message behind it."""
+MAPS = "maps"
+"""Name of an array of NLE's glyphs, row by row."""
 _SPACE, _ESCAPE = 32, 27
 _IN_MOVE_LOOP = 3
 """Place in the program's state that says that the game waits for a move."""
-_WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3, 4
+_WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, ON_STAIRS_DOWN = 1, 2, 3, 4
 """Indices into NLE's `internal` observation."""
 _WHAT_TO_EAT = re.compile(rb"What do you want to eat\?(?: \[([a-zA-Z]))?")
 _ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
@@ -112,7 +117,7 @@ class Game:
         level: int | None = None,
         penalty_step: float | None = None,
         character: str = "mon-hum-neu-mal",
-        crop: int = 9,
+        crop: int = CROP,
         games: int | None = None,
         level_file: str | None = None,
         eat: Eat = "raw",
@@ -154,7 +159,7 @@ class Game:
             link.unlink()
             link.write_bytes(level_data)
         self._keys = actions()
-        seen = seen or {name: of[0] for name, of in arrays(1).items()}
+        seen = seen or views(arrays(1))[0]
         inside = self.raw._pynethack
         inside.set_buffers(**{name: seen[name] for name in _KEYS})  # so that a batch of games writes into its arrays
         self._play, self._over, self._playing = inside.step, inside.done, inside.in_normal_game
@@ -166,18 +171,15 @@ class Game:
 
     def begin(self, rng: np.random.Generator) -> None:
         """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
-        if self._games is not None:
-            rng = np.random.default_rng(int(rng.integers(self._games)))
-        for _ in range(_DRAWS):
-            core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
-            self.raw.set_initial_seeds(core, disp, reseed=False)
-            self.raw.reset()
-            if self._past_first_screens():
-                break
-        else:
-            raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
+        draw_game(self.start, rng, self._games)
+
+    def start(self, core: int, disp: int) -> bool:
+        """Begin the game of NLE's two seeds; return whether it goes on past its first screens."""
+        self.raw.set_initial_seeds(core, disp, reseed=False)
+        self.raw.reset()
         self._explored, self._done = {}, False
         self._keep([])
+        return self._past_first_screens()
 
     def _past_first_screens(self) -> bool:
         """Dismiss what a game shows first; return whether it goes on, as what lies at the start can kill."""
@@ -265,7 +267,7 @@ class Game:
     @property
     def on_stairs_down(self) -> bool:
         """Whether the player stands on stairs down, which are then hidden on the map."""
-        return bool(self._internal.item(_ON_STAIRS_DOWN))
+        return bool(self._internal.item(ON_STAIRS_DOWN))
 
     def _reached(self) -> bool:
         if self.task == "staircase":
@@ -288,9 +290,45 @@ class Game:
         return float(new)
 
 
-def arrays(number: int) -> Seen:
-    """Return arrays for what N games show, an axis for the games first: NLE's, and SAID."""
-    described = nle().OBSERVATION_DESC
-    seen = {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
-    said = np.zeros((number, DISMISSED + MESSAGE), np.uint8)
-    return {**seen, SAID: said, "message": said[:, DISMISSED:]}
+def draw_game(start: Callable[[int, int], bool], rng: np.random.Generator, games: int | None) -> None:
+    """Draw seeds until a game starts and goes on; `games` as in `Game`.
+
+    Raises:
+        EnvError: too many games in a row were over at once.
+    """
+    if games is not None:
+        rng = np.random.default_rng(int(rng.integers(games)))
+    for _ in range(_DRAWS):
+        core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
+        if start(core, disp):
+            return
+    raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
+
+
+def memory_of(number: int) -> int:
+    """Return the bytes that N games take for what they show."""
+    return _layout(number).itemsize
+
+
+def arrays(number: int, memory: mmap | None = None) -> Seen:
+    """Return arrays for what N games show, an axis for the games first: NLE's, SAID, and MAPS.
+
+    A row of MAPS is a map, and behind it a dark square, which stands for all that are outside.
+    """
+    layout = _layout(number)
+    whole = np.zeros((), layout) if memory is None else np.ndarray((), layout, memory)
+    seen = {name: whole[name] for name in layout.names or ()}
+    seen[MAPS][:] = dark()
+    return {**seen, "message": seen[SAID][:, DISMISSED:], "glyphs": seen[MAPS][:, :-1].reshape(-1, *SHAPE)}
+
+
+def views(seen: Seen) -> list[Seen]:
+    """Return what each of N games writes into."""
+    return [{name: of[i] for name, of in seen.items()} for i in range(len(seen[SAID]))]
+
+
+def _layout(number: int) -> np.dtype[np.void]:
+    described = {name: nle().OBSERVATION_DESC[name] for name in _KEYS}
+    fields = [(name, one["dtype"], (number, *one["shape"])) for name, one in described.items()]
+    own = [(SAID, np.uint8, (number, DISMISSED + MESSAGE)), (MAPS, np.int16, (number, SHAPE[0] * SHAPE[1] + 1))]
+    return np.dtype([*(one for one in fields if one[0] not in ("message", "glyphs")), *own], align=True)
