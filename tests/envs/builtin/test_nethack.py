@@ -176,6 +176,21 @@ def test_descending_is_motifs_task_which_may_go_on() -> None:
     games.close()
 
 
+def test_a_task_that_goes_on_is_paid_once() -> None:
+    """The player waits on the staircase."""
+    games = Games(1, task="staircase", ends=False)
+    games.games[0].begin(np.random.default_rng(161))
+    rng = np.random.default_rng(161)
+    chosen = [*(int(rng.integers(1, 17)) for _ in range(28)), *[game.action_names().index("wait")] * 3]
+    assert [games.games[0].step(action) for action in chosen] == [
+        *[(0.0, False)] * 27,
+        (1.0, False),
+        *[(0.0, False)] * 3,
+    ]
+    assert games.games[0].on_stairs_down
+    games.close()
+
+
 def test_dismissed_messages_are_the_last_that_fit_and_repeats_are_counted() -> None:
     games = Games(1)
     one = games.games[0]
