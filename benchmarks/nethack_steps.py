@@ -1,17 +1,17 @@
 """Steps per second of laurel/NetHack-v0 with random actions, compared with NLE's own environment; are both the same
 game?
 
-N games in one process on each side, in turns: Laurel's vector form, and N of NLE's `NetHackScore` with all that it
-shows by default. Beside them: NLE's without `screen_descriptions`, which changes the game; NLE's that show only what
-Laurel reads; Laurel's games stepped without being looked at; the limit, which is NLE's compiled game pressed the same
-keys as these, resets included, and nothing else; and games whose prompts nobody answers, which stand still most of the
-time. Seconds are processor time, so that other work on the machine counts less.
+N games run in one process on each side, in turns: Laurel's vector form, and N of NLE's `NetHackScore` with its
+default observations. Also measured: NLE without `screen_descriptions`, which changes the game; NLE with only the
+observations that Laurel reads; Laurel's games stepped without reading observations; the limit: NLE's compiled game
+given the same keys as these, resets included, and nothing else; and games without answering prompts, which are stuck
+at a prompt most of the time. Seconds are CPU time, so that other work on the machine counts less.
 
-What is compared is the map, status, message, reward and end of every step of one game a seed, with NLE's environment
-that shows all but `screen_descriptions`.
+Map, status, message, reward and end of every step are compared in one game per seed, with NLE's default observations
+but `screen_descriptions`.
 
-Then, by the clock: 8 games of Laurel's divided among processes, and NLE's environments in one process and in two that
-do not wait for each other. Run it with: python benchmarks/nethack_steps.py
+Then, in wall-clock time: 8 of Laurel's games divided among two processes, and NLE's environments in one process and in
+two that do not wait for each other. Run it with: python benchmarks/nethack_steps.py
 """
 
 import multiprocessing
@@ -32,31 +32,31 @@ from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, Game, actions
 TARGET = 4.0
 N_ACTIONS = 23
 KEYS = ("glyphs", "blstats", "message")
-"""What Laurel reads of what NLE shows."""
+"""NLE's observations that Laurel reads."""
 OTHERS = (
     "glyphs", "chars", "colors", "specials", "blstats", "message", "inv_glyphs", "inv_strs", "inv_letters",
     "inv_oclasses", "tty_chars", "tty_colors", "tty_cursor",
 )  # fmt: skip
-"""What NLE shows by default, but `screen_descriptions`: looking at a square can change how objects are called."""
+"""NLE's default observations but `screen_descriptions`: describing a square can change the names of objects."""
 Clock = Callable[[], float]
 
 
 class Rates(NamedTuple):
-    """Steps a second."""
+    """Steps per second."""
 
     theirs: float
     """NLE's environment."""
     others: float
     """NLE's without screen_descriptions."""
     less: float
-    """NLE's that shows what Laurel reads."""
+    """NLE's with only the observations that Laurel reads."""
     ours: float
     unseen: float
-    """Laurel's games that are stepped and not looked at."""
+    """Laurel's games without reading observations."""
     limit: float
-    """NLE's compiled game pressed the same keys, and nothing else."""
+    """NLE's compiled game given the same keys, and nothing else."""
     open: float
-    """The same with random keys, where prompts stay open."""
+    """The compiled game given random keys, where prompts stay open."""
 
 
 def main() -> None:
@@ -76,23 +76,25 @@ def main() -> None:
         "unit": "times the steps per CPU second of NLE's environment, 8 games in one process, and one",
         "target": f">= {TARGET}, and no step that differs",
         "met": ratio >= TARGET and different == 0,
-        "peer": "steps/s of NLE's; of NLE's without screen_descriptions; of NLE's that show what Laurel reads; of "
-        "Laurel's; of the same games not looked at; of NLE's compiled game pressed the same keys (the limit); of games "
-        f"with open prompts: with 8, and with one; steps that differ of {arguments.seeds} x {arguments.compared:,}",
+        "peer": "steps/s of NLE's; of NLE's without screen_descriptions; of NLE's with only the observations that "
+        "Laurel reads; of Laurel's; of the same games without observations; of NLE's compiled game given the same keys "
+        "(the limit); of games with unanswered prompts: with 8, and with one; steps that differ of "
+        f"{arguments.seeds} x {arguments.compared:,}",
         "peer_value": [*(round(rate) for rate in (*many, *one)), different],
-        "why": "The limit is NLE's compiled game that is pressed the same keys, resets included, and not looked at: "
+        "why": "The limit is NLE's compiled game given the same keys, resets included, without reading observations: "
         f"{many.limit / many.theirs:.2f} and {one.limit / one.theirs:.2f} times the steps of NLE's environment. "
-        f"Laurel's loop over these keys, in Python, makes {many.unseen / many.theirs:.2f} and "
-        f"{one.unseen / one.theirs:.2f} times. Most of the gain comes from asking the game for less: without "
-        f"screen_descriptions, which also changes the game, NLE's environment makes "
-        f"{many.others / many.theirs:.2f} and {one.others / one.theirs:.2f} times, and "
-        f"{many.less / many.theirs:.2f} and {one.less / one.theirs:.2f} times if it shows only what Laurel reads. Of "
-        f"that Laurel makes {many.ours / many.less:.2f} and {one.ours / one.less:.2f} times: operations on arrays take "
-        "as long for one game as for 8. The same loop in C, called through ctypes, made 2.5 to 3.0 times the steps of "
-        "NLE's environment in a trial; it is not shipped. Games with random keys seem quicker "
-        f"({one.open / one.theirs:.1f} times), but they stand still in 92% of steps, because prompts stay open. "
-        "With 8 games each is a copy of the program, and copies compete for the processor's caches. A step keeps "
-        "Python's lock, so threads gain nothing; processes do, see nethack_processes.",
+        f"Laurel's Python loop that chooses these keys makes {many.unseen / many.theirs:.2f} and "
+        f"{one.unseen / one.theirs:.2f} times. Most of the gain comes from requesting fewer observations: NLE's "
+        f"environment without screen_descriptions, which also change the game, makes {many.others / many.theirs:.2f} "
+        f"and {one.others / one.theirs:.2f} times, with only the observations that Laurel reads "
+        f"{many.less / many.theirs:.2f} and {one.less / one.theirs:.2f} times. Laurel makes "
+        f"{many.ours / many.less:.2f} and {one.ours / one.less:.2f} times the steps of the latter, since array "
+        "operations take as long for one game as for 8. The same loop in C, called through ctypes, made 2.5 to 3.0 "
+        "times the steps of NLE's environment in a trial; it is not shipped. Games given random keys seem faster "
+        f"({one.open / one.theirs:.1f} times), but the game's clock stands still in 92% of their steps, because "
+        "prompts stay open. With 8 games the limit is the processor's caches: each game is a copy of the program. A "
+        "step holds Python's lock, so threads gain nothing; agents run in separate processes, and "
+        "nethack_processes measures one agent's games in two.",
     }
     common = about("nle", "numpy", "gymnasium", "laurel-rl", remarks=(load,))
     write("nethack_steps", found, common, last=False)
@@ -100,7 +102,7 @@ def main() -> None:
 
 
 def _processes(steps: int, rounds: int) -> dict[str, Any]:
-    """Return what 8 games make by the clock, divided among processes or not."""
+    """Return the rates of 8 games in wall-clock time, divided among processes or not."""
     clock = time.perf_counter
     measures = (
         partial(_at_once, ((_theirs, 8),)),
@@ -111,21 +113,21 @@ def _processes(steps: int, rounds: int) -> dict[str, Any]:
     one, two, ours, divided = np.median([[measure(steps) for measure in measures] for _ in range(rounds)], axis=0)
     return {
         "value": [round(divided / one, 2), round(divided / two, 2)],
-        "unit": "times the steps/s of NLE's environments in one process, and in two, by the clock: Laurel's with "
+        "unit": "times the steps/s of NLE's environments in one process, and in two, in wall-clock time: Laurel's with "
         "processes: 2; 8 games",
         "target": ">= 1 in two processes, too",
         "met": bool(divided >= two),
-        "peer": "steps/s by the clock: of NLE's in one process; of NLE's in two that do not wait for each other, 4 "
-        "games each; of Laurel's in one process; of Laurel's in two, where each step waits for all games",
+        "peer": "steps/s of NLE's in one process; of NLE's in two that do not wait for each other, 4 games each; of "
+        "Laurel's in one process; of Laurel's in two, where each step waits for all games",
         "peer_value": [round(float(rate)) for rate in (one, two, ours, divided)],
-        "why": f"Laurel's games divided among two processes make {divided / ours:.2f} times the steps of one process: "
-        "each step waits for the slower half, and a new game for its seeds. Episodes are the same ones. Where other "
-        "work takes the processors, as here if the load average says so, that waiting grows.",
+        "why": f"Laurel's games in two processes make {divided / ours:.2f} times the steps of the same games in one. "
+        "Each step waits for the slower process, and needs both to be running: other work on the machine, which the "
+        "load average shows, makes that wait longer.",
     }
 
 
 def _at_once(sides: tuple[tuple[Callable[..., float], int], ...], steps: int) -> float:
-    """Return the steps/s of several processes together, which begin at the same time."""
+    """Return the total steps/s of several processes that begin at the same time."""
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(len(sides)), context.SimpleQueue()
     begun = [context.Process(target=_timed, args=(*side, steps, barrier, answers)) for side in sides]
@@ -174,7 +176,7 @@ def _begun(games: int, steps: int) -> tuple[Games, list[list[int]]]:
 
 
 def _limit(games: int, steps: int) -> float:
-    """Press the keys that the games of `_unseen` are pressed, with resets, and do nothing else."""
+    """Give the compiled game the keys that `_unseen` gives it, with resets, and do nothing else."""
     alone, chosen = _begun(games, steps)
     pressed = [_listen(game) for game in alone.games]
     turns: list[tuple[Game, list[int | tuple[int, int]]]] = []

@@ -1,12 +1,12 @@
 """The cost of an online judge, and how soon agents learn DoorKey-8x8 without any collected data.
 
-By default the judge is asked about captions that the environment lists, too, which agents may not have met yet; agents
-are trained without that as well (`listed: false`), by what they have met alone.
+By default the judge is also asked about captions that the environment lists, which agents may not have met yet. Agents
+are trained without this, too (`listed: false`), on questions about captions that they have met.
 
-The same agents are trained by the same labels twice: with the judge beside them, and replayed from the log of the
-first, without one. Both are timed by the clock, and by the processor seconds of all processes of the stage, which other
-work on the machine disturbs less. Steps until the last 100 episodes succeed in 90% are counted beside those of labels
-made before, in docs/metrics.json. Rounds take turns. Run it with: python benchmarks/online_annotation.py
+The same agents are trained on the same labels twice: with the judge beside them, and replayed from the first run's
+log, without a judge. Both are timed in wall-clock time and in the CPU time of all processes of the stage, which other
+work on the machine affects less. Steps until 90% of the last 100 episodes succeed are compared with those for labels
+made beforehand, in docs/metrics.json. Rounds take turns. Run it with: python benchmarks/online_annotation.py
 """
 
 from __future__ import annotations
@@ -93,21 +93,21 @@ def main() -> None:
     minutes = statistics.median(one.seconds for one in beside) / 60
     met = max(ratio, ratio_of_met) <= AT_MOST and len(asked) <= QUESTIONS and minutes <= MINUTES
     why = (
-        f"Asked also about captions that the environment lists, before agents meet them, agents take {ratio:.2f} times "
-        f"the steps; asked about captions that they have met alone (listed: false), {ratio_of_met:.2f} times. The "
+        f"If the judge is also asked about listed captions before agents meet them, agents take {ratio:.2f} times the "
+        f"steps; if it is asked only about captions that they have met (listed: false), {ratio_of_met:.2f} times. The "
         f"median of {len(steps)} seeds moves by an update of 2,048 steps or many; see benchmarks/suites/online.md."
     )
     write(
         "online_annotation",
         {
             "value": [round(ratio, 2), round(ratio_of_met, 2), len(asked), round(minutes, 1)],
-            "unit": "times the steps until DoorKey-8x8 is solved with labels made before, "
-            f"median of {len(steps)} seeds: with questions about listed captions, and about met ones alone; "
-            "distinct questions asked by all of them, and minutes to train them all, with listed ones",
+            "unit": "times the steps until DoorKey-8x8 is solved with labels made beforehand, "
+            f"median of {len(steps)} seeds: if the judge is asked about listed captions, and only about those met "
+            "(listed: false); distinct questions asked by all of them; minutes to train them all",
             "target": f"<= {AT_MOST:g} both, <= {QUESTIONS}, <= {MINUTES:g}",
             "met": met,
-            "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; of this with listed captions, "
-            "and without; questions an agent",
+            "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; online: median steps with "
+            "listed captions, and without; questions per agent",
             "peer_value": [*(statistics.median(one) for one in (offline, steps, of_met)), most],
             **({} if met else {"why": why}),
         },

@@ -78,7 +78,7 @@ class Games:
         status = self._seen["blstats"]
         rows = np.empty((self._number, self.size), dtype=np.int32)
         around = self._around.take(self._y * SHAPE[1] + self._x, axis=0)
-        rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # quicker than indexing, which checks more
+        rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # faster than indexing, which checks more
         begin = self.crop**2 + STATUS
         rows[:, begin - STATUS : begin] = status
         rows[:, begin:] = self._seen[SAID]
@@ -90,7 +90,7 @@ class Games:
         Counted in steps in eight directions as if there were no walls.
         """
         staircase, ladder = down()
-        shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched quicker than with NumPy
+        shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched faster than with NumPy
         found = [0 if on_them else -1 for on_them in self._internal[:, ON_STAIRS_DOWN].tolist()]
         place = shown.find(1)
         while place >= 0:

@@ -182,7 +182,7 @@ class Game:
         return self._past_first_screens()
 
     def _past_first_screens(self) -> bool:
-        """Dismiss what a game shows first; return whether it goes on, as what lies at the start can kill."""
+        """Dismiss the first messages of a game; return whether it continues, since things at the start can kill."""
         for _ in range(1000):
             if self._program.item(_IN_MOVE_LOOP):
                 return True
