@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from record import about, command_line, load_average, write
 
-from laurel.envs.builtin.nethack import MESSAGE, STATUS, Games, actions
+from laurel.envs.builtin.nethack import Games
+from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, actions
 from laurel.errors import EnvError
 
 N_ACTIONS = 23
@@ -96,9 +97,9 @@ def _differences(kind: Any, arguments: dict[str, Any], level: Path, options: Any
         seen, _ = theirs.reset()
         ours.games[0].begin(np.random.default_rng(seed))
         for action in np.random.default_rng([seed, 1]).integers(N_ACTIONS, size=options.steps).tolist():
-            row = ours.observe()[0]
+            row, begins = ours.observe()[0], ours.crop**2
             same = (row[-MESSAGE:] == seen["message"]).all() and (
-                row[-MESSAGE - STATUS : -MESSAGE] == seen["blstats"]
+                row[begins : begins + STATUS] == seen["blstats"]
             ).all()
             seen, reward, ended, *_ = theirs.step(action)
             own_reward, own_end = ours.games[0].step(action)

@@ -2,110 +2,240 @@
 game?
 
 N games run in one process on each side, in turns: Laurel's vector form, and N of NLE's `NetHackScore` with its
-default observations. Also measured: NLE with only the observations that Laurel reads; Laurel's games stepped without
-reading observations, the upper bound for any adapter; and NLE's raw games without answering prompts, which are stuck
-at a prompt most of the time. Seconds are CPU time, so that other work on the machine counts less. Status, message,
-reward and end of every step are compared in one game per seed. Run it with: python benchmarks/nethack_steps.py
+default observations. Also measured: NLE without `screen_descriptions`, which changes the game; NLE with only the
+observations that Laurel reads; Laurel's games stepped without reading observations; the limit: NLE's compiled game
+given the same keys as these, resets included, and nothing else; and games without answering prompts, which are stuck
+at a prompt most of the time. Seconds are CPU time, so that other work on the machine counts less.
+
+Map, status, message, reward and end of every step are compared in one game per seed, with NLE's default observations
+but `screen_descriptions`.
+
+Then, in wall-clock time: 8 of Laurel's games divided among two processes, and NLE's environments in one process and in
+two that do not wait for each other. Run it with: python benchmarks/nethack_steps.py
 """
 
+import multiprocessing
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from record import about, command_line, load_average, write
 
 import laurel.envs.builtin  # noqa: F401  registers it
-from laurel.envs.builtin.nethack import MESSAGE, STATUS, Games, actions
+from laurel.envs.builtin.nethack import Games
+from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, Game, actions
 
 TARGET = 4.0
 N_ACTIONS = 23
 KEYS = ("glyphs", "blstats", "message")
 """NLE's observations that Laurel reads."""
+OTHERS = (
+    "glyphs", "chars", "colors", "specials", "blstats", "message", "inv_glyphs", "inv_strs", "inv_letters",
+    "inv_oclasses", "tty_chars", "tty_colors", "tty_cursor",
+)  # fmt: skip
+"""NLE's default observations but `screen_descriptions`: describing a square can change the names of objects."""
+Clock = Callable[[], float]
+
+
+class Rates(NamedTuple):
+    """Steps per second."""
+
+    theirs: float
+    """NLE's environment."""
+    others: float
+    """NLE's without screen_descriptions."""
+    less: float
+    """NLE's with only the observations that Laurel reads."""
+    ours: float
+    unseen: float
+    """Laurel's games without reading observations."""
+    limit: float
+    """NLE's compiled game given the same keys, and nothing else."""
+    open: float
+    """The compiled game given random keys, where prompts stay open."""
 
 
 def main() -> None:
     """Measure, compare, print the results and write them."""
     parser = command_line(__doc__)
     parser.add_argument("--steps", type=int, default=20_000, help="of all games of a side in a round (default: 20000)")
-    parser.add_argument("--rounds", type=int, default=3, help="of both, in turns (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="of all, in turns (default: 3)")
     parser.add_argument("--seeds", type=int, default=10, help="games that are compared (default: 10)")
     parser.add_argument("--compared", type=int, default=10_000, help="steps of each of them (default: 10000)")
     arguments = parser.parse_args()
     load = f"{load_average()} before the run"
-    rates = {games: _rates(games, arguments.steps // games, arguments.rounds) for games in (8, 1)}
+    many, one = (_rates(games, arguments.steps // games, arguments.rounds) for games in (8, 1))
     different = sum(_differences(seed, arguments.compared) for seed in range(arguments.seeds))
-    (nle, less, ours, unseen, _), (one_nle, one_less, one_ours, one_unseen, one_raw) = rates[8], rates[1]
-    ratio, alone = ours / nle, one_ours / one_nle
+    ratio, alone = many.ours / many.theirs, one.ours / one.theirs
     found: dict[str, Any] = {
         "value": [round(ratio, 2), round(alone, 2)],
         "unit": "times the steps per CPU second of NLE's environment, 8 games in one process, and one",
         "target": f">= {TARGET}, and no step that differs",
         "met": ratio >= TARGET and different == 0,
-        "peer": "steps/s of NLE's; of NLE's with fewer observations; of Laurel's; of the same games without "
-        "observations; "
-        "of raw games with unanswered prompts: with 8, and with one; steps that differ of "
+        "peer": "steps/s of NLE's; of NLE's without screen_descriptions; of NLE's with only the observations that "
+        "Laurel reads; of Laurel's; of the same games without observations; of NLE's compiled game given the same keys "
+        "(the limit); of games with unanswered prompts: with 8, and with one; steps that differ of "
         f"{arguments.seeds} x {arguments.compared:,}",
-        "peer_value": [*(round(rate) for games in (8, 1) for rate in rates[games]), different],
-        "why": f"Games stepped without reading observations, the upper bound for any adapter, make {unseen / nle:.1f} "
-        f"and {one_unseen / one_nle:.1f} times the steps of NLE's environment. Nearly all of the gain comes from "
-        "requesting fewer observations: NLE's environment with only the observations that Laurel reads makes "
-        f"{less:,.0f} and {one_less:,.0f} steps/s; Laurel's makes {ours / less:.2f} and {one_ours / one_less:.2f} "
-        "times "
-        "as many, since array operations take as long for one game as for 8. Raw games seem faster "
-        f"({one_raw / one_nle:.1f} times) only until a prompt or menu opens: random keys leave it open, the game's "
-        "clock stands still in 92% of such steps, and both environments answer prompts. A profile (perf) of games "
-        "without reading observations: 55% is NetHack's own code, spread thinly (no function has 7%), 15% the C "
-        "library, "
-        "much of it to write an unused status line, 17% Python, 6% the kernel. NLE's default observations are "
-        f"{1 - one_nle / one_less:.0%} of its cost, and left out here. With 8 games the limit is the processor's "
-        "caches: each game is a copy of the program. In a trial, sharing one copy's code gave 1.3 times the steps, but "
-        "this means replacing a loaded library's memory. A step holds Python's lock, so threads gain nothing; agents "
-        "run in separate processes.",
+        "peer_value": [*(round(rate) for rate in (*many, *one)), different],
+        "why": "The limit is NLE's compiled game given the same keys, resets included, without reading observations: "
+        f"{many.limit / many.theirs:.2f} and {one.limit / one.theirs:.2f} times the steps of NLE's environment. "
+        f"Laurel's Python loop that chooses these keys makes {many.unseen / many.theirs:.2f} and "
+        f"{one.unseen / one.theirs:.2f} times. Most of the gain comes from requesting fewer observations: NLE's "
+        f"environment without screen_descriptions, which also change the game, makes {many.others / many.theirs:.2f} "
+        f"and {one.others / one.theirs:.2f} times, with only the observations that Laurel reads "
+        f"{many.less / many.theirs:.2f} and {one.less / one.theirs:.2f} times. Laurel makes "
+        f"{many.ours / many.less:.2f} and {one.ours / one.less:.2f} times the steps of the latter, since array "
+        "operations take as long for one game as for 8. The same loop in C, called through ctypes, made 2.5 to 3.0 "
+        "times the steps of NLE's environment in a trial; it is not shipped. Games given random keys seem faster "
+        f"({one.open / one.theirs:.1f} times), but the game's clock stands still in 92% of their steps, because "
+        "prompts stay open. With 8 games the limit is the processor's caches: each game is a copy of the program. A "
+        "step holds Python's lock, so threads gain nothing; agents run in separate processes, and "
+        "nethack_processes measures one agent's games in two.",
     }
-    write("nethack_steps", found, about("nle", "numpy", "gymnasium", "laurel-rl", remarks=(load,)))
+    common = about("nle", "numpy", "gymnasium", "laurel-rl", remarks=(load,))
+    write("nethack_steps", found, common, last=False)
+    write("nethack_processes", _processes(arguments.steps // 8, arguments.rounds), common)
 
 
-def _rates(games: int, steps: int, rounds: int) -> list[float]:
-    """Return steps/s of NLE's environment, of it with less to show, of Laurel's, of games not looked at, of raw ones.
+def _processes(steps: int, rounds: int) -> dict[str, Any]:
+    """Return the rates of 8 games in wall-clock time, divided among processes or not."""
+    clock = time.perf_counter
+    measures = (
+        partial(_at_once, ((_theirs, 8),)),
+        partial(_at_once, ((_theirs, 4), (_theirs, 4))),
+        lambda steps: _ours(8, steps, clock=clock),
+        lambda steps: _ours(8, steps, processes=2, clock=clock),
+    )
+    one, two, ours, divided = np.median([[measure(steps) for measure in measures] for _ in range(rounds)], axis=0)
+    return {
+        "value": [round(divided / one, 2), round(divided / two, 2)],
+        "unit": "times the steps/s of NLE's environments in one process, and in two, in wall-clock time: Laurel's with "
+        "processes: 2; 8 games",
+        "target": ">= 1 in two processes, too",
+        "met": bool(divided >= two),
+        "peer": "steps/s of NLE's in one process; of NLE's in two that do not wait for each other, 4 games each; of "
+        "Laurel's in one process; of Laurel's in two, where each step waits for all games",
+        "peer_value": [round(float(rate)) for rate in (one, two, ours, divided)],
+        "why": f"Laurel's games in two processes make {divided / ours:.2f} times the steps of the same games in one. "
+        "Each step waits for the slower process, and needs both to be running: other work on the machine, which the "
+        "load average shows, makes that wait longer.",
+    }
 
-    Medians of rounds.
-    """
-    measures = (_theirs, partial(_theirs, observation_keys=KEYS), _ours, _unseen, _raw)
+
+def _at_once(sides: tuple[tuple[Callable[..., float], int], ...], steps: int) -> float:
+    """Return the total steps/s of several processes that begin at the same time."""
+    context = multiprocessing.get_context("spawn")
+    barrier, answers = context.Barrier(len(sides)), context.SimpleQueue()
+    begun = [context.Process(target=_timed, args=(*side, steps, barrier, answers)) for side in sides]
+    for process in begun:
+        process.start()
+    rates = [answers.get() for _ in begun]
+    for process in begun:
+        process.join()
+    return float(sum(rates))
+
+
+def _timed(measure: Callable[..., float], games: int, steps: int, barrier: Any, answers: Any) -> None:
+    measure(games, 10)  # what is imported and read on the way
+    barrier.wait()
+    answers.put(measure(games, steps, clock=time.perf_counter))
+
+
+def _rates(games: int, steps: int, rounds: int) -> Rates:
+    """Return the median of rounds of each measure."""
+    measures = (
+        _theirs, partial(_theirs, observation_keys=OTHERS), partial(_theirs, observation_keys=KEYS), _ours, _unseen,
+        _limit, _open,
+    )  # fmt: skip
     found = [[measure(games, steps) for measure in measures] for _ in range(rounds)]
-    return [float(rate) for rate in np.median(found, axis=0)]
+    return Rates(*map(float, np.median(found, axis=0)))
 
 
 def _unseen(games: int, steps: int) -> float:
-    alone = Games(games, task="score")
-    for number, game in enumerate(alone.games):
-        game.begin(np.random.default_rng(number))
-    chosen = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, games))
+    alone, chosen = _begun(games, steps)
     begun = time.process_time()
-    for number, row in enumerate(chosen.tolist()):
+    for number, row in enumerate(chosen):
         for game, action in zip(alone.games, row, strict=True):
             if game.step(action)[1]:
                 game.begin(np.random.default_rng(number))
-    rate = chosen.size / (time.process_time() - begun)
+    rate = games * steps / (time.process_time() - begun)
     alone.close()
     return rate
 
 
-def _ours(games: int, steps: int) -> float:
-    envs = gym.make_vec("laurel/NetHack-v0", num_envs=games, vectorization_mode="vector_entry_point")
+def _begun(games: int, steps: int) -> tuple[Games, list[list[int]]]:
+    """Return games that have begun, and actions."""
+    alone = Games(games, task="score")
+    for number, game in enumerate(alone.games):
+        game.begin(np.random.default_rng(number))
+    return alone, np.random.default_rng(0).integers(0, N_ACTIONS, (steps, games)).tolist()
+
+
+def _limit(games: int, steps: int) -> float:
+    """Give the compiled game the keys that `_unseen` gives it, with resets, and do nothing else."""
+    alone, chosen = _begun(games, steps)
+    pressed = [_listen(game) for game in alone.games]
+    turns: list[tuple[Game, list[int | tuple[int, int]]]] = []
+    for number, row in enumerate(chosen):
+        for game, action, keys in zip(alone.games, row, pressed, strict=True):
+            keys.clear()
+            if game.step(action)[1]:
+                game.begin(np.random.default_rng(number))
+            turns.append((game, [*keys]))
+    alone.close()
+    again, _ = _begun(games, steps)
+    steps_of = {old: new.raw._pynethack.step for old, new in zip(alone.games, again.games, strict=True)}
+    raws = {old: new.raw for old, new in zip(alone.games, again.games, strict=True)}
+    presses = [(steps_of[game], raws[game], keys) for game, keys in turns]
+    begun = time.process_time()
+    for press, raw, keys in presses:
+        for key in keys:
+            if isinstance(key, int):
+                press(key)
+            else:
+                raw.set_initial_seeds(*key, reseed=False)
+                raw.reset()
+    rate = games * steps / (time.process_time() - begun)
+    again.close()
+    return rate
+
+
+def _listen(game: Game) -> list[int | tuple[int, int]]:
+    """Return a list to which the keys that are pressed from now on are added, and the seeds of new games."""
+    keys: list[int | tuple[int, int]] = []
+    play, start = game._play, game.start
+
+    def press(key: int) -> None:
+        keys.append(key)
+        play(key)
+
+    def begin(core: int, disp: int) -> bool:
+        keys.append((core, disp))
+        return start(core, disp)
+
+    game._play, game.start = press, begin  # type: ignore[method-assign]
+    return keys
+
+
+def _ours(games: int, steps: int, *, processes: int = 1, clock: Clock = time.process_time) -> float:
+    envs = gym.make_vec(
+        "laurel/NetHack-v0", num_envs=games, vectorization_mode="vector_entry_point", processes=processes
+    )
     envs.reset(seed=0)
     chosen = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, games))
-    begun = time.process_time()
+    begun = clock()
     for action in chosen:
         envs.step(action)
-    rate = chosen.size / (time.process_time() - begun)
+    rate = chosen.size / (clock() - begun)
     envs.close()
     return rate
 
 
-def _raw(games: int, steps: int) -> float:
+def _open(games: int, steps: int) -> float:
     """Step with keys alone and show all: what is on the screen is not looked at, and prompts stay open."""
     from nle import nethack
 
@@ -125,7 +255,7 @@ def _raw(games: int, steps: int) -> float:
     return rate
 
 
-def _theirs(games: int, steps: int, **shown: Any) -> float:
+def _theirs(games: int, steps: int, *, clock: Clock = time.process_time, **shown: Any) -> float:
     from nle.env.tasks import NetHackScore
 
     with warnings.catch_warnings():
@@ -134,13 +264,13 @@ def _theirs(games: int, steps: int, **shown: Any) -> float:
     for env in envs:
         env.reset()
     chosen = np.random.default_rng(0).integers(0, N_ACTIONS, (steps, games))
-    begun = time.process_time()
+    begun = clock()
     for row in chosen.tolist():
         for env, action in zip(envs, row, strict=True):
             _, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 env.reset()
-    rate = chosen.size / (time.process_time() - begun)
+    rate = chosen.size / (clock() - begun)
     for env in envs:
         env.close()
     return rate
@@ -152,7 +282,7 @@ def _differences(seed: int, steps: int) -> int:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs = NetHackScore(max_episode_steps=10**9, fix_moon_phase=True, observation_keys=KEYS)
+        theirs = NetHackScore(max_episode_steps=10**9, fix_moon_phase=True, observation_keys=OTHERS)
     games = Games(1, task="score")
     chosen = np.random.default_rng(seed).integers(0, N_ACTIONS, steps).tolist()
     episode = different = 0
@@ -167,10 +297,12 @@ def _differences(seed: int, steps: int) -> int:
     for action in chosen:
         seen, reward, ended, *_ = theirs.step(action)
         own_reward, own_end = games.games[0].step(action)
-        row = games.observe()[0]
-        same = (row[-MESSAGE:] == seen["message"]).all() and (
-            row[-MESSAGE - STATUS : -MESSAGE] == seen["blstats"]
-        ).all()
+        row, begins = games.observe()[0], games.crop**2
+        same = (
+            (row[-MESSAGE:] == seen["message"]).all()
+            and (row[begins : begins + STATUS] == seen["blstats"]).all()
+            and (games._seen["glyphs"][0] == seen["glyphs"]).all()  # an observation shows those around the player
+        )
         different += not (same and abs(reward - own_reward) < 1e-9 and ended == own_end)
         if ended or own_end:
             episode += 1

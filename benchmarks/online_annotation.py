@@ -1,5 +1,8 @@
 """The cost of an online judge, and how soon agents learn DoorKey-8x8 without any collected data.
 
+By default the judge is also asked about captions that the environment lists, which agents may not have met yet. Agents
+are trained without this, too (`listed: false`), on questions about captions that they have met.
+
 The same agents are trained on the same labels twice: with the judge beside them, and replayed from the first run's
 log, without a judge. Both are timed in wall-clock time and in the CPU time of all processes of the stage, which other
 work on the machine affects less. Steps until 90% of the last 100 episodes succeed are compared with those for labels
@@ -70,13 +73,15 @@ def main() -> None:
         for number in range(options.rounds):
             beside.append(trained(place / f"beside-{number}", options.seeds))
             alone.append(trained(place / f"alone-{number}", options.seeds, replay=str(place / "beside-0/data/agents")))
+        trained(place / "met", options.seeds, listed=False)
         agents = sorted((place / "beside-0/data/agents/online").glob("seed-*"))
         steps = [steps_to_threshold(agent) for agent in agents]
+        of_met = [steps_to_threshold(agent) for agent in sorted((place / "met/data/agents/online").glob("seed-*"))]
         asked = {pair for agent in agents for pair in pairs_of(agent)}
         most = max(len(pairs_of(agent)) for agent in agents)
     before = json.loads((ROOT / "docs/metrics.json").read_text())["arms"]["preference"]["steps_to_threshold"]
     offline = [math.inf if one is None else one for one in before["per_seed"][: options.seeds]]
-    ratio = statistics.median(steps) / statistics.median(offline)
+    ratio, ratio_of_met = (statistics.median(one) / statistics.median(offline) for one in (steps, of_met))
     rounds = list(zip(beside, alone, strict=True))
     slower = statistics.median(one.seconds / other.seconds for one, other in rounds)
     more = statistics.median(one.processors / other.processors for one, other in rounds)
@@ -86,22 +91,24 @@ def main() -> None:
     loaded = loading()
     common = about("torch", "numpy", "envpool", "minigrid", "laurel-rl", remarks=(ONE_THREAD, load_average()))
     minutes = statistics.median(one.seconds for one in beside) / 60
-    met = ratio <= AT_MOST and len(asked) <= QUESTIONS and minutes <= MINUTES
+    met = max(ratio, ratio_of_met) <= AT_MOST and len(asked) <= QUESTIONS and minutes <= MINUTES
     why = (
-        f"The median of {len(steps)} seeds moves by an update of 2,048 steps or many; see benchmarks/suites/online.md."
+        f"If the judge is also asked about listed captions before agents meet them, agents take {ratio:.2f} times the "
+        f"steps; if it is asked only about captions that they have met (listed: false), {ratio_of_met:.2f} times. The "
+        f"median of {len(steps)} seeds moves by an update of 2,048 steps or many; see benchmarks/suites/online.md."
     )
     write(
         "online_annotation",
         {
-            "value": [round(ratio, 2), len(asked), round(minutes, 1)],
+            "value": [round(ratio, 2), round(ratio_of_met, 2), len(asked), round(minutes, 1)],
             "unit": "times the steps until DoorKey-8x8 is solved with labels made beforehand, "
-            f"median of {len(steps)} seeds; "
-            "distinct questions asked by all of them; minutes to train them all",
-            "target": f"<= {AT_MOST:g}, <= {QUESTIONS}, <= {MINUTES:g}",
+            f"median of {len(steps)} seeds: if the judge is asked about listed captions, and only about those met "
+            "(listed: false); distinct questions asked by all of them; minutes to train them all",
+            "target": f"<= {AT_MOST:g} both, <= {QUESTIONS}, <= {MINUTES:g}",
             "met": met,
-            "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; online: median steps; "
-            "questions per agent",
-            "peer_value": [statistics.median(offline), statistics.median(steps), most],
+            "peer": "labels of 200,000 collected steps, docs/metrics.json: median steps; online: median steps with "
+            "listed captions, and without; questions per agent",
+            "peer_value": [*(statistics.median(one) for one in (offline, steps, of_met)), most],
             **({} if met else {"why": why}),
         },
         common,

@@ -1,6 +1,8 @@
-"""NetHack: the game's own message is the caption, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
+"""NetHack: what the game says is the caption, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
 
-A step without a message has no caption. Messages are not known beforehand, so that no captions are listed.
+A step can have several messages, all but the last dismissed by NLE's wrapper: they are joined, repeats as `(xN)`. Motif
+keeps "You descend the stairs." of those that are dismissed. A step without a message has no caption. Messages are not
+known beforehand, so that no captions are listed.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import numpy as np
 
 from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.base import PROGRESSION, EnvAdapter, Transitions
-from laurel.envs.builtin import nethack as game
+from laurel.envs.builtin import nethack_game as game
 from laurel.envs.builtin import nethack_glyphs as glyphs
-from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
+from laurel.envs.builtin.nethack import NetHack, said_in
+from laurel.envs.builtin.nethack_game import MESSAGE, REACHED, STATUS
+from laurel.envs.captioner import collapse
 
 WORDS = 64
 """Buckets into which the pairs of letters of a message are hashed and counted, for networks."""
@@ -53,6 +57,7 @@ def progression(depth: IntArray, experience: IntArray) -> FloatArray:
 
 _REACHED = {
     "staircase": "You are on a staircase down: the task is done.",
+    "descend": "You descend the stairs: the task is done.",
     "level": "You are deep enough in the dungeon: the task is done.",
     "oracle": "You stand beside the Oracle: the task is done.",
     "oracle_sober": "You stand beside the Oracle with a clear mind: the task is done.",
@@ -62,6 +67,7 @@ _GOALS = {
     "gold": "Find gold and pick it up.",
     "scout": "Explore the dungeon and see as much of it as possible.",
     "staircase": "Find a staircase down and stand on it.",
+    "descend": "Find a staircase down and go down it.",
     "level": "Go down into the dungeon, level after level.",
     "oracle": "Find the Oracle and stand beside it.",
     "oracle_sober": "Find the Oracle and stand beside it with a clear mind.",
@@ -92,14 +98,16 @@ class NetHackAdapter(EnvAdapter):
     success_words = ("the task is done",)
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64"})
     agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
-    _task = "score"
+    version = 2
+    _task, _pays, _ends = "score", 1.0, True
     _status_in_words = False
     _crop = 9
 
     def inspect(self, env: Any) -> None:
         made = env.unwrapped
-        assert isinstance(made, game.NetHack)
-        self._task, self._status_in_words = made.games.games[0].task, made.status_in_words
+        assert isinstance(made, NetHack)
+        one = made.games.games[0]
+        self._task, self._pays, self._ends, self._status_in_words = one.task, one.pays, one.ends, made.status_in_words
         self._crop = made.games.crop
         self.goal = _GOALS[self._task]
         self.action_names = game.action_names()
@@ -126,7 +134,7 @@ class NetHackAdapter(EnvAdapter):
 
     def encode(self, transitions: Transitions) -> IntArray:
         events = np.empty(len(transitions), dtype=np.int64)
-        reached = transitions.terminated & (transitions.reward > 0.5) if self._task in REACHED else None
+        reached = self.succeeded(transitions.reward, transitions.terminated)
         rows = np.ascontiguousarray(transitions.next_observation[:, self._crop**2 :])
         heard = rows if self._status_in_words else rows[:, STATUS:]
         for i, row in enumerate(np.ascontiguousarray(heard)):
@@ -142,7 +150,7 @@ class NetHackAdapter(EnvAdapter):
         return events
 
     def _caption(self, row: Array) -> str:
-        said = _SPACES.sub(" ", message_of(row))
+        said = _said(row)
         if self._status_in_words and row[game.MOST_HEALTH] > 0:  # it is 0 once the game is over
             said = f"{said} {self._status(row)}".strip()
         return said
@@ -157,7 +165,7 @@ class NetHackAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         row, side = np.asarray(observation), self._crop
         drawn = glyphs.symbols()[row[: side**2]].reshape(side, side)
-        said = message_of(row)
+        said = _said(row)
         lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
 
@@ -168,11 +176,18 @@ class NetHackAdapter(EnvAdapter):
         """
         stairs = transitions.info["stairs"]
         near = np.where(stairs < 0, 0.0, 1 / (1.0 + np.maximum(stairs, 0))).astype(np.float32)
-        status = transitions.next_observation[:, self._crop**2 : -MESSAGE].astype(np.int64)
+        status = transitions.next_observation[:, self._crop**2 : self._crop**2 + STATUS].astype(np.int64)
         depth, score = status[:, game.DEPTH], status[:, game.SCORE]
         reached = progression(depth, status[:, game.EXPERIENCE])
         further = {"depth": depth.astype(np.float32), "score": score.astype(np.float32)}
         return {PROGRESSION: reached, **further, "nearness to stairs": near}
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
-        return terminated & (returns > 0.5) if self._task in REACHED else None
+        if self._task not in REACHED:
+            return None
+        paid = returns > self._pays / 2
+        return paid & terminated if self._ends else paid
+
+
+def _said(row: Array) -> str:
+    return collapse([_SPACES.sub(" ", line).strip() for line in said_in(row)])

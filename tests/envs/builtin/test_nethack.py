@@ -13,8 +13,9 @@ import pytest
 from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
-from laurel.envs.builtin import nethack as game
-from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
+from laurel.envs.builtin import nethack_game as game
+from laurel.envs.builtin.nethack import Games, NetHackVector, message_of, said_in
+from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, TASKS
 from laurel.envs.builtin.nethack_glyphs import DRAWN, dark, kinds_of_glyphs
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
@@ -98,7 +99,7 @@ def test_one_game_is_a_batch_of_one() -> None:
 def test_a_limit_leaves_games_together() -> None:
     params = EnvParams(id=ID, max_episode_steps=6)
     envs = make_vector(params, adapter_for(params), 2, seed=0)
-    assert isinstance(envs.form, game.NetHackVector)
+    assert isinstance(envs.form, NetHackVector)
     envs.reset()
     ends = [envs.step(np.full(2, 22)).truncated.all() for _ in range(14)]  # 22 searches
     assert np.flatnonzero(ends).tolist() == [5, 12]
@@ -114,7 +115,8 @@ def test_messages_are_captions_and_the_end_of_a_task_is_said() -> None:
         after, reward, terminated, truncated, _ = env.step(action)
         rows = Transitions(before, action, reward.astype(np.float32), after, terminated, truncated)
         captions = [adapter.describe(event) for event in adapter.encode(rows).tolist()]
-        assert captions == [" ".join(message_of(row).split()) for row in after]
+        for caption, row in zip(captions, after, strict=True):
+            assert caption == " ".join(" ".join(said_in(row)).split())
         said |= set(captions)
         before = after
     assert "" in said
@@ -127,6 +129,95 @@ def test_messages_are_captions_and_the_end_of_a_task_is_said() -> None:
     assert [adapter.says_success(text) for text in told] == [True, False, False, False]
     assert adapter.succeeded(np.float32([1, 0.2]), np.array([True, True])).tolist() == [True, False]  # type: ignore[union-attr]
     env.close()
+
+
+def descended(**options: Any) -> tuple[Games, tuple[float, bool]]:
+    """Play a game by random actions until the player has gone down the first staircase; return what that step paid."""
+    games = Games(1, **options)
+    games.games[0].begin(np.random.default_rng(161))
+    rng = np.random.default_rng(161)
+    for _ in range(28):
+        assert games.games[0].step(int(rng.integers(1, 17))) == (0.0, False)
+    assert games.games[0].on_stairs_down
+    return games, games.games[0].step(game.action_names().index("go down"))
+
+
+def test_going_down_the_stairs_is_said_though_nles_wrapper_dismisses_it() -> None:
+    games, _ = descended(penalty_step=0)
+    row = games.observe()
+    assert row[0, 81 + game.DEPTH] == 2
+    assert message_of(row[0]) == "", "NLE's observation"
+    adapter = adapter_for(EnvParams(id=ID))
+    no = np.zeros(1, bool)
+    steps = Transitions(row, np.zeros(1), np.zeros(1, np.float32), row, no, no)
+    assert adapter.describe(int(adapter.encode(steps)[0])) == "You descend the stairs."
+    assert "The game says: You descend the stairs." in str(adapter.describe_observation(row[0]))
+    assert games.games[0].step(game.action_names().index("wait")) == (0.0, False)
+    assert said_in(games.observe()[0])[:-1] == [""], "only in the step in which it was dismissed"
+    games.close()
+
+
+def test_descending_is_motifs_task_which_may_go_on() -> None:
+    goes_on = {"pays": 50, "ends": False}
+    for options, paid in (({}, (1.0, True)), ({"pays": 50}, (50.0, True)), (goes_on, (50.0, False))):
+        games, step = descended(task="descend", **options)
+        assert step == paid
+        if "ends" in options:
+            assert [games.games[0].step(game.action_names().index("wait")) for _ in range(3)] == [(0.0, False)] * 3
+        games.close()
+        adapter = adapter_for(EnvParams(id=ID, kwargs={"task": "descend", **options}))
+        returns, ended = np.float32([0, 1, 50]), np.array([True, paid[1], paid[1]])
+        assert adapter.succeeded(returns, ended).tolist() == [False, paid[0] == 1, True]  # type: ignore[union-attr]
+        row, no = games.observe(), np.array([False])
+        steps = Transitions(row, np.zeros(1), np.float32([paid[0]]), row, np.array([paid[1]]), no)
+        assert adapter.says_success(adapter.describe(int(adapter.encode(steps)[0])))
+    games, step = descended(task="descend", level=3)
+    assert step == (0.0, False), "the second level is not the third"
+    games.close()
+
+
+def test_a_task_that_goes_on_is_paid_once() -> None:
+    """The player waits on the staircase."""
+    games = Games(1, task="staircase", ends=False)
+    games.games[0].begin(np.random.default_rng(161))
+    rng = np.random.default_rng(161)
+    chosen = [*(int(rng.integers(1, 17)) for _ in range(28)), *[game.action_names().index("wait")] * 3]
+    assert [games.games[0].step(action) for action in chosen] == [
+        *[(0.0, False)] * 27,
+        (1.0, False),
+        *[(0.0, False)] * 3,
+    ]
+    assert games.games[0].on_stairs_down
+    games.close()
+
+
+def test_dismissed_messages_are_the_last_that_fit_and_repeats_are_counted() -> None:
+    games = Games(1)
+    one = games.games[0]
+    one.begin(np.random.default_rng(0))
+    hits = [b"The newt bites!"] * 3
+    one._keep([b"x" * 200, b"y" * 200, b"", *hits])
+    adapter = adapter_for(EnvParams(id=ID))
+    row = games.observe()[0]
+    assert said_in(row)[:-1] == ["y" * 200, *["The newt bites!"] * 3]
+    caption = adapter._caption(row[81:])  # type: ignore[attr-defined]
+    assert caption.startswith("y" * 200 + " The newt bites! (x3)")
+    one.begin(np.random.default_rng(0))
+    assert said_in(games.observe()[0])[:-1] == [""]
+    games.close()
+
+
+def test_a_death_is_said() -> None:
+    """Random play until a death: the last messages are dismissed by the wrapper."""
+    games = Games(1)
+    rng = np.random.default_rng(0)
+    ended, last = False, 0
+    games.games[0].begin(np.random.default_rng(0))
+    while not ended:
+        last += 1
+        ended = games.games[0].step(int(rng.integers(23)))[1]
+    assert any("You die" in line for line in said_in(games.observe()[0])), last
+    games.close()
 
 
 def test_the_status_in_words() -> None:
@@ -148,6 +239,8 @@ def test_the_status_in_words() -> None:
     ("options", "sentence"),
     [
         ({"task": "scor"}, f'there is no task "scor". Did you mean "score"? There are {", ".join(TASKS)}.'),
+        ({"eat": "last"}, 'there is no value of eat "last". There are raw, first.'),
+        ({"pays": 0}, "pays is 0; it must be above 0."),
         ({"crop": 4}, "crop is 4; it must be an odd number from 1 to 21."),
     ],
 )
@@ -155,6 +248,30 @@ def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError) as caught:
         Games(1, **options)
     assert sentence in str(caught.value)
+
+
+def test_what_is_listed_first_is_eaten_where_eat_says_so() -> None:
+    """As Motif has it: "go northwest", whose key is y, eats, and every other action closes the question."""
+
+    def played(eat: str, *names: str) -> tuple[str, int]:
+        """Return what the game says in the end, and how much time has passed."""
+        games = Games(1, eat=eat)
+        games.games[0].begin(np.random.default_rng(0))
+        before = games.observe()[0]
+        for name in names:
+            games.games[0].step(game.action_names().index(name))
+        row = games.observe()[0]
+        games.close()
+        return message_of(row), int((row - before)[81 + game.TIME])
+
+    question = "What do you want to eat? [ghij or ?*]"
+    for eat in ("raw", "first"):
+        assert played(eat, "eat") == (question, 0)
+    assert played("raw", "eat", "go northwest") == (question, 0)
+    assert played("raw", "eat", "search") == (question, 0)
+    assert played("first", "eat", "go northwest") == ("You're finally finished.", 5)
+    assert played("first", "eat", "search") == ("Never mind.", 0)
+    assert played("first", "eat", "search", "search") == ("", 1)
 
 
 def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
@@ -173,7 +290,7 @@ def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
 def test_an_episode_has_come_as_far_as_its_furthest_level() -> None:
     """BALROG's file says 0.012572 for the first level of the dungeon, 0.020811 for experience level 3."""
     adapter = adapter_for(EnvParams(id=ID))
-    rows = np.zeros((4, 81 + STATUS + MESSAGE), dtype=np.int32)
+    rows = np.zeros((4, 81 + STATUS + game.DISMISSED + MESSAGE), dtype=np.int32)
     rows[:, 81 + game.DEPTH], rows[:, 81 + game.EXPERIENCE] = [1, 1, 0, 60], [1, 3, 0, 1]
     stairs = {"stairs": np.array([-1, 0, 1, 3])}
     steps = Transitions(rows, np.zeros(4), np.zeros(4, np.float32), rows, np.zeros(4, bool), np.zeros(4, bool), stairs)
@@ -214,5 +331,6 @@ def test_motifs_params_name_goals_that_there_are() -> None:
     params = load_params(Path("examples/motif.yaml"))
     adapter = adapter_for(params.env)
     assert params.annotate.language_model.goal in adapter.goals
+    assert params.env.kwargs["eat"] == "first"
     assert {"default", "zero_knowledge", "combat", "gold", "stairs"} == set(adapter.goals)
     assert (params.shaping.quantile, params.shaping.beta, params.shaping.intrinsic) == (0.5, 3.0, 0.1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from laurel.envs import adapter_for
-from laurel.envs.builtin import nethack
+from laurel.envs.builtin import nethack_game
 from laurel.envs.builtin.nethack import Games, message_of
 from laurel.envs.builtin.nethack_glyphs import symbols
 from laurel.errors import EnvError
@@ -44,7 +44,7 @@ def test_a_game_that_is_over_before_the_first_move_is_drawn_again(
     for seed in range(4):
         game.begin(np.random.default_rng(seed))
         assert game.step(WEST) == (0.0, False)
-    monkeypatch.setattr(nethack, "_DRAWS", 1)
+    monkeypatch.setattr(nethack_game, "_DRAWS", 1)
     with pytest.raises(EnvError, match="1 games in a row were over before the first move"):
         game.begin(np.random.default_rng(0))
     game.close()
@@ -73,7 +73,7 @@ def test_rats_come_to_a_knight_who_waits_for_battle() -> None:
     game, said, ended = games.games[0], set(), False
     game.begin(np.random.default_rng(0))
     while not ended:
-        ended = game.step(nethack.actions().index(ord("s")))[1]
+        ended = game.step(nethack_game.actions().index(ord("s")))[1]
         said.add(message_of(games.observe()[0]))
     assert any("giant rat bites" in message for message in said)
     games.close()

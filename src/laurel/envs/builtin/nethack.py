@@ -1,272 +1,87 @@
 """NetHack on NLE's own game (`nle.nethack`), without the Gymnasium environments of that package and their cost.
 
-Steps, rewards and ends are those of NLE 1.3.0's tasks (Küttler et al. 2020, arXiv 2006.13760): menus and prompts are
-dismissed as there, and `penalty_step` is paid where the game's clock stands still. Observations hold less: the squares
-around the player, the status and the message, as a row of numbers. Gymnasium's limit cuts an episode, without quitting
-the game.
+The game itself is in `laurel.envs.builtin.nethack_game`. Observations hold less than NLE's: the squares around the
+player, the status, the message and those before it that the step dismissed, as a row of numbers. Gymnasium's limit
+cuts an episode, without quitting the game.
 `info` has `stairs`: how many squares away the nearest staircase or ladder down is that the map shows, -1 where none is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.builtin.batch import BatchEnv
-from laurel.envs.builtin.nethack_glyphs import dark, down, nle, oracle, symbols
-from laurel.envs.builtin.nethack_level import OPTIONS, compiled
-from laurel.errors import EnvError, no_such
+from laurel.envs.builtin.nethack_game import (
+    CROP,
+    DISMISSED,
+    MAPS,
+    MESSAGE,
+    ON_STAIRS_DOWN,
+    SAID,
+    SHAPE,
+    STATUS,
+    X,
+    Y,
+    actions,
+)  # fmt: skip
+from laurel.envs.builtin.nethack_glyphs import down, symbols
+from laurel.envs.builtin.nethack_processes import Divided
+from laurel.errors import EnvError
 
 Row = npt.NDArray[np.int32]
-Seen = Mapping[str, Array]
-Task = Literal["score", "gold", "scout", "staircase", "level", "oracle", "oracle_sober"]
-
-SCORED: tuple[Task, ...] = ("score", "gold", "scout")
-REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
-"""Tasks that end, with 1 as reward, when something is reached."""
-TASKS = (*SCORED, *REACHED)
-STATUS, MESSAGE = 27, 256
-"""Numbers of the status (`nle.nethack.NLE_BL_*` say which) and bytes of the message."""
-X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD = 0, 1, 9, 10, 11, 12, 13
-EXPERIENCE, TIME, HUNGER, CONDITION = 18, 20, 21, 25
-"""Places in the status."""
-SHAPE = (21, 79)
-"""Rows and columns of a level's map."""
-_KEYS = ("glyphs", "blstats", "message", "program_state", "internal")
-_SPACE, _ESCAPE = 32, 27
-_IN_MOVE_LOOP = 3
-"""Place in the program's state that says that the game waits for a move."""
-_WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3, 4
-"""Indices into NLE's `internal` observation."""
-_ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
-"""Prompts with one of these words are left to the player; the others are declined."""
-_SEED_LIMIT = 2**62
-_DRAWS = 100
-"""Games that may be over before the first move until the level is refused."""
-
-
-@cache
-def actions() -> tuple[int, ...]:
-    """Return the keys of NLE's tasks: go and run in eight directions, up, down, wait, kick, eat, search, more."""
-    from nle import nethack
-
-    directions = (*nethack.CompassDirection, *nethack.CompassDirectionLonger, *nethack.MiscDirection)
-    commands = (nethack.Command.KICK, nethack.Command.EAT, nethack.Command.SEARCH)
-    return tuple(int(key) for key in (nethack.MiscAction.MORE, *directions, *commands))
-
-
-@cache
-def action_names() -> tuple[str, ...]:
-    """Return what the actions are called, such as "go north", "run north" and "eat"."""
-    from nle import nethack
-
-    went = [f"go {_words(one.name)}" for one in nethack.CompassDirection]
-    ran = [f"run {_words(one.name.removesuffix('_LONGER'))}" for one in nethack.CompassDirectionLonger]
-    rest = [f"go {one.name.lower()}" if one.name != "WAIT" else "wait" for one in nethack.MiscDirection]
-    return ("more", *went, *ran, *rest, "kick", "eat", "search")
-
-
-def _words(name: str) -> str:
-    directions = {"N": "north", "S": "south", "E": "east", "W": "west"}
-    return "".join(directions[letter] for letter in name)
-
-
-class Game:
-    """One game of NetHack.
-
-    Args:
-        task: what is paid, and when the episode ends.
-        level: of the task `level`: the depth to reach.
-        penalty_step: paid in steps in which the game's clock stands still; None: -0.01 in tasks that pay a score, as in
-            NLE, and 0 in those that end with a reward of 1, so that the return says whether it was reached.
-        character: role, race, alignment and gender, as NLE has them; "@" draws them.
-        crop: squares around the player that are seen, along a side; odd.
-        games: how many games episodes are drawn from, the same ones whatever the seed, so that an agent meets in
-            evaluation what it was trained in; None: each episode is a new game.
-        level_file: of the one level that is played, see `laurel.envs.builtin.nethack_level`, where no pet goes with the
-            player, all is picked up and no monsters come; None: NetHack's own dungeon.
-        seen: arrays that the game writes observations into, by NLE's names; None: new ones.
-
-    Raises:
-        EnvError: an argument is not allowed, or NLE is not installed.
-    """
-
-    def __init__(
-        self,
-        task: Task = "score",
-        level: int = 4,
-        penalty_step: float | None = None,
-        character: str = "mon-hum-neu-mal",
-        crop: int = 9,
-        games: int | None = None,
-        level_file: str | None = None,
-        *,
-        seen: Seen | None = None,
-    ) -> None:
-        if task not in TASKS:
-            raise EnvError(f"NetHack: {no_such('task', task, TASKS)}.")
-        if not (crop % 2 and 1 <= crop <= 21):
-            raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
-        if games is not None and games < 1:
-            raise EnvError(f"NetHack: games is {games}; it must be at least 1, or null for a new game each episode.")
-        self.task, self.level, self.crop, self._games = task, level, crop, games
-        self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
-        self._api = nle()
-        options = list(self._api.NETHACKOPTIONS)
-        if task == "gold":
-            options = ["pickup_types:$" if o.startswith("pickup_types") else o for o in options]
-        level_data = None if level_file is None else compiled(level_file)
-        if level_data is not None:
-            options = [*(o for o in options if not o.startswith("pickup_types")), *OPTIONS]
-        self.raw = self._api.Nethack(
-            observation_keys=_KEYS,
-            playername=f"Agent-{character}",
-            ttyrec=None,
-            options=options,
-            spawn_monsters=level_data is None,
-            fix_moon_phase=True,
-        )
-        if level_data is not None:
-            link = Path(self.raw._vardir, "nhdat")  # to NLE's, in a folder that goes with the game
-            link.unlink()
-            link.write_bytes(level_data)
-        self._keys = actions()
-        seen = seen or {name: of[0] for name, of in arrays(1).items()}
-        self.raw._pynethack.set_buffers(**seen)  # so that a batch of games writes into arrays of the batch
-        inside = self.raw._pynethack
-        self._play, self._over, self._playing = inside.step, inside.done, inside.in_normal_game
-        self._glyphs, self._status, self._message = seen["glyphs"], seen["blstats"], seen["message"]
-        self._program, self._internal = seen["program_state"], seen["internal"]
-        self._explored: dict[tuple[int, int], int] = {}
-
-    def begin(self, rng: np.random.Generator) -> None:
-        """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
-        if self._games is not None:
-            rng = np.random.default_rng(int(rng.integers(self._games)))
-        for _ in range(_DRAWS):
-            core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
-            self.raw.set_initial_seeds(core, disp, reseed=False)
-            self.raw.reset()
-            if self._past_first_screens():
-                break
-        else:
-            raise EnvError(f"NetHack: {_DRAWS} games in a row were over before the first move. Mend the level file.")
-        self._explored = {}
-
-    def _past_first_screens(self) -> bool:
-        """Dismiss the first messages of a game; return whether it continues, since things at the start can kill."""
-        for _ in range(1000):
-            if self._program.item(_IN_MOVE_LOOP):
-                return True
-            if self._over():
-                return False
-            self._play(_SPACE)
-        return True
-
-    def step(self, action: int) -> tuple[float, bool]:
-        """Take an action; return the reward, and whether the game or the task ended."""
-        status = self._status
-        score, gold, clock = status.item(SCORE), status.item(GOLD), status.item(TIME)
-        self._play(self._keys[action])
-        done = self._past_menus()
-        reached = self.task in REACHED and self._reached()
-        playing = self._playing()
-        reward = 0.0
-        if self.task in REACHED:
-            reward = float(reached and not done)
-        elif not playing:
-            pass
-        elif self.task == "score":
-            reward = float(status.item(SCORE) - score)
-        elif self.task == "gold":
-            reward = float(status.item(GOLD) - gold)
-        else:
-            reward = self._discovered()
-        if status.item(TIME) == clock and (playing or self.task not in ("gold", "scout")):
-            reward += self.penalty_step
-        return reward, done or reached
-
-    def close(self) -> None:
-        self.raw.close()
-
-    def _past_menus(self) -> bool:
-        """Dismiss menus, text prompts and all questions but those in _ANSWERED; return whether the game is over."""
-        internal = self._internal
-        while not self._over():
-            if internal.item(_WAITS_FOR_SPACE):
-                self._play(_SPACE)
-                continue
-            if internal.item(_WAITS_FOR_TEXT):
-                self._play(_ESCAPE)
-                continue
-            if internal.item(_WAITS_FOR_ANSWER):
-                asked = self._message.tobytes()
-                if not any(word in asked for word in _ANSWERED):
-                    self._play(_ESCAPE)
-                    return bool(self._over())
-            return False
-        return True
-
-    @property
-    def on_stairs_down(self) -> bool:
-        """Whether the player stands on stairs down, which are then hidden on the map."""
-        return bool(self._internal.item(_ON_STAIRS_DOWN))
-
-    def _reached(self) -> bool:
-        if self.task == "staircase":
-            return self.on_stairs_down
-        if self.task == "level":
-            return bool(self._status.item(DEPTH) >= self.level)
-        if self.task == "oracle_sober" and self._status.item(CONDITION) & self._api.BL_MASK_HALLU:
-            return False
-        x, y = self._status.item(X), self._status.item(Y)
-        return bool((self._glyphs[y - 1 : y + 2, x - 1 : x + 2] == oracle()).any())
-
-    def _discovered(self) -> float:
-        level = self._status.item(self._api.NLE_BL_DNUM), self._status.item(self._api.NLE_BL_DLEVEL)
-        known = int((self._glyphs != dark()).sum())
-        new = known - self._explored.get(level, 0)
-        self._explored[level] = known
-        return float(new)
 
 
 class Games:
-    """N games that are seen together; arguments and errors as in `Game`."""
+    """N games that are seen together; other arguments and errors as in `Game`.
 
-    def __init__(self, number: int, **options: Any) -> None:
-        self._seen = arrays(number)
+    Args:
+        number: N.
+        processes: how many processes play the games, which are the same ones in one or many; this one plays its part.
+    """
+
+    def __init__(self, number: int, processes: int = 1, **options: Any) -> None:
+        if processes < 1:
+            raise EnvError(f"NetHack: processes is {processes}; it must be at least 1.")
+        self._games = Divided(number, processes, options)
+        self.games, self._seen = self._games.here, self._games.seen
         self._x, self._y = (self._seen["blstats"][:, place] for place in (X, Y))
-        rows, columns = SHAPE
-        # a map each, and behind it a dark square, which stands for all that are outside
-        self._maps = np.full((number, rows * columns + 1), dark(), dtype=self._seen["glyphs"].dtype)
-        views = [{name: of[i] for name, of in self._seen.items()} for i in range(number)]
-        for view, squares in zip(views, self._maps, strict=True):
-            view["glyphs"] = squares[:-1].reshape(SHAPE)
-        self.games = [Game(**options, seen=view) for view in views]
-        self.crop = self.games[0].crop
+        self._maps, self._internal = self._seen[MAPS], self._seen["internal"]
+        self.crop: int = options.get("crop", CROP)
         self._around = _around(self.crop)
+        self._number = number
         self._begins = np.arange(number)[:, None] * self._maps.shape[1]
 
     @property
     def size(self) -> int:
         """Length of an observation."""
-        return self.crop**2 + STATUS + MESSAGE
+        return self.crop**2 + STATUS + DISMISSED + MESSAGE
+
+    def begin(self, which: Sequence[bool], rng: np.random.Generator) -> None:
+        """Begin new games in some places (N,), one after another."""
+        for game, begins in zip(self._games.games, which, strict=True):
+            if begins:
+                game.begin(rng)
+
+    def step(self, actions: Sequence[int | None]) -> list[tuple[float, bool]]:
+        """Take actions (N,) where there are any; return what each paid, and whether the game or the task ended."""
+        return self._games.step(actions)
 
     def observe(self) -> npt.NDArray[np.int32]:
-        """Return glyphs around the players (N, crop * crop), row by row, statuses and messages, as (N, size)."""
+        """Return glyphs around the players (N, crop * crop), row by row, statuses, and what was said, as (N, size)."""
         status = self._seen["blstats"]
-        rows = np.empty((len(self.games), self.size), dtype=np.int32)
+        rows = np.empty((self._number, self.size), dtype=np.int32)
         around = self._around.take(self._y * SHAPE[1] + self._x, axis=0)
         rows[:, : self.crop**2] = self._maps.take(around + self._begins)  # faster than indexing, which checks more
-        rows[:, self.crop**2 : -MESSAGE] = status
-        rows[:, -MESSAGE:] = self._seen["message"]
+        begin = self.crop**2 + STATUS
+        rows[:, begin - STATUS : begin] = status
+        rows[:, begin:] = self._seen[SAID]
         return rows
 
     def stairs(self) -> IntArray:
@@ -276,7 +91,7 @@ class Games:
         """
         staircase, ladder = down()
         shown = ((self._maps == staircase) | (self._maps == ladder)).tobytes()  # searched faster than with NumPy
-        found = [0 if game.on_stairs_down else -1 for game in self.games]
+        found = [0 if on_them else -1 for on_them in self._internal[:, ON_STAIRS_DOWN].tolist()]
         place = shown.find(1)
         while place >= 0:
             game, square = divmod(place, self._maps.shape[1])
@@ -288,14 +103,7 @@ class Games:
 
     def close(self) -> None:
         """End all games."""
-        for game in self.games:
-            game.close()
-
-
-def arrays(number: int) -> Seen:
-    """Return arrays for what N games show, an axis for the games first."""
-    described = nle().OBSERVATION_DESC
-    return {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
+        self._games.close()
 
 
 @cache
@@ -317,12 +125,16 @@ class NetHack(gym.Env[Row, np.int64]):
 
     Args:
         status_in_words: whether captions tell depth, health, gold and hunger besides the message.
+        processes: of `Games`, for many games; one game is played in this process.
         render_mode: "ansi" or None.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 8}  # noqa: RUF012  as Gymnasium declares it
 
-    def __init__(self, *, status_in_words: bool = False, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, status_in_words: bool = False, render_mode: str | None = None, processes: int = 1, **options: Any
+    ) -> None:
+        del processes  # of its vector form
         self.render_mode, self.status_in_words = render_mode, status_in_words
         self.games = Games(1, **options)
         self.observation_space = _space(self.games.size)
@@ -353,7 +165,7 @@ class NetHack(gym.Env[Row, np.int64]):
 
 
 class NetHackVector(BatchEnv):
-    """N games in this process; the step after an episode's end is a reset. Arguments as in `NetHack`."""
+    """N games; the step after an episode's end is a reset. Arguments as in `NetHack` and `Games`."""
 
     def __init__(
         self,
@@ -367,14 +179,11 @@ class NetHackVector(BatchEnv):
         super().__init__(num_envs, max_episode_steps, _space(self.games.size), len(actions()))
 
     def begin(self, which: BoolArray) -> None:
-        for i in np.flatnonzero(which):
-            self.games.games[i].begin(self.np_random)
+        self.games.begin(which.tolist(), self.np_random)
 
     def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
-        turns = zip(self.games.games, actions.tolist(), begins.tolist(), strict=True)
-        rewards, ended = zip(
-            *[(0.0, False) if over else game.step(action) for game, action, over in turns], strict=True
-        )
+        turns = zip(actions.tolist(), begins.tolist(), strict=True)
+        rewards, ended = zip(*self.games.step([None if over else action for action, over in turns]), strict=True)
         if begins.any():
             self.begin(begins)
         return np.array(rewards), np.array(ended)
@@ -391,4 +200,13 @@ class NetHackVector(BatchEnv):
 
 def message_of(row: Row) -> str:
     """Return the message of an observation, which may be empty."""
-    return row[-MESSAGE:].astype(np.uint8).tobytes().partition(b"\0")[0].decode("latin-1").strip()
+    return _text(row[-MESSAGE:])
+
+
+def said_in(row: Row) -> list[str]:
+    """Return all that the game said in the step before an observation: messages that were dismissed, and the last."""
+    return [*_text(row[-DISMISSED - MESSAGE : -MESSAGE]).split("\n"), message_of(row)]
+
+
+def _text(letters: Row) -> str:
+    return letters.astype(np.uint8).tobytes().partition(b"\0")[0].decode("latin-1").strip()
