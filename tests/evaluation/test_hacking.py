@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from laurel.params.arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.paying import Pay
+from laurel.stages.reward_warnings import hacked_arms
 from laurel.training.credit import CREDIT, Credit
 from laurel.training.curve import read_rows
 from laurel.training.loop import train
@@ -166,3 +167,19 @@ def test_failing_that_is_paid_more_than_the_task_is_named_with_what_would_mend_i
     assert misled(episodes("a", failing), [arm_of_shaping()], (0.0, 0.0)) == [], (
         "no episode did the task: its worth is not known"
     )
+
+
+def test_a_potential_is_not_blamed_for_sums_that_cannot_be_earned(tmp_path: Path) -> None:
+    done, failing = (1.0, True, 10.0), (0.0, False, 50.0)
+    played = pd.concat([episodes("extrinsic", done, done), episodes("a", failing, failing, done)])
+    assert misled(played, [arm_of_shaping(form="potential")], (0.0, 1.0)) == []
+    rising, nothing = curve(RISING, PEAK), cast(Any, None)
+    assert hacked(rising, ["a"], tmp_path, (0.0, 1.0)), "as a bonus it would be flagged"
+    results = played.assign(seed=0)
+    assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results) == []
+
+
+def test_the_middle_is_named_and_not_a_half_of_the_best() -> None:
+    played = pd.concat([episodes("extrinsic", (-100.0, None, 1.0)), episodes("a", *[(-200.0, None, 9000.0)] * 3)])
+    (said,) = misled(played, [arm_of_shaping()], (-200.0, -100.0))
+    assert "a: 3 of 3 episodes do not return more than -150.0, half-way between the lowest and the highest" in said

@@ -138,6 +138,17 @@ def test_the_same_agent_and_seed_give_the_same_table(rewarded: Project, agent: P
     assert one.drop(columns="seed").to_dict() != other.drop(columns="seed").to_dict()
 
 
+def test_a_potential_scores_episodes_as_a_bonus(rewarded: Project, agent: Path, tmp_path: Path) -> None:
+    """Φ is 0 where an episode is terminated: the sum of its changes would rank episodes against what they met."""
+    params, inputs = rewarded.params, inputs_of(rewarded)
+    runs = {form: evaluation(changed(params, shaping={"form": form}), inputs) for form in ("bonus", "potential")}
+    assert runs["potential"].watched is not None
+    assert runs["potential"].watched.shaping.form == "potential"
+    for form, run in runs.items():
+        play_agent(run, arm_of_run(rewarded, "preference"), 0, agent, tmp_path / form, lambda n: None)
+    pd.testing.assert_frame_equal(*(pd.read_parquet(tmp_path / form) for form in runs))
+
+
 # -- on which episodes ------------------------------------------------------------------------------------------
 class StoppedError(Exception):
     """The seed of the environments is all that was wanted."""

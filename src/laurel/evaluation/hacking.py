@@ -154,7 +154,8 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
     """Return the arms that are flagged, in order.
 
     Args:
-        arms: the arms that are paid a reward besides the environment's.
+        arms: the arms that are paid a reward besides the environment's, as a bonus: the sum of a potential over an
+            episode is an artefact of where the episode ends, and cannot be earned.
         bounds: the lowest and the highest return of the run.
     """
     found = []
@@ -172,17 +173,20 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
     """Return a warning for each arm that is paid more for a failed episode than for a solved one.
 
     Each caption may be paid correctly while their sum over an episode misleads: agents then learn to collect captions.
-    Failed episodes are compared with successful ones of any arm; without these, nothing is said.
+    Failed episodes are compared with successful ones of any arm; without these, nothing is said. Nor of arms that are
+    paid a potential: its sum cannot be earned by collecting captions.
 
     Args:
         arms: those whose pay `shaped_reward` is.
         bounds: the lowest and the highest return of the run.
     """
     known = bool(results["success"].notna().all())
-    done = results["success"].astype(bool) if known else results["return"] > sum(bounds) / 2
-    what = "solve the task" if known else "return more than half of the best"
+    middle = sum(bounds) / 2
+    done = results["success"].astype(bool) if known else results["return"] > middle
+    half_way = f"return more than {number(middle)}, half-way between the lowest and the highest mean return"
+    what = "solve the task" if known else half_way
     notes = []
-    for arm in arms:
+    for arm in (arm for arm in arms if arm.shaping.form == "bonus"):
         weight = arm.shaping
         paid = weight.extrinsic * results["return"] + weight.intrinsic * results["shaped_reward"]
         own = results["arm"] == arm.name

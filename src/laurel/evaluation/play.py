@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -40,6 +40,20 @@ class Evaluation:
     inputs: Inputs
     watched: Arm | None
     """The arm whose learned reward scores the episodes of all agents; None where no method has one."""
+
+    def scorer(self, adapter: EnvAdapter) -> LearnedReward | None:
+        """Return what scores whole episodes: the watched arm's reward, as a bonus.
+
+        Of an arm that is paid a potential, too: F sums to 0 but for discounting in an episode that is terminated, and
+        to the last Phi in one that is truncated, which says nothing of what the episode met.
+
+        Raises:
+            DataError: the rewards are missing or damaged.
+        """
+        learned = watching(self.watched, self.context, adapter, self.inputs)
+        if learned is None:
+            return None
+        return replace(learned, shaping=learned.shaping.model_copy(update={"form": "bonus"}))
 
 
 def load_actor(
@@ -115,7 +129,7 @@ def play_agent(
         n_envs=evaluate.n_envs,
         episodes=evaluate.episodes,
         seed=derive_seed(evaluation.run_seed, "evaluate", seed),
-        learned=watching(evaluation.watched, context, adapter, evaluation.inputs),
+        learned=evaluation.scorer(adapter),
         advance=advance,
     )
     frame = pd.DataFrame(rows)

@@ -31,14 +31,23 @@ def hacked_arms(
 ) -> list[Hacked]:
     """Find arms whose agents earn more and do worse, with episodes to look at."""
     bounds = return_range(curves, seed_scores(results)["return"].to_numpy())
-    found = hacked(curves, [arm.name for arm in arms.values() if arm.reward], agents, bounds)
+    paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus"]
+    found = hacked(curves, paid, agents, bounds)
     return [replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one)) for one in found]
 
 
 def misleading_sums(
     watched: Arm | None, arms: Mapping[str, Arm], results: pd.DataFrame, curves: pd.DataFrame
 ) -> list[str]:
-    """Warn of arms that pay failure more than success, where episodes were scored by the arm's own reward."""
+    """Warn of arms that pay failure more than success, where episodes were scored by the arm's own reward.
+
+    Where that arm is paid a potential, say instead how episodes were scored.
+    """
+    if watched and watched.shaping.form == "potential":
+        return [
+            f"Episodes are scored by the reward of {watched.name} as a bonus. The arm itself is paid a potential, whose "
+            "sum over an episode depends on where the episode ends, not on what was met in it."
+        ]
     paid = [
         arm
         for arm in arms.values()
