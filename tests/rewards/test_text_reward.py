@@ -17,6 +17,7 @@ from laurel.cli.app import main
 from laurel.data.captions import read_vocabulary
 from laurel.data.preference_rows import PreferenceRows, Row
 from laurel.errors import DataError
+from laurel.feedback.rates import rate
 from laurel.llm import embedding_cache
 from laurel.params import Params, parse_params
 from laurel.params.rewards import method_of
@@ -57,11 +58,41 @@ def of_texts(pairs: TextPairs, vectors: Any) -> Any:
     return vectors[[int(text) for text in pairs.texts]]
 
 
-def test_nothing_to_learn_from_is_right_half_the_time_and_a_format_is_no_baseline() -> None:
-    """Each fold of a single pair has no other; TRL's rows name the better text first, whatever it says."""
-    pairs = TextPairs.of(PreferenceRows.of([Row("", "good", "bad", 1.0)], "one"))
-    quality = fit_head("encoder", pairs, np.eye(2, 3, dtype=np.float32), 0)[1]
-    assert (quality["heldout_agreement"], quality["baselines"]) == (0.5, {"longer": 1.0, "majority": None})
+@pytest.mark.parametrize("more", [[], [Row("", "x", "y", 0.5), Row("", "v", "w", 0.5)]], ids=["alone", "ties"])
+def test_what_was_judged_by_nothing_has_no_agreement(more: list[Row]) -> None:
+    """Each fold of the only pair with a side has nothing to learn from; a half would look like a result."""
+    pairs = TextPairs.of(PreferenceRows.of([Row("", "good", "bad", 1.0), *more], "one"))
+    quality = fit_head("encoder", pairs, np.eye(len(pairs.texts), 6, dtype=np.float32), 0)[1]
+    assert (quality["heldout_agreement"], quality["heldout_pairs"]) == (None, 0)
+    assert quality["baselines"] == {"longer": None, "majority": None}
+
+
+def test_a_format_is_no_baseline() -> None:
+    """TRL's rows name the better text first, whatever it says."""
+    made = [Row("", f"good {i}", f"bad {i}", 1.0) for i in range(12)]
+    pairs = TextPairs.of(PreferenceRows.of(made, "trl"))
+    quality = fit_head("encoder", pairs, np.eye(24, dtype=np.float32), 0)[1]
+    assert quality["heldout_pairs"] == 12
+    assert quality["baselines"] == {"longer": 1.0, "majority": None}
+
+
+def test_the_answers_to_a_single_prompt_are_held_out_one_by_one() -> None:
+    """As one group they would leave nothing to learn from, and a planted utility would be right half the time."""
+    found, vectors = planted(200)
+    made = [Row("P", *sides) for sides in zip(found.first, found.second, found.labels.p_first, strict=True)]
+    pairs = TextPairs.of(PreferenceRows.of(made, "one prompt"))
+    numbers = [int(text.removeprefix("P\n")) for text in pairs.texts]
+    quality = fit_head("encoder", pairs, vectors[numbers], 0)[1]
+    assert quality["heldout_agreement"] > 0.9
+
+
+def test_pairs_that_are_all_right_are_no_more_cases_than_pairs_without_a_text_in_common() -> None:
+    ones = np.ones(8)
+    apart, star = np.arange(16).reshape(8, 2), np.column_stack([np.zeros(8, np.int64), np.arange(1, 9)])
+    for pairs, cases in ((apart, 8), (star, 4)):
+        found = paired_rate(ones, pairs[:, 0], pairs[:, 1])
+        assert found is not None
+        assert found["ci95"] == rate(cases, cases)["ci95"]  # type: ignore[index]
 
 
 def test_a_head_finds_a_planted_utility_and_not_one_in_shuffled_labels() -> None:
@@ -102,11 +133,11 @@ def test_an_interval_minds_that_pairs_share_texts() -> None:
 
 
 def test_prompts_are_held_out_whole_and_ties_count() -> None:
-    made = [Row("P" if i % 2 else "Q", f"a{i}", f"b{i}", 1.0) for i in range(8)]
+    made = [Row("PQRST"[i % 5], f"a{i}", f"b{i}", 1.0) for i in range(10)]
     pairs = TextPairs.of(PreferenceRows.of([*made, Row("P", "x", "y", 0.5), Row("P", "x", "x", 0.5)], "rows"))
-    assert len({*pairs.group.tolist()}) == 2
-    assert pairs.texts[0] == joined("Q", "a0") == "Q\na0"
-    assert (len(pairs.first), int((pairs.p_first == 0.5).sum())) == (9, 1)
+    assert len({*pairs.group.tolist()}) == 5
+    assert pairs.texts[0] == joined("P", "a0") == "P\na0"
+    assert (len(pairs.first), int((pairs.p_first == 0.5).sum())) == (11, 1)
     with pytest.raises(DataError, match="no row names a better text"):
         TextPairs.of(PreferenceRows.of([Row("", "x", "y", 0.5), Row("", "x", "y", None, "abstain")], "rows"))
 

@@ -46,11 +46,11 @@ def rate_of_variance(p: float, variance: float, of: int, groups: int) -> Rate:
 
     The interval is Wilson's with the effective number of cases p (1 - p) / v in place of their number, as Franco,
     Little, Louis and Slud (2019, J. Surv. Stat. Methodol. 7, PMC6690503) recommend for samples in groups. That
-    number is at most the number of cases. Where all cases are alike, nothing shows how they depend on each other,
-    and it is the number of groups.
+    number is at most the number of cases. Where all cases or all groups are alike, nothing shows how cases depend on
+    each other, and it is the number of groups.
     """
-    effective = float(groups) if p in (0.0, 1.0) else min(of, p * (1 - p) / variance) if variance > 0 else float(of)
-    return _rate(p, effective, of)
+    effective = p * (1 - p) / variance if variance > 0 and 0 < p < 1 else float(groups)
+    return _rate(p, min(of, effective), of)
 
 
 def _rate(p: float, n: float, of: int) -> Rate:

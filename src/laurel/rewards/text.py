@@ -132,7 +132,8 @@ def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple
     """Fit a head on vectors (T, E) of the texts.
 
     Returns:
-        The model, and its quality on pairs with a text of a fold that it was not trained on.
+        The model, and its quality on pairs with a text of a fold that it was not trained on. A fold without which no
+        pair names a better text judges nothing.
     """
     exact = len(pairs.first) <= EXACT
     apart = vectors[pairs.first] - vectors[pairs.second]
@@ -143,11 +144,13 @@ def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple
     ridges = 1 / (2 * PRIOR_SD**2 * np.maximum(counts.sum(axis=0), 1))
     weights = logistic(apart, pairs.p_first, counts, ridges.astype(np.float64))
     logits = apart @ weights[:, :FOLDS].astype(apart.dtype)
-    judged = (logits * held_out).sum(axis=1) / held_out.sum(axis=1)
+    taught = (~held_out & (pairs.p_first != 0.5)[:, None]).any(axis=0)
+    judges = held_out & taught
+    judged = (logits * judges).sum(axis=1) / np.maximum(judges.sum(axis=1), 1)
     head = weights[:, FOLDS]
     raw = (vectors.astype(apart.dtype, copy=False) @ head.astype(apart.dtype)).astype(np.float32)
     fitted = TextReward(model, "head", Normalizer.of(raw), head)
-    return fitted, quality(pairs, np.ones(len(judged), dtype=np.bool_), judged)
+    return fitted, quality(pairs, judges.any(axis=1), judged)
 
 
 def fit_rows(

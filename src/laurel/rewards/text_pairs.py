@@ -39,11 +39,14 @@ class TextPairs:
     p_first: DoubleArray
     """(P,) 1/2 for ties."""
     group: IntArray
-    """(T,) texts of one group, such as the answers to one prompt, are held out together."""
+    """(T,) texts of one group are held out together: the answers to one prompt, or a text alone."""
 
     @classmethod
     def of(cls, rows: PreferenceRows) -> TextPairs:
         """Take the labelled rows whose texts differ.
+
+        Answers to one prompt are of one group. Where there are fewer prompts than FOLDS, whole prompts would leave
+        little or nothing to learn from, and each text is a group of its own.
 
         Raises:
             DataError: no pair names a better text.
@@ -67,7 +70,8 @@ class TextPairs:
         if not (p_first != 0.5).any():
             raise DataError(f"{rows.labels.annotator}: no row names a better text, so there is nothing to learn from.")
         places = np.array(sides, dtype=np.int64)
-        return cls(list(items), places[:, 0], places[:, 1], p_first, np.array(group, dtype=np.int64))
+        groups = np.array(group, dtype=np.int64) if len(prompts) >= FOLDS else np.arange(len(items))
+        return cls(list(items), places[:, 0], places[:, 1], p_first, groups)
 
     def folds(self, seed: int) -> IntArray:
         """Return a fold (T,) from 0 on for each text."""
@@ -80,12 +84,12 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
 
     Args:
         held_out: (P,) which pairs are judged.
-        logits: (P,) of p(first better), by a model that has not seen one of the texts; 0, which is right half the time,
-            where it had nothing to learn from.
+        logits: (P,) of p(first better), by a model that has not seen one of the texts; 0 is right half the time.
 
     Returns:
         pairs, ties, texts; heldout_pairs, those with a side; heldout_agreement with `heldout_ci95`; heldout_loss, over
-        ties, too; and baselines: the longer text, and the first, None where all rows name the better text first.
+        ties, too; and baselines: the longer text, and the first, None where all rows name the better text first. What
+        no pair was held out for is None.
     """
     target = pairs.p_first[held_out]
     side = target != 0.5
@@ -95,7 +99,7 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
     right = np.where(judged == 0, 0.5, (judged > 0) == (target[side] > 0.5))
     agreement = paired_rate(right, pairs.first[held_out][side], pairs.second[held_out][side])
     loss = np.logaddexp(0, logits[held_out]) - target * logits[held_out]
-    firsts = float((target[side] > 0.5).mean()) if side.any() else 0.5
+    firsts = float((target[side] > 0.5).mean()) if side.any() else 1.0
     majority = max(firsts, 1 - firsts)
     told = np.where(longer[side] == 0, 0.5, (longer[side] > 0) == (target[side] > 0.5))
     return {
@@ -119,6 +123,8 @@ def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate |
     The variance is the dyadic one (Aronow, Samii and Assenova 2015, Political Analysis 23(4)): with e the errors,
 
         v = (sum over texts of (sum of e of its pairs)^2 - sum e^2) / n^2
+
+    Where all pairs are alike, the number of cases is that of pairs without a text in common, at most T / 2 of T texts.
     """
     if not len(right):
         return None
@@ -128,4 +134,5 @@ def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate |
     sums = np.bincount(first, weights=errors, minlength=size) + np.bincount(second, weights=errors, minlength=size)
     alone = float(np.square(errors).sum())
     variance = max(float(np.square(sums).sum()) - alone, alone) / len(right) ** 2
-    return rate_of_variance(p, variance, len(right), len(np.unique(np.concatenate([first, second]))))
+    texts = len(np.unique(np.concatenate([first, second])))
+    return rate_of_variance(p, variance, len(right), max(1, texts // 2))
