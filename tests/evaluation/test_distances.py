@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
@@ -10,12 +11,21 @@ import numpy as np
 import pytest
 
 from laurel.arrays import FloatArray
-from laurel.data.trajectories import read_episodes
+from laurel.data.trajectories import finished, read_episodes
 from laurel.envs import adapter_for
-from laurel.envs.base import Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import TrainingError
-from laurel.evaluation.distances import canonical, distances, matrix, pearson_distance, rank_distance, table
+from laurel.evaluation.distances import (
+    RankPairs,
+    canonical,
+    distances,
+    matrix,
+    pearson_distance,
+    rank_distance,
+    table,
+    tied_pairs,
+)
 from laurel.params import EnvParams
 from laurel.rewards.base import UNPAID, Steps
 from tiny_project import UNTRACKED, Project
@@ -99,6 +109,50 @@ def test_distances_that_are_known() -> None:
     found = matrix({"a": a, "b": -a, "c": np.ones(4)}, rank_distance)
     assert found == {"a": {"b": 1.0, "c": None}, "b": {"c": None}}
     assert table(found) == [("a", []), ("b", [1.0]), ("c", [None, None])]
+
+
+def test_ties_are_no_half_of_an_opposite_order() -> None:
+    """A sparse reward pays most episodes alike; (1 - tau-b) / 2 would make 0.37 of an eighth."""
+    rng = np.random.default_rng(0)
+    for a, b in ((rng.integers(3, size=40), rng.integers(5, size=40)), (rng.normal(size=40), rng.integers(2, size=40))):
+        sides = [np.sign(one[:, None] - one[None])[np.triu_indices(40, 1)] for one in (a, b)]
+        opposite, alike = int((sides[0] * sides[1] < 0).sum()), int((sides[0] * sides[1] == 0).sum())
+        found = RankPairs.of(a.astype(np.float64), b.astype(np.float64))
+        assert (found.discordant, found.tied) == (opposite, alike)
+        assert found.concordant == 780 - opposite - alike
+    sparse, dense = np.array([0.0, 0.0, 0.0, 1.0, 1.0]), np.array([1.0, 2.0, 4.0, 3.0, 5.0])
+    assert rank_distance(sparse, dense) == pytest.approx(1 / 6), "of six pairs with a different return"
+    assert tied_pairs(sparse, dense) == pytest.approx(0.4)
+    assert tied_pairs(np.array([0.1 + 0.2 + 0.3, 1.0]), np.array([0.3 + 0.2 + 0.1, 1.0])) == 0
+    assert tied_pairs(np.array([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]), np.arange(2.0)) == 1, "floats added in two orders"
+
+
+def test_rankings_are_of_episodes_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a cut episode, what it was paid says how much of it was collected."""
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 400})
+    project.run("collect")
+    adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+    steps, episode = read_episodes(project.output("collect"), 10_000)
+    last = np.flatnonzero(np.diff(episode, append=-1))
+    ended = np.zeros(len(steps), np.bool_)
+    ended[last[:-1]] = True  # all but the last one
+    reward = np.zeros(len(steps), np.float32)
+    reward[last] = np.arange(len(last))
+    planted = replace(steps, truncated=ended, reward=reward)
+    assert finished(planted, episode).tolist() == [True] * (len(last) - 1) + [False]
+    monkeypatch.setattr("laurel.evaluation.distances.read_episodes", lambda *_: (planted, episode))
+    pay = np.bincount(episode, _paid_alone(planted, adapter)).astype(np.float64)
+    totals = np.arange(len(last), dtype=np.float64)
+    found, _ = distances({"long": ByCaption(1.0)}, project.output("collect"), adapter, 0.99, 0)
+    assert found["rank"]["environment"]["long"] == pytest.approx(rank_distance(totals[:-1], pay[:-1]), abs=1e-6)
+    assert rank_distance(totals[:-1], pay[:-1]) != pytest.approx(rank_distance(totals, pay), abs=1e-3)
+
+
+def _paid_alone(steps: Transitions, adapter: EnvAdapter) -> np.ndarray:
+    captioner = Captioner(adapter)
+    ids = captioner.ids(steps)
+    lengths = np.array([len(text) for text in captioner.texts], dtype=np.float64)
+    return np.where(lengths > lengths.min(), lengths, 0.0)[ids]
 
 
 class OnceAnEpisode:

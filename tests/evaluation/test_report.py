@@ -140,6 +140,10 @@ def test_rewards_have_their_distances(words_only):
     )
     assert '<tr><td>b</td><td class="n">0.00</td></tr>' in page
     assert '<tr><td>b</td><td class="n">0.50</td><td class="n">0.25</td></tr>' in page
+    tied = {"environment": {"a": None, "b": 0.125}, "a": {"b": 0.0}}
+    found = {"distances": {"epic": epic, "rank": rank, "tied": tied}}
+    page = render(dataclasses.replace(words_only, metrics={**words_only.metrics, **found}))
+    assert '<tr><td>b</td><td class="n">0.50 (12% tie)</td><td class="n">0.25 (0% tie)</td></tr>' in page
     assert "on the first collected episodes (at most 20,000 steps, of the first file of trajectories)" in page
     assert "How far rewards" not in render(words_only)
 

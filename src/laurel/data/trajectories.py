@@ -257,6 +257,17 @@ def read_episodes(path: Path, most: int) -> tuple[Transitions, IntArray]:
     return steps, episode
 
 
+def finished(steps: Transitions, episode: IntArray) -> BoolArray:
+    """Return which episodes have ended (E,), in the order of their numbers; the others collection cut.
+
+    Args:
+        steps: S steps of whole episodes, in order.
+        episode: (S,) their episodes.
+    """
+    last = np.flatnonzero(np.diff(episode, append=-1))
+    return steps.terminated[last] | steps.truncated[last]
+
+
 def read_shard(shard: Path) -> tuple[Transitions, Position]:
     """Pair each row of a shard that is a step with the row below it; errors as `read_trajectories`."""
     table = read_table(shard, _schema_of(shard), STAGE).combine_chunks()

@@ -7,22 +7,22 @@ only potential shaping, scale and a constant, and at most 1:
     C_R(s, a, s') = R(s, a, s') + E[gamma R(s', a~, x~) - R(s, a~, x~) - gamma R(x, a~, x~)]
 
 with (s, a, s') of collected transitions as the coverage distribution, and a~, x, x~ drawn from their actions and
-states. The last term is a constant, which does not affect a correlation. The distance of two rankings is (1 - tau) / 2,
-with Kendall's tau between what the rewards pay collected episodes in all: the share of pairs that
-the two rewards rank in opposite orders.
+states. The last term is a constant, which does not affect a correlation. The distance of two rankings is the share of
+pairs of collected episodes that the two rewards rank in opposite orders, by what they pay in all, among pairs that
+neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. How many pairs tie is said beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
-from laurel.data.trajectories import read_episodes
+from laurel.data.trajectories import finished, read_episodes
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import LaurelError
@@ -69,13 +69,55 @@ def pearson_distance(a: DoubleArray, b: DoubleArray) -> float | None:
     return math.sqrt(max(0.0, 1 - float(np.corrcoef(a, b)[0, 1])) / 2)
 
 
-def rank_distance(a: DoubleArray, b: DoubleArray) -> float | None:
-    """Return (1 - Kendall's tau) / 2; None where one of the two is constant."""
-    from scipy.stats import kendalltau
+@dataclass(frozen=True)
+class RankPairs:
+    """How two rewards rank the pairs of episodes."""
 
-    if min(np.ptp(a), np.ptp(b)) < 1e-9:
-        return None
-    return (1 - float(kendalltau(a, b).statistic)) / 2
+    concordant: int
+    discordant: int
+    tied: int
+    """Pairs that one of the two pays alike, or both."""
+
+    @classmethod
+    def of(cls, a: DoubleArray, b: DoubleArray) -> RankPairs:
+        """Count the pairs of episodes, whose totals are given (E,).
+
+        By Kendall's tau-b, which takes E log E steps: C - D = tau sqrt((P - ties of a) (P - ties of b)), and
+        C + D = P - ties of a - ties of b + ties of both, with P pairs.
+        """
+        from scipy.stats import kendalltau
+
+        ranks = [np.unique(_tolerant(totals), return_inverse=True)[1] for totals in (a, b)]
+        pairs = len(a) * (len(a) - 1) // 2
+        ties = [_pairs_within(one) for one in ranks]
+        sided = pairs - sum(ties) + _pairs_within(ranks[0] * len(a) + ranks[1])
+        untied = (pairs - ties[0]) * (pairs - ties[1])
+        margin = round(float(kendalltau(*ranks).statistic) * math.sqrt(untied)) if untied else 0
+        return cls((sided + margin) // 2, (sided - margin) // 2, pairs - sided)
+
+
+def _tolerant(totals: DoubleArray) -> DoubleArray:
+    """Round totals that differ only by the order in which floats were added."""
+    return np.round(totals / max(float(np.abs(totals).max(initial=0)), 1e-300), 9)
+
+
+def _pairs_within(values: IntArray) -> int:
+    counts = np.unique(values, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def rank_distance(a: DoubleArray, b: DoubleArray) -> float | None:
+    """Return the share of pairs of episodes ranked in opposite orders, of those without a tie; None without any."""
+    pairs = RankPairs.of(a, b)
+    sided = pairs.concordant + pairs.discordant
+    return pairs.discordant / sided if sided else None
+
+
+def tied_pairs(a: DoubleArray, b: DoubleArray) -> float | None:
+    """Return the share of pairs of episodes that one of the two rewards pays alike; None without any pair."""
+    pairs = RankPairs.of(a, b)
+    every = pairs.concordant + pairs.discordant + pairs.tied
+    return pairs.tied / every if every else None
 
 
 def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, DoubleArray], float | None]) -> Matrix:
@@ -91,11 +133,13 @@ def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, D
 def distances(
     rewards: Mapping[str, Reward], trajectories: Path, adapter: EnvAdapter, gamma: float, seed: int
 ) -> tuple[dict[str, Matrix], list[str]]:
-    """Return both matrices, and a sentence on each reward that could not be paid and was left out.
+    """Return the matrices, and a sentence on each reward that could not be paid and was left out.
 
-    The matrix of rankings includes the environment's own reward. For EPIC, each transition is paid as if it began an
-    episode, also by rewards that depend on earlier steps. Where an episode is a single text, no potential can be added
-    and rewards are compared without canonicalisation: encoding other texts for each prompt would take minutes.
+    These are `epic`, `rank`, and `tied`, the share of pairs that `rank` leaves out. The last two include the
+    environment's own reward, and leave out episodes that collection cut, unless it cut all. For EPIC, each transition
+    is paid as if it began an episode, also by rewards that depend on earlier steps. Where an episode is a single text,
+    no potential can be added and rewards are compared without canonicalisation: encoding other texts for each prompt
+    would take minutes.
 
     Raises:
         DataError: trajectories are missing or damaged.
@@ -110,12 +154,15 @@ def distances(
     for name, reward in rewards.items():
         try:
             pays = _each_alone(reward, captioner)
-            found = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
+            alone = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
             totals[name] = _totals(_in_a_row(reward, captioner, steps, episode), episode)
-            shaped[name] = found
+            shaped[name] = alone
         except LaurelError as error:
             left_out.append(f"The reward {name} has no distance from others: {error}")
-    return {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}, left_out
+    whole = finished(steps, episode)
+    totals = {name: paid[whole] if whole.any() else paid for name, paid in totals.items()}
+    found = {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}
+    return {**found, "tied": matrix(totals, tied_pairs)}, left_out
 
 
 def _totals(pay: DoubleArray, episode: IntArray) -> DoubleArray:

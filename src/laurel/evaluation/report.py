@@ -21,7 +21,7 @@ from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.arms import arms_of
-from laurel.evaluation.distances import MOST_STEPS, table
+from laurel.evaluation.distances import MOST_STEPS, Matrix, table
 from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
@@ -165,7 +165,7 @@ def render(content: ReportContent) -> str:
         thirds=THIRDS,
         models=text_columns(content.metrics),
         distance_steps=MOST_STEPS,
-        distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
+        distances=_distances(content.metrics.get("distances", {})),
         online=_annotated_online(content.metrics.get("online", {})),
         further=further_columns(content.metrics),
         paths=path_columns(content.metrics),
@@ -248,6 +248,27 @@ def _rank_warning(rank: Mapping[str, Any] | None) -> str:
             "much of what it pays for is not the task."
         )
     return ""
+
+
+def _distances(found: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list[str]]]]:
+    """Return the tables of distances in words; rankings with the share of pairs that tie."""
+    tied = dict(table(found.get("tied", {})))
+    tables = {name: table(found[name]) for name in ("epic", "rank") if found.get(name)}
+    words = {
+        name: [(reward, [number(one) for one in values]) for reward, values in rows] for name, rows in tables.items()
+    }
+    if "rank" in words and tied:
+        words["rank"] = [
+            (
+                reward,
+                [
+                    cell if tie is None else f"{cell} ({tie:.0%} tie)"
+                    for cell, tie in zip(cells, tied[reward], strict=True)
+                ],
+            )
+            for reward, cells in words["rank"]
+        ]
+    return words
 
 
 def _annotated_online(

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from laurel.data.trajectories import read_trajectories
+from laurel.arrays import DoubleArray
+from laurel.data.trajectories import finished, read_trajectories
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.distances import Matrix, distances
 from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
@@ -45,7 +46,7 @@ def misleading_sums(
     """
     if watched and watched.shaping.form == "potential":
         return [
-            f"Episodes are scored by the reward of {watched.name} as a bonus. The arm itself is paid a potential, whose "
+            f"Episodes are scored by the reward of {watched.name} as a bonus. The arm is paid a potential, whose "
             "sum over an episode depends on where the episode ends, not on what was met in it."
         ]
     paid = [
@@ -61,12 +62,14 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
 
     Args:
         arms: of the run; those are looked at that are paid one reward of captions beside the environment's, as a bonus.
+            They are advised to pay it less if it can be more than the spread of collected returns.
 
     Raises:
         DataError: an input is not there, or damaged.
     """
     stored, lines = StoredRewards.read(reward), []
-    highest = _highest_return(trajectories)
+    collected = _returns(trajectories)
+    highest, spread = float(collected.max()), float(np.ptp(collected))
     for arm in arms:
         name = next(iter(arm.reward), "")
         beside_the_task = arm.trained and arm.shaping.extrinsic > 0 and arm.shaping.form == "bonus"
@@ -74,7 +77,7 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
         table = (
             stored.table(name, arm.shaping.quantile, arm.agent.seeds[0]) if bonus and name in stored.settings else None
         )
-        if table is None or highest is None:
+        if table is None:
             continue
         paid = np.maximum(table.rewards - table.threshold, 0)
         most, task = arm.shaping.intrinsic * float(paid.sum()), arm.shaping.extrinsic * highest
@@ -82,20 +85,25 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
             f"{arm.name}: meeting each of {np.count_nonzero(paid)} captions once is paid {most:.3g} in all; the "
             f"environment paid the best collected episode {task:.3g}"
         )
-        if most > max(task, arm.shaping.extrinsic):  # collection may never have met a sparse reward, often of 1
+        # what doing the task better is worth; collection may never have met a sparse reward, often of 1
+        if most > arm.shaping.extrinsic * (spread or 1.0):
             line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"
         lines.append(line)
     return lines
 
 
-def _highest_return(trajectories: Path) -> float | None:
-    """Return the environment's pay for the best collected episode, unfinished ones too; None without any."""
-    highest = None
+def _returns(trajectories: Path) -> DoubleArray:
+    """Return the environment's pay for each collected episode that ended, or for all where collection cut every one.
+
+    A cut episode would be the best of all where steps cost something.
+    """
+    paid, ended = [], []
     for steps, position in read_trajectories(trajectories):
-        _, begins = np.unique(position.episode_id, return_index=True)
-        best = float(np.add.reduceat(steps.reward.astype(np.float64), np.sort(begins)).max())
-        highest = best if highest is None else max(highest, best)
-    return highest
+        begins = np.flatnonzero(np.diff(position.episode_id, prepend=-1))
+        paid.append(np.add.reduceat(steps.reward.astype(np.float64), begins))
+        ended.append(finished(steps, position.episode_id))
+    totals, whole = np.concatenate(paid), np.concatenate(ended)
+    return totals[whole] if whole.any() else totals
 
 
 def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -> list[Episode]:

@@ -1,0 +1,52 @@
+"""What `laurel check` says of what an episode can earn: planted returns, of which some were cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from laurel.data.trajectories import Position
+from laurel.envs.base import Transitions
+from laurel.params.arms import Arm
+from laurel.params.training import AgentParams, ShapingParams
+from laurel.rewards.method import PayTable
+from laurel.stages import reward_warnings
+from laurel.stages.reward_warnings import most_paid
+
+
+def collected(*episodes: tuple[int, bool]) -> tuple[Transitions, Position]:
+    """Episodes of steps that cost 1 each: how many, and whether the last one ended the episode."""
+    lengths = [length for length, _ in episodes]
+    n = sum(lengths)
+    last = np.cumsum(lengths) - 1
+    truncated = np.zeros(n, np.bool_)
+    truncated[last] = [ended for _, ended in episodes]
+    rows, nothing = np.zeros((n, 1), np.float32), np.zeros(n, np.bool_)
+    steps = Transitions(rows, np.zeros(n, np.int64), np.full(n, -1, np.float32), rows, nothing, truncated)
+    number = np.repeat(np.arange(len(episodes)), lengths)
+    return steps, Position(number, np.arange(n))
+
+
+def said(monkeypatch: pytest.MonkeyPatch, intrinsic: float, *episodes: tuple[int, bool]) -> str:
+    table = PayTable(["a"] * 10, np.ones(10, np.float32), np.zeros(10, np.float32), np.ones(10, np.int64), 0.0)
+    stored = SimpleNamespace(settings={"preference": None}, table=lambda *_: table)
+    monkeypatch.setattr(reward_warnings, "StoredRewards", SimpleNamespace(read=lambda _: stored))
+    monkeypatch.setattr(reward_warnings, "read_trajectories", lambda _: iter([collected(*episodes)]))
+    shaping = ShapingParams(intrinsic=intrinsic)
+    arm = Arm("a", "method", {"preference": 1.0}, shaping, AgentParams(seeds=(0,), steps=1), None, {})
+    (line,) = most_paid([arm], Path(), Path())
+    return line
+
+
+def test_the_best_collected_episode_is_one_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the best collected episode -30" in said(monkeypatch, 1.0, (50, True), (30, True), (4, False))
+    assert "the best collected episode -4" in said(monkeypatch, 1.0, (50, False), (4, False)), "none ended"
+
+
+def test_pay_is_compared_with_the_spread_of_returns_which_may_be_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "lower shaping.intrinsic" not in said(monkeypatch, 1.9, (50, True), (30, True))
+    assert "lower shaping.intrinsic" in said(monkeypatch, 2.1, (50, True), (30, True))
+    assert "lower shaping.intrinsic" in said(monkeypatch, 0.2, (30, True), (30, True)), "alike: often of 1"
