@@ -346,3 +346,11 @@ def test_how_to_do_it_again_and_how_to_cite(words_only) -> None:
     text = Page(render(dataclasses.replace(known, made=["Laurel 1.2", "cpu"]))).text
     assert "Install Laurel 1.2, with" in text, "an installed Laurel knows no commit"
     assert "note = {MiniGrid-DoorKey-8x8-v0}" in text
+
+
+def test_intervals_include_label_sets_only_where_agents_differ_in_them(content):
+    """Of seeds 0 and 3 modulo 3 both learn from the first of three sets."""
+    annotation = {**content.annotation, "label_sets": 3}
+    one, three = (render(dataclasses.replace(content, annotation=annotation, label_sets_used=used)) for used in (1, 3))
+    assert "Agents learned from 1 of 3 label sets, so intervals over agents do not include" in one
+    assert "Agents learned from 3 of 3 label sets, so intervals over agents include" in three

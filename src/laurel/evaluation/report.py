@@ -116,6 +116,8 @@ class ReportContent:
     annotation: Mapping[str, Any] | None = None
     """What the annotator did: annotator, pairs, a count for each status, and the figures of quality.json; any other
     keys are shown too."""
+    label_sets_used: int = 1
+    """How many of a judge's label sets agents learn from; of several judges the one with the fewest."""
     sample: Sequence[Mapping[str, Any]] = ()
     """Labelled pairs with their raw answers, as `laurel.data.sample.read_sample` gives them."""
     reward: Mapping[str, Any] | None = None

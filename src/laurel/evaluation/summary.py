@@ -73,8 +73,12 @@ def number(value: float | None) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """Write a number of things."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    """Write a number of things.
+
+    >>> counted(1, "seed"), counted(2000, "pair")
+    ('1 seed', '2,000 pairs')
+    """
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def interval(bounds: list[float] | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from laurel.envs.base import EnvAdapter
 from laurel.params.arms import Arm, ArmParams
-from laurel.params.rewards import method_of
+from laurel.params.rewards import judge_of, method_of
 from laurel.rewards.method import RewardContext
 
 
@@ -27,6 +27,20 @@ def trained_arms(arms: Iterable[ArmParams | Arm], context: RewardContext, adapte
     arms = tuple(arms)
     skipped = skipped_arms(arms, context, adapter)
     return tuple(arm.name for arm in arms if arm.trained and arm.name not in skipped)
+
+
+def used_label_sets(arms: Iterable[Arm], context: RewardContext) -> dict[str, set[int]]:
+    """Return judge -> the numbers of its label sets that the rewards of agents are learned from.
+
+    The agent with seed s learns from the label set s modulo annotate.feedback_seeds, so that some may be left over.
+    """
+    used: dict[str, set[int]] = {}
+    for arm in arms:
+        for name in arm.reward if arm.trained else ():
+            if (judge := judge_of(name, context.rewards)) is not None:
+                sets = context.label_sets(context.rewards[name])
+                used.setdefault(judge, set()).update(seed % sets for seed in arm.agent.seeds)
+    return used
 
 
 def trainers(arms: Iterable[Arm]) -> str:

@@ -92,6 +92,7 @@ def run(
     from laurel.data.lineage import read_inputs
     from laurel.stages.train_agents import notes_on_training, track_agents
     from laurel.tracking.tracker import Tracker
+    from laurel.training.arms import steps_of
 
     described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
@@ -122,7 +123,7 @@ def run(
         out.counts = {
             "arms": len({arm.name for arm, _, _ in places}),
             "seeds": len(seeds),
-            "steps_each": sections["agent"].steps,
+            "steps_each": max((steps_of(arm) for arm, _, _ in places), default=0),
         }
         trained_in = {f"{branch.arm}.{branch.seeds[0]}": path for path, branch in held.items()}
         tracker = Tracker(sections, "merge-agents", {**inputs, **trained_in}, out)

@@ -7,15 +7,17 @@ Loads no language model and asks none; stages themselves check only what they us
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.errors import DataError, ParamsError
+from laurel.evaluation.summary import counted
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.algorithms import HintsParams
+from laurel.params.annotation import MAIN
 from laurel.params.arms import RANDOM, Arm
 from laurel.params.rewards import chain, method_of
 from laurel.stages.pipeline import STAGE
@@ -136,7 +138,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     context = RewardContext.of(params)
     skipped = skipped_arms(params.arms, context, adapter)
     arms = [arm for arm in params.arm_names if arm not in skipped]
-    runs = len(trained_arms(params.arms, context, adapter)) * len(agent.seeds)
+    trained = [params.resolved_arms[name] for name in trained_arms(params.arms, context, adapter)]
     trained_by = trainers(params.resolved_arms.values())
     policies = ", ".join(policy.kind for policy in collect.policies)
     words = "captions made from the observation space alone" if adapter.generic else "captions of its own"
@@ -150,9 +152,10 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         *(("train-reward", line) for line in _paid(params, outputs)),
         (
             "train",
-            f"{runs} agents of {agent.steps:,} steps with {trained_by} ({len(agent.seeds)} seeds an arm)",
+            f"{counted(len(trained) * len(agent.seeds), 'agent')}{_steps_each(trained)} with {trained_by} "
+            f"({counted(len(agent.seeds), 'seed')} an arm)",
         ),
-        ("evaluate", f"{params.evaluate.episodes} episodes for each agent"),
+        ("evaluate", f"{counted(params.evaluate.episodes, 'episode')} for each agent"),
         *(("", line) for line in _actors(params, adapter)),
         *(("", line) for line in _interests(params, adapter)),
     ]
@@ -165,13 +168,49 @@ def _judge(params: Params, captions: Path) -> list[str]:
         return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
     judges = ", ".join(kind_of(voter).title for judge in params.judges for voter in asking.of_judge(judge).voters)
-    judged = f"{judges}: at most {asking.n_pairs:,} pairs of captions"
+    sets = asking.feedback_seeds
+    most = sets * sum(asking.of_judge(judge).n_pairs for judge in params.judges)
+    judged = f"{judges}: at most {counted(most, 'pair')} of captions"
+    parts = [counted(n, what) for n, what in ((len(params.judges), "judge"), (sets, "label set")) if n > 1]
+    if parts:
+        judged += f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})"
+    left_over = _left_over(params)
     if not asking.keeps_responses:
-        return [f"{judged}, in this process and at no cost"]
+        return [f"{judged}, in this process and at no cost", *left_over]
     try:
-        return [judged, *_estimated(params, captions)]
+        return [judged, *left_over, *_estimated(params, captions)]
     except DataError:  # made with other params, or not made yet
-        return [judged, "What they cost can be estimated once there are captions: laurel annotate --dry-run"]
+        return [
+            judged,
+            *left_over,
+            "What they cost can be estimated once there are captions: laurel annotate --dry-run",
+        ]
+
+
+def _left_over(params: Params) -> list[str]:
+    """Warn of label sets that are paid for, and that no agent's reward is learned from."""
+    from laurel.rewards.arms import used_label_sets
+    from laurel.rewards.method import RewardContext
+
+    sets = params.annotate.feedback_seeds
+    lines = []
+    for judge, used in used_label_sets(params.resolved_arms.values(), RewardContext.of(params)).items():
+        if left := sorted(set(range(sets)) - used):
+            which = f"label set{'s' * (len(left) > 1)} {', '.join(map(str, left))}"
+            whose = "" if judge == MAIN else f" of the judge {judge}"
+            lines.append(
+                f"No agent learns from {which}{whose}: the agent with seed s learns from set s modulo {sets} "
+                "(annotate.feedback_seeds). Choose other agent.seeds, or fewer sets."
+            )
+    return lines
+
+
+def _steps_each(trained: Sequence[Arm]) -> str:
+    """Say how many environment steps an agent is trained for, in whole updates: it may be more than agent.steps."""
+    from laurel.training.arms import steps_of
+
+    each = sorted({steps_of(arm) for arm in trained})
+    return f" of {' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps" if each else ""
 
 
 def _actors(params: Params, adapter: EnvAdapter) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -32,10 +32,15 @@ from laurel.params import EnvParams, Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import judges_of
 from laurel.params.fields import dumped
-from laurel.rewards.method import PayTable
+from laurel.params.training_run import arms_of
+from laurel.rewards.arms import used_label_sets
+from laurel.rewards.method import PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.label_quality import gold_of
 from laurel.tracking.revision import commit
+
+if TYPE_CHECKING:
+    from laurel.params.training_run import TrainingSections
 
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
@@ -125,6 +130,8 @@ def rendered(
         name: plots.svg(figure) if name.endswith(plots.LOG) else plots.save(figure, out.path / "figures", name)
         for name, figure in {**figures, **more}.items()
     }
+    context = RewardContext(*(sections[name] for name in ("env", "caption", "annotate", "rewards")))
+    learned_from = used_label_sets(arms_of(cast("TrainingSections", sections)).values(), context)
     content = ReportContent(
         title=sections["env"].id,
         data={name: str(manifest["digest"]) for name, manifest in found.manifests.items()},
@@ -145,6 +152,7 @@ def rendered(
         annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])
         else None,
+        label_sets_used=min((len(numbers) for numbers in learned_from.values()), default=1),
         sample=found.sample,
         reward=metrics["reward"],
         params=dumped({name: sections[name] for name in SHOWN if name in sections}),

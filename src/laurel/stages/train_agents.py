@@ -121,7 +121,8 @@ def run(
                     runs.finish(places)
         _remove_leftovers(out.path)
         note.unlink(missing_ok=True)
-        out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": agent.steps}
+        most = max((steps_of(arm) for arm in trained), default=0)
+        out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": most}
         out.notes += [*notes_on_training(places), *judging.notes]
         out.usage = judging.usage
         out.run_notes += _notes_on_questions(places)

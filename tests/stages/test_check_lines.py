@@ -1,0 +1,52 @@
+"""What `laurel check` says that a run will do, against what it does: labels, label sets, steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.envs import adapter_for
+from laurel.rewards.arms import used_label_sets
+from laurel.rewards.method import RewardContext
+from laurel.stages.preflight import described
+from tiny_project import UNTRACKED, Project
+
+
+def lines(place: Path, changes: dict[str, Any]) -> str:
+    project = Project.create(place / "p", {**UNTRACKED, **changes})
+    outputs = {name: project.path / name for name in ("trajectories", "captions", "reward")}
+    return described(project.params, adapter_for(project.params.env), outputs)
+
+
+def test_steps_are_those_of_whole_updates(tmp_path: Path) -> None:
+    small = {"n_envs": 512, "n_steps": 32}
+    changes = {"arms": ["extrinsic"], "agent.seeds": [0], "agent.steps": 3000, "agent.ppo": small}
+    assert "1 agent of 16,384 steps with ppo (1 seed an arm)" in lines(tmp_path, changes)
+    fewer = {"reward": "preference", "agent": {"ppo": {"n_envs": 64}}}
+    both: dict[str, Any] = {"agent.seeds": [0, 3], "arms": {"extrinsic": {}, "a": fewer}}
+    assert "4 agents of 4,096 to 16,384 steps" in lines(tmp_path / "more", {**changes, **both})
+
+
+def test_pairs_are_those_of_every_label_set_and_judge(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"annotate.n_pairs": 500, "annotate.feedback_seeds": 3, "agent.seeds": [0, 1, 2]}
+    assert "at most 1,500 pairs of captions in all (3 label sets), in this process" in lines(tmp_path, changes)
+    changes |= {
+        "annotate.judges": {"teacher": {"annotator": "scripted", "n_pairs": 100}},
+        "rewards": {"taught": {"kind": "preference", "judge": "teacher"}},
+        "arms": {"preference": {}, "taught": {"reward": "taught"}},
+    }
+    assert "at most 1,800 pairs of captions in all (2 judges, 3 label sets each)" in lines(tmp_path / "two", changes)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "left"), [([0, 3], "label sets 1, 2:"), ([0, 1], "label set 2:"), ([4, 5, 6], None), ([0, 1, 2], None)]
+)
+def test_label_sets_that_no_agent_learns_from_are_named(tmp_path: Path, seeds: list[int], left: str | None) -> None:
+    changes = {"annotate.feedback_seeds": 3, "agent.seeds": seeds, "arms": ["extrinsic", "preference", "random_reward"]}
+    said = lines(tmp_path, changes)
+    assert (f"No agent learns from {left}" in said) if left else ("No agent learns" not in said)
+    params = Project(tmp_path / "p").params
+    used = used_label_sets(params.resolved_arms.values(), RewardContext.of(params))
+    assert used == {"main": {seed % 3 for seed in seeds}}
