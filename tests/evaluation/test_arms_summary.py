@@ -13,7 +13,7 @@ from laurel.evaluation import run_page, statistics, summary
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
-from laurel.evaluation.summary import SCHEMA, markdown_table, read_metrics, table
+from laurel.evaluation.summary import SCHEMA, legend, markdown_table, read_metrics, table
 from laurel.evaluation.verdict import headline, outcome
 from laurel.params.arms import ArmInfo
 
@@ -250,3 +250,25 @@ def test_metrics_of_another_version_are_refused(tmp_path: Path):
     write_json(file, [])
     with pytest.raises(DataError, match=r"m\.json: does not hold the metrics"):
         read_metrics(file)
+
+
+def test_the_legend_explains_the_columns_that_are_shown_and_no_others():
+    unknown = arm([0.5, 0.6], [np.nan, np.nan])
+    assert "Return while training" not in legend(metrics_of(preference=unknown, extrinsic=unknown))
+    known = arm([0.5, 0.6])
+    several = legend(metrics_of(preference=known, extrinsic=known))
+    assert "from the first 50 episodes on" in several
+    assert "p: exact permutation test, with Holm's correction for 2 comparisons." in several
+    one = arm([0.5])
+    alone = legend(metrics_of(preference=one, extrinsic=one))
+    assert "P(higher): probability that a seed of the first arm" in alone, "its column is shown, too"
+    assert "p: none, since a single seed of an arm cannot be tested." in alone
+    assert "P(higher)" not in legend(metrics_of(preference=known))
+
+
+def test_the_legend_says_what_intervals_allow_for():
+    trained, played = arm([0.5, 0.6]), arm([0.5, 0.6], steps=0)
+    assert "highest mean return of any agent, while training or in the end, or with a success" in legend(
+        metrics_of(preference=trained, random_policy=played)
+    )
+    assert "the highest return of any single episode" in legend(metrics_of(random_policy=played))

@@ -82,11 +82,25 @@ def test_a_failing_seed_is_seen():
 
 
 def test_the_range_of_returns_is_that_of_all_seeds_at_all_times(tables):
-    _, curves = tables({"extrinsic": 0.2, "preference": 0.9})
+    results, curves = tables({"extrinsic": 0.2, "preference": 0.9})
     worse = curves.assign(return_mean=curves["return_mean"].where(curves["env_steps"] > 20_000, -3.0))
     assert return_range(worse) == pytest.approx((-3.0, 0.9))
-    assert return_range(worse, np.array([2.0])) == pytest.approx((-3.0, 2.0))
+    better = results.assign(**{"return": results["return"].where(results["seed"] > 0, 2.0)})
+    assert return_range(worse, better) == pytest.approx((-3.0, 2.0))
     assert return_range(curves.head(0)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_cover_where_nothing_was_trained(seeds):
+    """The seeds' own lowest and highest mean are no range of returns: an interval between them covers half as often."""
+    rng, covered = np.random.default_rng(0), 0
+    nothing = pd.DataFrame(columns=["arm", "seed", "return_mean"]).astype({"return_mean": "float64"})
+    for _ in range(200):
+        episodes = (rng.random((seeds, 10)) < 0.3).astype(np.float64)
+        played = pd.DataFrame({"arm": "a", "seed": np.repeat(np.arange(seeds), 10), "return": episodes.reshape(-1)})
+        interval = estimate(episodes.mean(axis=1), *return_range(nothing, played), draws=400, seed=0)["ci95"]
+        covered += interval[0] <= 0.3 <= interval[1]
+    assert covered / 200 >= 0.95
 
 
 def test_the_area_is_the_mean_of_the_curve(tables):

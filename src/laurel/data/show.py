@@ -129,7 +129,7 @@ def _agent_lines(path: Path, stage: str) -> list[str]:
         measured.append(read_json(run)["seconds"] if run.exists() else None)
         rows.append([curve.parent.parent.name, curve.parent.name, *measured])
     headers = ["arm", "seed", "env steps", "return", "success", "shaped reward", "seconds"]
-    title = "agents, at the end of their learning curves (means over the last 100 episodes)"
+    title = "agents, at the end of their learning curves (means over up to 100 of the last episodes)"
     return ["", title, *_table(headers, rows)] if rows else []
 
 

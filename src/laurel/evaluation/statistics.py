@@ -25,7 +25,6 @@ from laurel.params.arms import ArmInfo
 CURVE_DRAWS = 1000
 """Most draws for the interval at a point of a curve, where the second digit does not matter."""
 
-_NONE: DoubleArray = np.zeros(0)
 _RESULTS = ("arm", "seed", "episode", "return", "success", "shaped_reward")
 _CURVES = ("arm", "seed", "env_steps", "window", "return_mean", "success_rate")
 
@@ -69,7 +68,7 @@ def summarise(
     threshold, column, measure = (
         (success_threshold, "success_rate", "success") if has_success else (reward_threshold, "return_mean", "return")
     )
-    bounds = return_range(curves, by_seed["return"].to_numpy(dtype=np.float64))
+    bounds = return_range(curves, results)
     summary: dict[str, dict[str, Any]] = {}
     scores: dict[str, dict[str, DoubleArray]] = {"return": {}, "area": {}}
     played = {str(name) for name in by_seed["arm"]}
@@ -107,8 +106,8 @@ def seed_scores(results: pd.DataFrame) -> pd.DataFrame:
 def areas(curves: pd.DataFrame) -> pd.DataFrame:
     """Return the area under each learning curve, as a mean return: arm, seed, area.
 
-    The mean over a run's updates of the return of the last WINDOW episodes, as far as enough have finished (NaN where
-    that is never so): how good agents are and how early.
+    The mean over a run's updates of the return of the last WINDOW episodes, from the update on at which enough of them
+    count (see `laurel.agents.episodes`; NaN where that is never so): how good agents are and how early.
     """
     rows = []
     for (arm, seed), run in curves.groupby(["arm", "seed"], sort=True):
@@ -118,14 +117,19 @@ def areas(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "seed", "area"]).astype({"seed": "int64", "area": "float64"})
 
 
-def return_range(curves: pd.DataFrame, returns: DoubleArray = _NONE) -> tuple[float, float]:
+def return_range(curves: pd.DataFrame, results: pd.DataFrame | None = None) -> tuple[float, float]:
     """Return the lowest and the highest mean return that any seed of any arm had, while training or in the end.
 
     It stands for the range of possible returns, which environments seldom declare: a seed that learns nothing is rarely
-    worse than those at the start of training.
+    worse than those at the start of training. Where nothing was trained, the seeds' own means would be a range that an
+    unseen seed easily leaves, and it is the range of the returns of single episodes.
     """
-    known = np.concatenate([returns, curves["return_mean"].to_numpy(dtype=np.float64)])
+    known = curves["return_mean"].to_numpy(dtype=np.float64)
     known = known[np.isfinite(known)]
+    if results is not None:
+        played = results.groupby(["arm", "seed"])["return"].mean() if len(known) else results["return"]
+        known = np.concatenate([known, played.to_numpy(dtype=np.float64)])
+        known = known[np.isfinite(known)]
     return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
 
 

@@ -20,6 +20,8 @@ ALPHA = 0.05
 
 FURTHER = "further."
 """Prefix of an environment's further measures in the rows of evaluation episodes."""
+AREA = "return while training"
+"""Head of the column of the area under the learning curve."""
 NONE = "-"
 """Shown where a number is not defined."""
 
@@ -186,7 +188,7 @@ def columns(metrics: Mapping[str, Any]) -> Table:
         "IQM": [number(arms[arm]["return"]["iqm"]) for arm in shown],
         "success": [estimated(arms[arm]["success"]) for arm in shown],
         "solved seeds": [_solved(arms[arm]["solved"]) for arm in shown],
-        "return while training": [estimated(arms[arm]["area"]) for arm in shown],
+        AREA: [estimated(arms[arm]["area"]) for arm in shown],
         "steps to threshold": [_threshold_interval(arms[arm]["steps_to_threshold"]) for arm in shown],
         "seeds": [str(len(arms[arm]["seeds"])) for arm in shown],
         "env steps": [steps(arms[arm]["env_steps"]) for arm in shown],
@@ -310,18 +312,28 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
 
 def legend(metrics: Mapping[str, Any]) -> str:
     """Explain the numbers in the tables."""
+    arms: Arms = metrics["arms"]
+    heads, _ = columns(metrics)
+    trained = any(arm["env_steps"] for arm in arms.values())
+    ends = "mean return of any agent, while training or in the end" if trained else "return of any single episode"
+    success = ", or with a success of 0 or 1" if any(arm["success"] for arm in arms.values()) else ""
     sentences = [
-        "Means over seeds, with 95% intervals in brackets, which allow for one more seed that does better or worse "
-        "than those seen (a single seed has no interval); IQM: interquartile mean."
+        "Means over seeds, with 95% intervals in brackets (a single seed has none), which allow for one more seed with "
+        f"the lowest or the highest {ends}{success}; IQM: interquartile mean."
     ]
-    if any(arm["solved"] for arm in metrics["arms"].values()):
+    if any(arm["solved"] for arm in arms.values()):
         sentences.append("Solved seeds: how many seeds solved the task, with Wilson's interval of their share.")
-    if any(arm["area"] for arm in metrics["arms"].values()):
-        sentences.append("Return while training: the mean over the whole training (area under the learning curve).")
-    if n := n_comparisons(metrics):
+    if AREA in heads:
         sentences.append(
-            "P(higher): probability that a seed of the first arm returns more than a seed of the second; p: exact "
-            f"permutation test, with Holm's correction for {counted(n, 'comparison')}."
+            "Return while training: the mean of the learning curve (the area under it) from the first 50 episodes on; "
+            "a point is the mean of the last 50 to 100 episodes, or of fewer at the end of a short training."
+        )
+    if comparison_columns(metrics):
+        n = n_comparisons(metrics)
+        tested = f"exact permutation test, with Holm's correction for {counted(n, 'comparison')}"
+        sentences.append(
+            "P(higher): probability that a seed of the first arm returns more than a seed of the second; p: "
+            f"{tested if n else 'none, since a single seed of an arm cannot be tested'}."
         )
     if metrics.get("further"):
         sentences.append(

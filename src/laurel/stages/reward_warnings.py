@@ -16,7 +16,7 @@ from laurel.evaluation.distances import Matrix, distances
 from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
 from laurel.evaluation.performance import Performance
 from laurel.evaluation.play import Evaluation, load_actor, watching
-from laurel.evaluation.statistics import return_range, seed_scores
+from laurel.evaluation.statistics import return_range
 from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
@@ -31,7 +31,7 @@ def hacked_arms(
     evaluation: Evaluation, arms: Mapping[str, Arm], agents: Path, curves: pd.DataFrame, results: pd.DataFrame
 ) -> list[Hacked]:
     """Find arms whose agents earn more and do worse, with episodes to look at."""
-    bounds = return_range(curves, seed_scores(results)["return"].to_numpy())
+    bounds = return_range(curves, results)
     paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus"]
     found = hacked(curves, paid, agents, bounds)
     return [replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one)) for one in found]
@@ -54,7 +54,7 @@ def misleading_sums(
         for arm in arms.values()
         if watched and arm.trained and (arm.reward, arm.shaping) == (watched.reward, watched.shaping)
     ]
-    return misled(results, paid, return_range(curves, seed_scores(results)["return"].to_numpy())) if paid else []
+    return misled(results, paid, return_range(curves, results)) if paid else []
 
 
 def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
