@@ -1,4 +1,5 @@
 import base64
+import copy
 import dataclasses
 import re
 
@@ -9,6 +10,7 @@ from PIL import Image
 
 from known_arms import KNOWN
 from laurel.data.manifest import RUN_PAGE
+from laurel.evaluation import summary
 from laurel.evaluation.hacking import Earner, Episode, Hacked, Period
 from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
@@ -354,3 +356,18 @@ def test_intervals_include_label_sets_only_where_agents_differ_in_them(content):
     one, three = (render(dataclasses.replace(content, annotation=annotation, label_sets_used=used)) for used in (1, 3))
     assert "Agents learned from 1 of 3 label sets, so intervals over agents do not include" in one
     assert "Agents learned from 3 of 3 label sets, so intervals over agents include" in three
+
+
+def test_paths_and_what_models_were_asked_have_tables(words_only):
+    metrics = copy.deepcopy(dict(words_only.metrics))
+    before = {"success_before": 0.05, "over_shortest_before": None}
+    metrics["paths"] = {"extrinsic": {"seed": 2, "starts": 60, "success": 0.95, "over_shortest": 0.254, **before}}
+    asked = {"model": "tiny", "states": 111, "answers": 180, "unread": 9, "parse_rate": 0.95, "tokens_per_answer": 4.8}
+    metrics["arms"]["preference"]["asked"] = asked
+    text = Page(render(dataclasses.replace(words_only, metrics=metrics))).text
+    assert re.search(r"extrinsic\s+2\s+60\s+95%\s+0\.25\s+5%\s+-", text)
+    assert re.search(r"preference\s+tiny\s+111\s+180\s+95\.0%\s+4\.80", text)
+    assert re.search(r"extrinsic +2 +60 +95% +0\.25", summary.table(metrics))
+    bare = Page(render(words_only)).text
+    assert "Paths before and after" not in bare
+    assert "asked language models" not in bare

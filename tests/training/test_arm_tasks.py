@@ -82,8 +82,8 @@ def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
     ],
 )
 def test_each_round_of_a_language_model_is_a_checkpoint(agent: dict[str, Any], steps: int) -> None:
-    arms = {"one": {"reward": None, "agent": agent}}
-    params = parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms}, "test")
+    arms, agent = {"one": {"reward": None}}, {**MINIMAL["agent"], **agent}
+    params = parse_params({**MINIMAL, "env": {"id": "FrozenLake-v1"}, "arms": arms, "agent": agent}, "test")
     assert task_of(0, params.env, params.resolved_arms["one"], 0).checkpoint_steps == steps
 
 
