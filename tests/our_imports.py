@@ -54,6 +54,15 @@ def plugged(file: Path) -> Iterator[str]:
     yield from (name for package in packages for name in known if name.startswith(f"{package}."))
 
 
+def named(file: Path) -> Iterator[str]:
+    """Yield the names of modules of ours of which a file names something in a string, as in "laurel.agents.dqn:DQN"."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(":") == 1:
+            module = node.value.partition(":")[0]
+            if module in our_modules():
+                yield module
+
+
 def _groups(tree: ast.Module) -> dict[str, str]:
     """Return the name of each group of plug-ins that a module declares -> the package of those built in."""
     found = {}

@@ -16,7 +16,7 @@ from laurel.params.algorithms import PPOParams
 from laurel.params.fields import Section
 from laurel.params.rewards import METHODS, TrialParams
 from laurel.stages.pipeline import JUDGES, PLACES, STAGES
-from our_imports import imported, our_modules, plugged
+from our_imports import imported, named, our_modules, plugged
 from tiny_project import REPOSITORY, STAGE, TINY, Project, read_json
 
 SRC = REPOSITORY / "src"
@@ -37,7 +37,9 @@ WRITES_NOTHING = {
 }
 """What no output depends on -> what it does instead; everything else that a stage reaches is a dependency."""
 OF_OTHERS = SRC / "laurel/agents/checkpoint.py"
-"""Loads as plug-ins the networks of other packages alone; it imports ours."""
+"""Loads as plug-ins the networks of other packages alone; ours it imports or names."""
+TRAIN = {"train-reward", "train-agents"}
+"""Stages in which an algorithm may load the learner that it names."""
 TRIALS = "train-reward"
 """The stage that trains by PPO alone, as `TrialParams` says."""
 
@@ -108,6 +110,8 @@ def reached(file: Path, name: str) -> set[Path]:
         loaded = [our_modules()[name] for name in plugged(this)] if this != OF_OTHERS else []
         if name == TRIALS:
             loaded = [file for file in loaded if file.parent.name != "algorithms" or file.name == "ppo.py"]
+        if name in TRAIN or this == OF_OTHERS:
+            loaded += [our_modules()[name] for name in named(this)]
         waiting += [*(our_modules()[name] for name in imported(this)), *loaded]
         if this == SRC / "laurel/rewards/stored.py":  # what loads the methods that params name
             waiting += (SRC / "laurel/rewards/methods").glob("*.py")
@@ -161,7 +165,10 @@ def test_code_that_a_stage_does_not_run_is_no_dependency(dvc: dict[str, Any], na
     ("file", "rerun"),
     [
         ("agents/dqn.py", ["train-agents", "evaluate"]),
-        ("agents/ppo.py", ["train-reward", "train-agents", "evaluate"]),  # rewards may be chosen by a short training
+        (
+            "agents/stacked_ppo.py",
+            ["train-reward", "train-agents", "evaluate"],
+        ),  # rewards may be chosen by a short training
         ("agents/sb3/env.py", ["train-agents", "evaluate"]),
         ("machine.py", ALL_STAGES),  # manifests have it
         ("seeding.py", ["collect", "annotate", "train-reward", "train-agents", "evaluate"]),
