@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -32,15 +32,12 @@ from laurel.params import EnvParams, Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import judges_of
 from laurel.params.fields import dumped
-from laurel.params.training_run import arms_of
+from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.rewards.arms import used_label_sets
 from laurel.rewards.method import PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.label_quality import gold_of
 from laurel.tracking.revision import commit
-
-if TYPE_CHECKING:
-    from laurel.params.training_run import TrainingSections
 
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
