@@ -354,3 +354,18 @@ def test_intervals_include_label_sets_only_where_agents_differ_in_them(content):
     one, three = (render(dataclasses.replace(content, annotation=annotation, label_sets_used=used)) for used in (1, 3))
     assert "Agents learned from 1 of 3 label sets, so intervals over agents do not include" in one
     assert "Agents learned from 3 of 3 label sets, so intervals over agents include" in three
+
+
+def test_a_reward_that_is_no_table_and_ranks_nothing_is_not_said_to_rank(words_only):
+    """As novelty does where each episode meets as many captions."""
+    none = {"tau": None, "episodes": 10, "arms": {}}
+    unknown = {"kendall_tau_vs_return": None}
+    page = Page(render(dataclasses.replace(words_only, vocabulary=None, rank=none, reward=unknown))).text
+    assert "How good the reward model is" not in page
+    assert "There is no learned reward in this run." in page
+    assert "Kendall" not in page
+    assert "their ranks cannot be compared" not in page
+    some = {"tau": 0.5, "episodes": 10, "arms": {}}
+    page = Page(render(dataclasses.replace(words_only, vocabulary=None, rank=some))).text
+    assert "There is no learned reward" not in page
+    assert "Kendall's tau" in page
