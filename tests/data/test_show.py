@@ -107,7 +107,7 @@ def test_the_quality_of_labels(tmp_path: Path) -> None:
 def test_what_is_not_laurels_or_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such directory"):
         describe_directory(tmp_path / "none")
-    with pytest.raises(DataError, match=r"manifest\.json: no such file"):
+    with pytest.raises(DataError, match="is not the output of a stage"):
         describe_directory(tmp_path)
     for name in ("x.parquet", "x.safetensors", "x.json"):
         with output_directory(tmp_path / name, stage="caption", params={}) as out:
@@ -128,3 +128,17 @@ def test_what_asking_used(tmp_path: Path) -> None:
     lines = [line.split() for line in describe_directory(tmp_path / "out").splitlines()]
     assert ["used", "calls", "272"] in lines
     assert ["used", "cost_usd", "unknown"] in lines
+
+
+def test_what_is_no_stages_output_is_named_with_what_can_be_shown(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("seed: 0")
+    with pytest.raises(DataError, match=r"params\.yaml: is a file.*directory that a stage wrote.*laurel params"):
+        describe_directory(tmp_path / "params.yaml")
+    agents = tmp_path / "data" / "agents"
+    with output_directory(agents, stage="train-agents", params={}) as out:
+        (out.path / "pot" / "seed-0").mkdir(parents=True)
+        (out.path / "pot" / "seed-0" / "x.json").write_text("{}")
+    with pytest.raises(DataError, match=rf"is a part of a stage's output.*: laurel show {agents}$"):
+        describe_directory(agents / "pot" / "seed-0")
+    with pytest.raises(DataError, match=r"data: is not the output of a stage.*data/captions"):
+        describe_directory(tmp_path / "data")

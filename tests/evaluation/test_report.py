@@ -371,3 +371,18 @@ def test_paths_and_what_models_were_asked_have_tables(words_only):
     bare = Page(render(words_only)).text
     assert "Paths before and after" not in bare
     assert "asked language models" not in bare
+
+
+def test_a_reward_that_is_no_table_and_ranks_nothing_is_not_said_to_rank(words_only):
+    """As novelty does where each episode meets as many captions."""
+    none = {"tau": None, "episodes": 10, "arms": {}}
+    unknown = {"kendall_tau_vs_return": None}
+    page = Page(render(dataclasses.replace(words_only, vocabulary=None, rank=none, reward=unknown))).text
+    assert "How good the reward model is" not in page
+    assert "There is no learned reward in this run." in page
+    assert "Kendall" not in page
+    assert "their ranks cannot be compared" not in page
+    some = {"tau": 0.5, "episodes": 10, "arms": {}}
+    page = Page(render(dataclasses.replace(words_only, vocabulary=None, rank=some))).text
+    assert "There is no learned reward" not in page
+    assert "Kendall's tau" in page

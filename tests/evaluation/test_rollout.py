@@ -15,6 +15,7 @@ from laurel.arrays import Array, FloatArray
 from laurel.envs import adapter_for, make_reference
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
+from laurel.errors import EnvError
 from laurel.evaluation import rollout
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EnvParams
@@ -277,3 +278,22 @@ def test_an_actor_is_told_of_each_beginning() -> None:
     for which, features in zip(walker.begun, walker.seen, strict=False):
         assert which.tolist() == features[:, 0].astype(bool).tolist(), "where the start is seen next"
     assert np.sum(walker.begun) == 6
+
+
+def test_an_environment_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollout, "MOST_WITHOUT_END", 40)
+    params = EnvParams(id="FrozenLake-v1", max_episode_steps=100, kwargs={"desc": ["SFFF", "FFFF"]})
+    adapter = adapter_for(params)
+    with_limit = roll_out(params, adapter, Policy(adapter), n_envs=2, episodes=2, seed=0, learned=None)
+    assert [row["length"] for row in with_limit] == [100, 100], "a known limit may be longer"
+    monkeypatch.setattr(rollout, "episode_limit", lambda _: None)
+    with pytest.raises(EnvError, match=r"no episode ended within 40 steps.*Set env\.max_episode_steps"):
+        roll_out(params, adapter, Policy(adapter), n_envs=2, episodes=2, seed=0, learned=None)
+
+
+def test_a_negative_measure_is_refused_and_not_made_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = EnvParams(id="FrozenLake-v1", max_episode_steps=20)
+    adapter = adapter_for(params)
+    monkeypatch.setattr(type(adapter), "further_measures", lambda _, steps: {"height": np.full(len(steps), -2.5)})
+    with pytest.raises(EnvError, match=r"FrozenLake\w*\.further_measures: height is -2\.5, but a measure begins at 0"):
+        roll_out(params, adapter, Policy(adapter), n_envs=2, episodes=2, seed=0, learned=None)

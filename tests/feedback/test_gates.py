@@ -145,3 +145,12 @@ def test_too_little_gold() -> None:
         (refusal,) = checked(gates, gold).refusals
         assert re.search(r"(0|20) labels can be compared .* at least 30 are wanted", refusal)
     assert checked(gates, {"gold": {"agreement": rate(30, 30)}}).refusals == []
+
+
+def test_a_judge_without_single_answers_that_will_not_say_is_stopped_all_the_same() -> None:
+    found = checked(GateParams(), {"abstain_rate": rate(700, 1000)})
+    (refusal,) = found.refusals
+    assert "70.0% of pairs got no label" in refusal
+    assert "annotate.gates.max_abstain_rate" in refusal
+    both = {"abstain_rate": rate(700, 1000), "answer_abstain_rate": rate(100, 1000)}
+    assert checked(GateParams(), both).refusals == [], "single answers are what is gated where there are any"

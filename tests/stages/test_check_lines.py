@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from laurel.envs import adapter_for
+from laurel.errors import EnvError
 from laurel.rewards.arms import used_label_sets
 from laurel.rewards.method import RewardContext
 from laurel.stages.preflight import described
@@ -50,3 +51,54 @@ def test_label_sets_that_no_agent_learns_from_are_named(tmp_path: Path, seeds: l
     params = Project(tmp_path / "p").params
     used = used_label_sets(params.resolved_arms.values(), RewardContext.of(params))
     assert used == {"main": {seed % 3 for seed in seeds}}
+
+
+def test_a_missing_key_is_noted_and_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert "OPENAI_API_KEY" in lines(tmp_path, changes)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    assert "OPENAI_API_KEY" not in lines(tmp_path, changes)
+
+
+ENDLESS = """
+import gymnasium as gym
+from laurel.envs import EnvAdapter
+
+
+class Endless(gym.Env):
+    observation_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return int(action), 0.0, False, False, {}
+
+
+class EndlessAdapter(EnvAdapter):
+    ids = ("NeverEnds-v0",)
+    description = goal = "Stay."
+
+    def caption(self, step):
+        return "You stay."
+
+
+gym.register("NeverEnds-v0", Endless)
+"""
+
+
+def test_an_environment_of_ones_own_without_a_limit_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "never_ends.py").write_text(ENDLESS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    changes: dict[str, Any] = {"env.id": "never_ends:NeverEnds-v0", "arms": ["extrinsic"]}
+    note = "if one may go on for ever, set env.max_episode_steps."
+    assert note in lines(tmp_path, changes)
+    assert note not in lines(tmp_path, {**changes, "env.max_episode_steps": 50})
+    with pytest.raises(EnvError, match=r'"NeverEnd-v0"\. Did you mean "NeverEnds-v0"\?'):
+        lines(tmp_path, {**changes, "env.id": "never_ends:NeverEnd-v0"})
+    with pytest.raises(EnvError, match=r'no environment "CartPole-v9"\. The module never_ends registers none'):
+        lines(tmp_path, {**changes, "env.id": "never_ends:CartPole-v9"})

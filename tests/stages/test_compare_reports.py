@@ -27,7 +27,9 @@ PARAMS: dict[str, Any] = {
 }
 
 
-def report(place: Path, returns: dict[str, float], *, note: str = "", **changes: Any) -> Path:
+def report(
+    place: Path, returns: dict[str, float], *, note: str = "", own_files: dict[str, str] | None = None, **changes: Any
+) -> Path:
     """Write what evaluate does of a report: each arm's seeds return about as much."""
     results = pd.DataFrame(
         [
@@ -50,6 +52,7 @@ def report(place: Path, returns: dict[str, float], *, note: str = "", **changes:
         curves.to_csv(out.path / "curves.csv", index=False)
         write_json(out.path / "metrics.json", {"schema": SCHEMA, "annotator": "embedding", **summary})
         out.notes += [note] if note else []
+        out.own_files = own_files or {}
     return place
 
 
@@ -92,3 +95,12 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert main(["compare", str(a), str(tmp_path)]) == 2
     assert main(["compare", str(a), str(a), "-o", str(tmp_path / "none/page.html")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_module_of_ones_own_that_differs_is_named(tmp_path: Path) -> None:
+    """The parameters are the same, and the environment is another one."""
+    one, other = ({"corridor.py": digest, "prompt.jinja": "p"} for digest in ("a", "b"))
+    a = report(tmp_path / "a", {"preference": 0.1}, own_files=one)
+    b = report(tmp_path / "b", {"preference": 0.1}, own_files=other)
+    assert "The reports were made with different content of corridor.py." in compare(a, b).notes
+    assert not any("different content" in note for note in compare(a, a).notes)

@@ -42,6 +42,8 @@ class Output:
     """Counts of rows, episodes, skips."""
     notes: list[str] = field(default_factory=list)
     """What was skipped, degraded or simulated, as sentences; the report shows them."""
+    own_files: dict[str, str] = field(default_factory=dict)
+    """File of the user's own, such as an environment's module -> its digest, if a reader may want to compare them."""
     run_notes: list[str] = field(default_factory=list)
     """What went wrong in this run without any effect on the content, e.g. with MLflow."""
     usage: dict[str, Any] = field(default_factory=dict)
@@ -117,6 +119,7 @@ def output_directory(
                 "counts": out.counts,
                 "notes": out.notes,
                 "machine": machine(),
+                **({"own_files": out.own_files} if out.own_files else {}),
             }
             run = {
                 "digest": manifest["digest"],

@@ -60,6 +60,7 @@ def describe_directory(path: Path) -> str:
     Raises:
         DataError: the directory is not a stage's output, or a file in it is damaged.
     """
+    _check_is_output(path)
     manifest = checked_manifest(path)
     stage = manifest["stage"]
     groups = _groups(path)
@@ -85,6 +86,24 @@ def describe_directory(path: Path) -> str:
                 continue
         lines += ["", group.name, *body]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _check_is_output(path: Path) -> None:
+    """Refuse what no stage wrote as a whole, and say what can be shown instead."""
+    if path.is_file():
+        raise DataError(
+            f"{path}: is a file, but what can be shown is a directory that a stage wrote, such as data/captions. "
+            "Parameters are listed by laurel params."
+        )
+    if path.is_dir() and not (path / MANIFEST).exists():
+        whole = next((above for above in path.absolute().parents if (above / MANIFEST).exists()), None)
+        if whole is not None:
+            above = path.parents[path.absolute().parents.index(whole)] if not path.is_absolute() else whole
+            raise DataError(f"{path}: is a part of a stage's output, which is shown as a whole: laurel show {above}")
+        raise DataError(
+            f"{path}: is not the output of a stage, which has a {MANIFEST}. What can be shown is data/trajectories, "
+            "data/captions, data/preferences, data/reward, data/agents and reports."
+        )
 
 
 def _groups(path: Path) -> list[_Group]:

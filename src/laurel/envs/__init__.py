@@ -109,8 +109,10 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         for module in ("laurel.envs.builtin", "minigrid"):  # for the sake of the hint
             importlib.import_module(module)
         atari = ' The environments of ALE come with another package: pip install ale-py, and write "ale_py:{0}".'
-        hint = atari.format(env_id) if env_id.startswith("ALE/") else closest(env_id, gym.registry)
-        if module := env.id.rpartition(":")[0]:
+        module = env.id.rpartition(":")[0]
+        known = [name for name, spec in gym.registry.items() if not module or _is_of(spec.entry_point, module)]
+        hint = atari.format(env_id) if env_id.startswith("ALE/") else closest(env_id, known)
+        if module:
             hint += f' The module {module} registers none of that name: call gymnasium.register(id="{env_id}", ...).'
         raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{hint}')
     options: dict[str, Any] = {**env.kwargs, **kwargs}
@@ -141,6 +143,12 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
         raise EnvError(f"env.id: {env_id} cannot be made: {in_a_line(error)}. --debug shows where.") from error
 
 
+def _is_of(entry_point: Any, module: str) -> bool:
+    """Whether an environment is of a module, or of a package of that name."""
+    own = entry_point if isinstance(entry_point, str) else str(getattr(entry_point, "__module__", ""))
+    return f"{own.partition(':')[0]}.".startswith(f"{module}.")
+
+
 def reference_id(env: EnvParams) -> str:
     """Return the Gymnasium id that evaluation runs on; it differs from `env.id` for withdrawn ids."""
     import gymnasium as gym
@@ -158,6 +166,14 @@ def step_limit(env: EnvParams) -> int | None:
     spec = gym.registry.get(reference_id(env))
     own = spec.max_episode_steps if spec else None
     return None if own is not None else _adapter_class(_bare(env.id)).max_episode_steps
+
+
+def episode_limit(env: EnvParams) -> int | None:
+    """Return the limit of an episode that is known, Laurel's or Gymnasium's; None: only its own rules can end it."""
+    import gymnasium as gym
+
+    spec = gym.registry.get(reference_id(env))
+    return step_limit(env) or (spec.max_episode_steps if spec else None)
 
 
 def _bare(env_id: str) -> str:

@@ -131,6 +131,10 @@ class ReportContent:
 def render(content: ReportContent) -> str:
     """Return the report as one HTML document."""
     arms = content.metrics["arms"]
+    if content.vocabulary is None and content.rank and content.rank["tau"] is None:
+        # what is paid alike in every episode, as novelty may be, ranks nothing
+        reward = {key: value for key, value in (content.reward or {}).items() if key != "kendall_tau_vs_return"}
+        content = replace(content, rank=None, reward=reward)
     environment = Environment(
         loader=PackageLoader("laurel.evaluation"),
         autoescape=True,
@@ -208,7 +212,7 @@ def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list
         counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds",
         *([f"trained by {algorithm}"] if algorithm else []),
         *([" to ".join(steps(n) for n in {trained[0]: 0, trained[-1]: 0}) + " training steps each"] if trained else []),
-        f"{episodes:,} evaluation episodes",
+        counted(episodes, "evaluation episode"),
     ]
 
 

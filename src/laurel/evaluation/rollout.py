@@ -14,14 +14,19 @@ import numpy as np
 
 from laurel.agents.actor import Actor, View
 from laurel.arrays import Array
+from laurel.envs import episode_limit
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
+from laurel.errors import EnvError
 from laurel.evaluation.summary import FURTHER
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.paying import RewardCalculator
 from laurel.seeding import generator
+
+MOST_WITHOUT_END = 200_000
+"""Steps of every environment in which no episode ends, after which evaluation gives up, if there is no known limit."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,9 @@ def roll_out(
         reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
         prompt and the whole text; the adapter's further measures, and success in the task of an episode if there are
         several, FURTHER before their names.
+
+    Raises:
+        EnvError: episodes seem never to end, or a further measure is negative.
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
@@ -64,14 +72,27 @@ def roll_out(
     returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
     furthest: dict[str, Array] = {}
     played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
+    unended, endless = 0, episode_limit(env) is None
     while left.any():
         action = actor.act(View(adapter, observation), rng).action
         step = envs.step(action)
         ends = step.terminated, step.truncated
         transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)
         ended = step.terminated | step.truncated
+        unended = 0 if ended.any() else unended + 1
+        if endless and unended == MOST_WITHOUT_END:
+            envs.close()
+            raise EnvError(
+                f"{env.id}: no episode ended within {unended:,} steps, so evaluation would never end. Set "
+                "env.max_episode_steps."
+            )
         meter.update(transitions, step.valid)
         for name, reached in adapter.further_measures(transitions).items():
+            if (step.valid & (reached < 0)).any():
+                raise EnvError(
+                    f"{type(adapter).__name__}.further_measures: {name} is {np.min(reached[step.valid]):.4g}, but a "
+                    "measure begins at 0 in each episode, and the largest value counts: return 0 or more."
+                )
             before = furthest.get(name, np.zeros(n_envs, dtype=np.float32))
             furthest[name] = np.maximum(before, np.where(step.valid, reached, 0))
         returns += step.reward * step.valid

@@ -96,6 +96,10 @@ class AnnotatorKind(ABC):
             AnnotationError, ParamsError: it lacks something.
         """
 
+    def missing_here(self) -> str | None:
+        """Say what is missing that may be there where the annotator is asked, such as a key; None: nothing."""
+        return None
+
     @property
     def simulated(self) -> bool:
         """Whether no model judges, but what the environment's author wrote; shown wherever its answers are."""

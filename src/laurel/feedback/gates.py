@@ -44,6 +44,10 @@ _GATES: Mapping[str, tuple[str, Callable[[float], tuple[float, float]], str, str
 """Gate -> its figure in quality.json, the allowed range, what the figure is a share of, and a further remedy."""
 
 
+_WITHOUT_ANSWERS = {"max_abstain_rate": ("abstain_rate", "pairs got no label, as the annotator would not say")}
+"""Gate -> its figure, and what that is a share of, if an annotator gives labels and no single answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Limit:
     """A limit on a figure."""
@@ -212,6 +216,8 @@ def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> It
 
 def _limit(name: str, value: float, quality: Mapping[str, Any], advice: Advice) -> _Limit:
     figure, bounds, what, further = _GATES[name]
+    if figure not in quality and name in _WITHOUT_ANSWERS:
+        figure, what = _WITHOUT_ANSWERS[name]
     return _Limit(name, figure, quality.get(figure), *bounds(value), what, f"{advice.asking}{further}")
 
 

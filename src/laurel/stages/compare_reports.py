@@ -79,6 +79,7 @@ class Comparison:
             f"of A; p: exact permutation test between arms of the same name, with Holm's correction for {self.tests} "
             "tests."
         )
+        found += _own_files(*(report.manifest.get("own_files", {}) for report in self.reports))
         versions = {report.manifest["version"] for report in self.reports}
         if len(versions) > 1:
             found.append(f"The reports are of different versions of Laurel: {' and '.join(sorted(versions))}.")
@@ -175,6 +176,14 @@ def _scores(report: Report, arm: str) -> dict[str, Any]:
         if len(values):
             found[measure] = values
     return found
+
+
+def _own_files(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    """Name the user's own files, such as an environment's module, whose content differs."""
+    differ = [file for file in sorted({*a, *b}) if a.get(file) != b.get(file)]
+    if not differ:
+        return []
+    return [f"The reports were made with different content of {', '.join(map(printable, differ))}."]
 
 
 def _judge(report: Report) -> str:

@@ -17,6 +17,7 @@ from laurel.data.directory import Output, output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.manifest import LIVE_PAGE, RUN_PAGE, read_manifest
+from laurel.data.own_files import named_files
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
 from laurel.envs import reference_id
@@ -91,6 +92,7 @@ def run(
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
         subject = _Subject.of(sections, inputs, manifests)
+        out.own_files = {file: digest for file, digest in named_files(described).items() if Path(file).is_file()}
         results = play_agents(subject.evaluation, subject.played, sections["agent"].workers, out.path / EPISODES)
         results.to_parquet(out.path / RESULTS, index=False)
         with progress(4, "evaluate: report", "parts") as advance:
@@ -189,7 +191,7 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
         "schema": SCHEMA,
         "headline": asdict(headline(summary)),
         "env": sections["env"].id,
-        "annotator": subject.judge.annotator,
+        "annotator": subject.judge.annotator if subject.sets else None,
         "algorithm": trainers(arms.values()),
         **summary,
         "annotation": _annotation(subject),

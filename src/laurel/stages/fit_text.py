@@ -10,6 +10,7 @@ from laurel.console import aligned
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import write_json
 from laurel.data.own_preferences import read_any
+from laurel.evaluation.summary import counted
 from laurel.llm.embedding_cache import encode_cached
 from laurel.progress import progress
 from laurel.rewards.method import QUALITY
@@ -69,12 +70,14 @@ def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str],
     for key, means in (("unlabelled", "without a label, left out"), ("identical", "of identical texts, left out")):
         lines += [("", f"{counts[key]:,} {means}")] if counts[key] else []
     tied = f", {quality['ties']:,} of them ties" if quality["ties"] else ""
-    lines.append(("learned from", f"{quality.get('trained_pairs', quality['pairs']):,} pairs{tied}"))
+    lines.append(("learned from", f"{counted(quality.get('trained_pairs', quality['pairs']), 'pair')}{tied}"))
     if quality["heldout_agreement"] is None:
         lines.append(("held out", "too few pairs with a preference to say how good it is"))
     else:
         low, high = quality["heldout_ci95"]
-        agreement = f"{quality['heldout_agreement']:.1%} [{low:.1%}, {high:.1%}] of {quality['heldout_pairs']:,} pairs"
+        agreement = (
+            f"{quality['heldout_agreement']:.1%} [{low:.1%}, {high:.1%}] of {counted(quality['heldout_pairs'], 'pair')}"
+        )
         lines.append(("held out", f"agrees with {agreement} with a text that it was not trained on"))
         named = {"longer": "the longer text", "majority": "always the first or always the second"}
         told = [f"{named[key]} {value:.1%}" for key, value in quality["baselines"].items() if value is not None]

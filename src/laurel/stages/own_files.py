@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from laurel.data.digests import digest_file
-from laurel.data.manifest import stamp_directory
+from laurel.data.own_files import named_files
 from laurel.params import Params
 from laurel.stages.pipeline import PLACES, Stage
 
@@ -27,7 +26,7 @@ def own_files(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
     For a directory it is a stamp, since a model may be large. The store of answers is left out: each run adds to it.
     """
     places = list(outputs)
-    return {file: digest for file, digest in _files_of(content).items() if not _among(places, file)}
+    return {file: digest for file, digest in named_files(content).items() if not _among(places, file)}
 
 
 def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> list[str]:
@@ -58,28 +57,6 @@ def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> lis
 
 
 _OUTPUTS = (*PLACES.values(), "reports")
-
-
-def _files_of(content: Any) -> dict[str, str]:
-    if isinstance(content, Mapping):
-        content = [value for key, value in content.items() if key != "responses"]
-    if isinstance(content, list):
-        return {name: digest for value in content for name, digest in _files_of(value).items()}
-    if not isinstance(content, str) or not 0 < len(content) < 1000:
-        return {}
-    module = content.partition(":")[0].replace(".", "/")
-    named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
-    named = {path for path in named if is_there(path)}
-    files = {str(file): digest_file(file) for file in named if file.is_file()}
-    return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
-
-
-def is_there(path: Path) -> bool:
-    """Whether a file or folder of this name exists; the name may be any text."""
-    try:
-        return path.exists()
-    except OSError:  # a sentence, such as a goal, may be longer than a name can be
-        return False
 
 
 def _among(outputs: Iterable[Path], file: str) -> bool:

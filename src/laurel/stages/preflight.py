@@ -144,6 +144,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     words = "captions made from the observation space alone" if adapter.generic else "captions of its own"
     lines = [
         ("environment", f"{params.env.id} ({words})"),
+        *(("", line) for line in _endless(params, adapter)),
         ("collect", f"{collect.steps:,} environment steps (policy: {policies})"),
         *(("annotate", line) for line in _judge(params, captions)),
         ("arms", ", ".join(arms)),
@@ -162,6 +163,15 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     return "".join(f"{name:<12} {line}\n" for name, line in lines)
 
 
+def _endless(params: Params, adapter: EnvAdapter) -> list[str]:
+    """Note an environment of the user's own without a known limit of its episodes."""
+    from laurel.envs import episode_limit
+
+    if type(adapter).__module__.startswith("laurel.") or episode_limit(params.env) is not None:
+        return []
+    return ["Its episodes have no limit: if one may go on for ever, set env.max_episode_steps."]
+
+
 def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
     if not params.judges:
@@ -174,7 +184,8 @@ def _judge(params: Params, captions: Path) -> list[str]:
     parts = [counted(n, what) for n, what in ((len(params.judges), "judge"), (sets, "label set")) if n > 1]
     if parts:
         judged += f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})"
-    left_over = _left_over(params)
+    voters = [voter for judge in params.judges for voter in asking.of_judge(judge).voters]
+    left_over = [*_left_over(params), *dict.fromkeys(note for one in voters if (note := kind_of(one).missing_here()))]
     if not asking.keeps_responses:
         return [f"{judged}, in this process and at no cost", *left_over]
     try:

@@ -28,6 +28,17 @@ class OpenAIKind(ChatAnnotator):
         super().check_here()
         need("openai")
 
+    def missing_here(self) -> str | None:
+        """Say that the key is missing, or must not be sent to this server."""
+        from laurel.llm.chat import RefusedError
+        from laurel.llm.openai_chat import read_key
+
+        try:
+            read_key(self.section)
+        except RefusedError as error:
+            return str(error)
+        return None
+
     @property
     def packages(self) -> tuple[str, ...]:
         """The package that serves the model, if it is served here."""

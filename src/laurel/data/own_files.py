@@ -1,0 +1,36 @@
+"""The user's own files that parameters name, and their digests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from laurel.data.digests import digest_file
+from laurel.data.manifest import stamp_directory
+
+
+def named_files(content: Any) -> dict[str, str]:
+    """Return file or directory -> digest, or stamp, of what parameters name: modules, prompts, labels, models.
+
+    The store of answers is left out: each run adds to it.
+    """
+    if isinstance(content, Mapping):
+        content = [value for key, value in content.items() if key != "responses"]
+    if isinstance(content, list):
+        return {name: digest for value in content for name, digest in named_files(value).items()}
+    if not isinstance(content, str) or not 0 < len(content) < 1000:
+        return {}
+    module = content.partition(":")[0].replace(".", "/")
+    named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
+    named = {path for path in named if is_there(path)}
+    files = {str(file): digest_file(file) for file in named if file.is_file()}
+    return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file or folder of this name exists; the name may be any text."""
+    try:
+        return path.exists()
+    except OSError:  # a sentence, such as a goal, may be longer than a name can be
+        return False
