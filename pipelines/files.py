@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from laurel.data.own_files import is_there
 from laurel.feedback.annotator_kind import is_directory, kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
 from laurel.params.rewards import PreferenceParams
 from laurel.rewards.methods.stored import StoredParams
-from laurel.stages.own_files import WITHOUT_EFFECT, is_there
+from laurel.stages.own_files import WITHOUT_EFFECT
 
 MOUNTED = "/gcs/"
 """Where Vertex AI's steps find buckets."""
