@@ -9,7 +9,7 @@ from laurel.errors import ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import served_actors
+from laurel.params.arms import served_actors, tuned_together
 from laurel.params.pipeline import Accelerator
 from laurel.params.rewards import method_of
 from laurel.stages.preflight import judges_in_training
@@ -104,9 +104,15 @@ def samples_by_server(params: Params, step: str) -> bool:
     return step in AGENT_TRAINERS and bool(served_actors(params.resolved_arms.values()))
 
 
+def tunes_together(params: Params, step: str) -> bool:
+    """Whether a step tunes a language model by several processes, each on an accelerator."""
+    return step in AGENT_TRAINERS and tuned_together(params.resolved_arms.values())
+
+
 def uses_all(params: Params, step: str) -> bool:
     """Whether a step uses more than one accelerator."""
-    return samples_by_server(params, step) or any(map(starts_server, annotators_of(params, step)))
+    several = samples_by_server(params, step) or tunes_together(params, step)
+    return several or any(map(starts_server, annotators_of(params, step)))
 
 
 def _uses_gpu(judge: AnnotateParams) -> bool:

@@ -85,15 +85,21 @@ def size_of(model: str, rank: int) -> Size:
 
 
 def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> float:
-    """Return the memory in GB that tuning takes at its highest: weights, copies, Adam, activations."""
+    """Return the memory in GB that tuning takes at its highest: weights, copies, Adam, activations.
+
+    Of several processes' GPUs, the first takes most: it also has the model that proposes.
+    """
     wide = 2 if settings.dtype == "bfloat16" else 4
-    loss, answers = "", 1
+    loss, answers, processes = "", 1, 1
     if isinstance(settings, LanguageActorParams):
         loss, answers = settings.loss, settings.proposals if settings.loss == "infonce" else 2
+        processes = settings.processes
     copies = 2 if loss in REFERENCED else 1
     own = 4 if settings.rank else wide  # LoRA's weights are always of 32 bits
     kept = size.weights * wide + size.trained * (own * copies + own + 2 * own)
-    tokens = (PROMPT + ANSWER) * settings.batch_size * answers
+    if processes > 1:
+        kept += size.weights * wide + size.trained * own
+    tokens = (PROMPT + ANSWER) * settings.batch_size / processes * answers
     passed = tokens * (size.layers * size.width * ACTIVATIONS * wide / 2 + size.vocabulary * 8)
     return (kept + passed) / 1e9
 
@@ -120,21 +126,24 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
     except (LaurelError, OSError, ValueError) as error:
         return f"{name}: the size of {settings.model} is not known here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
+    processes = settings.processes if isinstance(settings, LanguageActorParams) else 1
+    where = f" on the first of {processes} GPUs" if processes > 1 else ""
     how = f"LoRA of rank {settings.rank}" if settings.rank else "all of them"
     what = (
         f"{name}: {settings.model} has {size.weights / 1e9:.2f} billion weights, of which {size.trained / 1e6:,.0f} "
-        f"million are trained ({how}), in {settings.dtype}: about {memory:,.0f} GB of memory"
+        f"million are trained ({how}), in {settings.dtype}: about {memory:,.0f} GB of memory{where}"
     )
     fitting = [kind for kind, gpu in GPUS.items() if memory < 0.9 * gpu.memory]
     if not fitting:
         return f"{what} (more than a GPU has: lower batch_size)"
     needed = operations_of(size, settings, steps)
+    alone = " on one" if processes > 1 else ""
     hours = "; ".join(
         f"{kind} {max(needed / GPUS[kind].rate(settings.dtype) / 3600, 0.1):,.1f} at "
         f"{GPUS[kind].rate(settings.dtype) / 1e12:,.0f} TFLOP/s"
         for kind in fitting
     )
     return (
-        f"{what} (a GPU such as {fitting[0]}) and about these hours an agent: {hours}. Assumed are {SHARE:.0%} of a "
+        f"{what} (a GPU such as {fitting[0]}) and about these hours an agent{alone}: {hours}. Assumed are {SHARE:.0%} of a "
         f"GPU's peak, {PROMPT} tokens of a prompt and {ANSWER} of an answer"
     )

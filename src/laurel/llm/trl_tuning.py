@@ -25,6 +25,7 @@ from laurel.errors import TrainingError
 from laurel.extras import need
 from laurel.llm.causal import put_weights, trained, weights_of
 from laurel.llm.local_model import LocalModel
+from laurel.llm.shared_batches import mean_of_all, place, share_of, shared
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,7 +121,8 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
         for answer, good in ((pair.chosen, True), (pair.rejected, False))
     ]
     extra["per_device_train_batch_size"] = 2 * how.batch_size
-    extra["precompute_ref_log_probs"] = how.epochs > 1  # rows keep their order, so that batches do, too
+    # rows keep their order, so that batches do, too; processes would look for the file of what is kept in vain
+    extra["precompute_ref_log_probs"] = how.epochs > 1 and place().world == 1
     trainer = _imitating(KTOTrainer, how.imitation) if how.imitation else KTOTrainer
     return _train(local, trainer, KTOConfig, single, how, seed, extra, reference=True)
 
@@ -140,7 +142,8 @@ def _imitating(base: Any, weight: float) -> Any:
             loss = super()._compute_loss(heard, inputs, return_outputs)
             mask = inputs["completion_mask"][:, 1:] * inputs["label"].bool()[:, None]
             chosen = logs[-1][:, -mask.shape[1] :] * mask  # the first pass, without gradients, is of mismatched answers
-            return loss - weight * chosen.sum() / mask.sum().clamp(min=1)
+            own = weight * share_of(mask.sum())
+            return loss - own * chosen.sum() / mask.sum().clamp(min=1)
 
     return Imitating
 
@@ -199,7 +202,8 @@ def _of_groups(
     need("trl")
     size = len(groups[0].answers)
     of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // size)
-    whole = min(of_step, len(groups)) * size  # TRL drops an incomplete batch
+    world = place().world
+    whole = min(of_step, len(groups)) // world * size  # TRL drops an incomplete batch
     extra: dict[str, Any] = {
         "num_generations": size,
         "beta": how.beta,
@@ -253,6 +257,8 @@ def _contrastive(base: Any, how: Tuning) -> Any:
 
 def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) -> Any:
     """Return TRL's trainer of groups, which takes recorded answers where it would sample."""
+    from accelerate.utils import gather_object
+
     waiting: dict[str, list[Group]] = {}
     for group in reversed(groups):
         waiting.setdefault(group.prompt, []).append(group)
@@ -267,12 +273,14 @@ def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) ->
             drawn.clear()
             answers: list[str | Sequence[int]] = []
             prompts = self.laurel_prompts[:: self.num_generations]
-            for prompt in prompts:
+            first = place().rank * len(prompts)
+            for number, prompt in enumerate(gather_object(prompts)):  # of all processes: none takes another's group
                 left = waiting[prompt]
                 group = left.pop()
                 left.insert(0, group)  # for the next epoch
-                answers += group.answers
-                drawn.extend(group.scores)
+                if first <= number < first + len(prompts):
+                    answers += group.answers
+                    drawn.extend(group.scores)
             end = self.processing_class.eos_token_id
             ids = [
                 [*self.processing_class(one, add_special_tokens=False)["input_ids"], end]
@@ -307,6 +315,9 @@ def _train(
     from transformers import PrinterCallback
     from transformers.utils import logging
 
+    where = place()
+    if where.world > 1 and not hasattr(trainer, "scores_of"):  # trainers of groups share them by themselves
+        trainer = shared(trainer, where)
     disable_progress_bars()
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -348,6 +359,7 @@ def _train(
         if from_base and "ref" in made.model.peft_config:
             made.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it takes the base
         loss = float(made.train().training_loss)
+        loss = mean_of_all(loss) if where.world > 1 else loss
     logging.set_verbosity(before)
     if not math.isfinite(loss):
         raise TrainingError("The language model's loss is NaN or infinite: lower its learning_rate.")

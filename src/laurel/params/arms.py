@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -254,8 +254,19 @@ def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentPa
 
 def served_actors(arms: Iterable[Arm]) -> dict[str, LanguageActorParams]:
     """Return the settings of the arms whose proposals a server samples, by the arm's name."""
-    settings = {arm.name: arm.agent.settings for arm in arms if arm.trained and arm.agent.engine == "laurel"}
-    return {name: one for name, one in settings.items() if isinstance(one, LanguageActorParams) and one.serve}
+    return {name: own for name, own in _language_actors(arms) if own.serve}
+
+
+def tuned_together(arms: Iterable[Arm]) -> bool:
+    """Whether several processes on GPUs tune the model of any arm."""
+    return any(own.processes > 1 for _, own in _language_actors(arm for arm in arms if arm.agent.device != "cpu"))
+
+
+def _language_actors(arms: Iterable[Arm]) -> Iterator[tuple[str, LanguageActorParams]]:
+    for arm in arms:
+        own = arm.agent.settings if arm.trained and arm.agent.engine == "laurel" else None
+        if isinstance(own, LanguageActorParams):
+            yield arm.name, own
 
 
 def check_servers(arms: Iterable[Arm]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -147,6 +148,22 @@ class LanguageActorParams(TunedModelParams):
     serve: ProposalServerParams | None = Field(default=None, exclude_if=lambda serve: serve is None)
     """Sample proposals by vLLM on this machine, e.g. {}; null: by transformers, in this process. Its answers are not
     the same in every run. It is the command vllm of the PATH, or the one that LAUREL_VLLM names."""
+
+    processes: Count = Field(default=1, exclude_if=lambda processes: processes == 1)
+    """Processes that share each batch of tuning, on GPUs one per GPU; they load the model anew in each round."""
+
+    @model_validator(mode="after")
+    def _batch_is_shared_equally(self) -> LanguageActorParams:
+        groups = self.loss in ("grpo", "rloo")
+        rows = max(1, self.batch_size // self.proposals) if groups else self.batch_size
+        if rows % self.processes:
+            per_step = f"{rows} groups a step (batch_size / proposals)" if groups else f"batch_size {rows}"
+            more = math.ceil(rows / self.processes) * self.processes * (self.proposals if groups else 1)
+            raise ValueError(
+                f"has processes {self.processes} and {per_step}, which they cannot share equally: set batch_size to "
+                f"{more}, for instance."
+            )
+        return self
 
     @model_validator(mode="after")
     def _served_by_adapter(self) -> LanguageActorParams:

@@ -32,7 +32,8 @@ from laurel.envs.vector import VectorEnv
 from laurel.errors import EnvError, TrainingError
 from laurel.llm.encoder import PACKAGED
 from laurel.llm.served_sampling import ServedModel
-from laurel.llm.trl_tuning import PAIRED, Tuning, imitate, learn_from_groups, learn_from_pairs
+from laurel.llm.trl_tuning import PAIRED, Group, Pair, Tuning
+from laurel.llm.tuning_process import tune
 from laurel.params.language_actor import BETAS, LanguageActorParams
 
 IDLE = 3
@@ -154,7 +155,7 @@ class LanguageModelLearner(Learner):
             self._random = mean
             turns = self._imitated(scored)
             figures["examples"] = len(turns)
-            loss = imitate(self.policy.local, turns, self._tuning(), seed)
+            loss = tune(self.policy.local, "imitate", turns, self._tuning(), seed, self.params.processes)
         else:
             loss = self._tune(self.memory.add(scored), margin, figures, seed)
             self._idle = 0 if figures["examples"] else self._idle + 1
@@ -232,13 +233,11 @@ class LanguageModelLearner(Learner):
         if params.keep_best:
             groups = self.best.join(groups)
         if params.loss in PAIRED:
-            chosen = pairs.pairs_of(groups, margin, params.pairing, skipped)
-            figures["examples"] = len(chosen)
-            loss = learn_from_pairs(self.policy.local, chosen, params.loss, tuning, seed) if chosen else 0.0
+            rows: Sequence[Pair | Group] = pairs.pairs_of(groups, margin, params.pairing, skipped)
         else:
-            whole = pairs.unequal(groups, params.proposals, margin, skipped)
-            figures["examples"] = len(whole)
-            loss = learn_from_groups(self.policy.local, whole, params.loss, tuning, seed) if whole else 0.0
+            rows = pairs.unequal(groups, params.proposals, margin, skipped)
+        figures["examples"] = len(rows)
+        loss = tune(self.policy.local, params.loss, rows, tuning, seed, params.processes) if rows else 0.0
         figures |= {"alone": skipped.alone, "alike": skipped.alike}
         return loss
 

@@ -1,0 +1,112 @@
+"""Data-parallel training: each of several processes takes its part of every batch, and the gradient is one process's.
+
+TRL's trainers average gradients over the processes (PyTorch's DistributedDataParallel). Three things would still
+differ from one process: the order of the rows, the last batch of a pass, which accelerate fills up with rows seen
+before, and the means over tokens in the imitation term of SimPO, DPO and KTO, as processes have different numbers of tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Place(NamedTuple):
+    """Which of the processes this is."""
+
+    rank: int
+    world: int
+
+
+def place() -> Place:
+    """Return the place that torch.distributed.run gave this process; (0, 1) where it did not start it."""
+    return Place(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+
+def mean_of_all(value: float) -> float:
+    """Return the mean of a number over the processes."""
+    from accelerate.utils import gather_object
+
+    values: list[float] = gather_object([value])
+    return sum(values) / len(values)
+
+
+def share_of(tokens: Tensor) -> Tensor | float:
+    """Return what turns a mean over this process's tokens into its part of the mean over those of all processes."""
+    where = place()
+    if where.world == 1:
+        return 1.0
+    from accelerate.utils import reduce
+
+    total: Tensor = reduce(tokens.clone(), "sum")
+    return tokens * where.world / total.clamp(min=1)
+
+
+def dividing(n: int, processes: int) -> int:
+    """Return the most processes, up to a number, that can share n rows equally."""
+    return next(count for count in range(min(n, processes), 0, -1) if n % count == 0)
+
+
+class Parts:
+    """The row numbers of each batch that are this process's, in the order that a single process takes them: as they
+    are, or as accelerate's sampler draws it from a seed in each pass.
+
+    Of a last batch that cannot be shared equally, the rest is left out: fewer rows than there are processes.
+    """
+
+    def __init__(self, n_rows: int, batch_size: int, seed: int | None, where: Place) -> None:
+        self._n_rows, self._batch_size, self._seed, self._where = n_rows, batch_size, seed, where
+        self._epoch = 0
+
+    def __len__(self) -> int:
+        return -(-(self._n_rows // self._where.world * self._where.world) // self._batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        import torch
+
+        order = list(range(self._n_rows))
+        if self._seed is not None:
+            drawn = torch.Generator().manual_seed(self._seed + self._epoch)
+            order = torch.randperm(self._n_rows, generator=drawn).tolist()
+        self._epoch += 1
+        for first in range(0, self._n_rows, self._batch_size):
+            batch = order[first : first + self._batch_size]
+            own = len(batch) // self._where.world
+            if own:
+                yield batch[self._where.rank * own : (self._where.rank + 1) * own]
+
+
+def shared(base: Any, where: Place) -> Any:
+    """Return TRL's trainer of rows, each batch of which is shared by the processes.
+
+    Args:
+        base: SFTTrainer, DPOTrainer, KTOTrainer or CPOTrainer; its `per_device_train_batch_size` counts the rows of
+            all processes.
+        where: this process's place.
+    """
+    from torch.utils.data import DataLoader
+
+    class Shared(base):  # type: ignore[misc]
+        def get_train_dataloader(self) -> Any:
+            usual, own = super().get_train_dataloader(), self.args
+            seed = own.seed if own.train_sampling_strategy == "random" else None  # KTO takes rows as they are
+            parts: Any = Parts(len(usual.dataset), own.per_device_train_batch_size, seed, where)
+            return DataLoader(usual.dataset, batch_sampler=parts, collate_fn=usual.collate_fn)
+
+        def concatenated_forward(self, model: Any, batch: Any) -> Any:  # of CPO
+            found = list(super().concatenated_forward(model, batch))
+            found[4] = found[4] * share_of((batch["chosen_labels"][:, 1:] != -100).sum())
+            return tuple(found)
+
+        def _compute_loss(self, model: Any, inputs: Any, return_outputs: bool) -> Any:  # of DPO and KTO
+            if "sft" in getattr(self, "loss_types", ()):
+                chosen, _ = inputs["completion_mask"][:, 1:].chunk(2)
+                preference, imitation = self.args.loss_weights
+                self.loss_weights = [preference, imitation * float(share_of(chosen.sum()))]
+            return super()._compute_loss(model, inputs, return_outputs)
+
+    return Shared

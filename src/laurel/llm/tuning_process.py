@@ -1,0 +1,204 @@
+"""Tuning of a causal language model by several processes: one per GPU, or on the CPU.
+
+Each call writes a job into a folder (the rows, how to train, the trained weights) and starts `torch.distributed.run`,
+whose processes load the model, train it as one, and end; the first of them writes the new weights. A watchdog, the one
+of `laurel.llm.served`, ends them when the caller ends, for whatever reason. Between two calls nothing is running.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from laurel.errors import LaurelError, TrainingError, first_line
+from laurel.llm.causal import is_adapted, load_causal, put_weights, save_causal, weights_of, with_lora
+from laurel.llm.local_model import LocalModel
+from laurel.llm.shared_batches import dividing, place
+from laurel.llm.trl_tuning import PAIRED, Group, Loss, Pair, Tuning, imitate, learn_from_groups, learn_from_pairs
+
+KEY = "agent.language_model.processes"
+JOB, BASE, START, RESULT = "job.json", "base", "start.safetensors", "result.safetensors"
+FAILED = "failed-*.json"
+"""One of each process that failed, with its rank in the place of *."""
+WATCHED_SECONDS = 1.0
+SHOWN = 2000
+"""Characters of the end of the log that are shown where processes die without a word."""
+
+
+def tune(
+    local: LocalModel, loss: Loss | Literal["imitate"], rows: Sequence[Any], how: Tuning, seed: int, processes: int = 1
+) -> float:
+    """Train the model in place by any of `laurel.llm.trl_tuning`'s functions; return the loss.
+
+    Args:
+        local: the model.
+        loss: which function; imitate takes rows of a prompt and its answer, others pairs or groups.
+        rows: what to learn from.
+        how: `batch_size` counts the rows of all processes.
+        seed: of the order of the rows.
+        processes: that share each batch; 1: this process alone.
+
+    Raises:
+        MissingPackageError: TRL is not installed.
+        TrainingError: the loss is NaN or infinite, or a process failed.
+    """
+    if loss not in (*PAIRED, "imitate"):  # so that a batch of few groups is the same with any number of processes
+        of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // len(rows[0].answers))
+        processes = dividing(min(of_step, len(rows)), processes)
+    if min(processes, len(rows)) == 1:
+        return _work(local, loss, rows, how, seed)
+    if local.device.type == "cuda":
+        _make_room(processes)
+    with tempfile.TemporaryDirectory(prefix="laurel-tuning-") as name:
+        folder = Path(name)
+        _write(folder, local, loss, rows, how, seed)
+        _run(folder, min(processes, len(rows)))
+        return _take(folder, local)
+
+
+def _work(local: LocalModel, loss: Any, rows: Sequence[Any], how: Tuning, seed: int) -> float:
+    if loss == "imitate":
+        return imitate(local, rows, how, seed)
+    if loss in PAIRED:
+        return learn_from_pairs(local, rows, loss, how, seed)
+    return learn_from_groups(local, rows, loss, how, seed)
+
+
+def _make_room(processes: int) -> None:
+    import torch
+
+    if processes > torch.cuda.device_count():
+        raise TrainingError(
+            f"{KEY} is {processes}, but this machine has {torch.cuda.device_count()} GPUs, and each process needs one. "
+            "Lower it."
+        )
+    torch.cuda.empty_cache()  # the first process uses the same GPU
+
+
+def _write(folder: Path, local: LocalModel, loss: str, rows: Sequence[Any], how: Tuning, seed: int) -> None:
+    from safetensors.torch import save_file
+
+    rank = local.model.peft_config["default"].r if is_adapted(local) else 0
+    if not rank:
+        save_causal(local, folder / BASE)
+    save_file({name: weight.contiguous().cpu() for name, weight in weights_of(local.model).items()}, folder / START)
+    job = {
+        "model": local.identity.model if rank else str(folder / BASE),
+        "lora_rank": rank,
+        "dtype": str(local.model.dtype).removeprefix("torch."),
+        "device": local.device.type,
+        "loss": loss,
+        "rows": rows,
+        "how": dataclasses.asdict(how),
+        "seed": seed,
+    }
+    (folder / JOB).write_text(json.dumps(job), encoding="utf-8")
+
+
+def _run(folder: Path, processes: int) -> None:
+    """Run the job's processes to their end.
+
+    Raises:
+        TrainingError: one of them failed.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command += ["-m", "laurel.llm.tuning_process", str(folder)]
+    with (folder / "log").open("wb") as log:
+        watcher = subprocess.Popen(  # noqa: S603 - its arguments are not read by a shell
+            [sys.executable, "-m", "laurel.llm.served", *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    assert watcher.stdin is not None
+    try:
+        watcher.wait()
+    finally:
+        watcher.stdin.close()  # the watcher sees the end of it
+        watcher.wait()
+    if (folder / RESULT).exists():
+        return
+    # the others may fail because the first one did
+    failures = sorted(folder.glob(FAILED), key=lambda path: path.stat().st_mtime_ns)
+    if failures:
+        found = json.loads(failures[0].read_text(encoding="utf-8"))
+        raise TrainingError(found["sentence"]) from _InProcessError(found["trace"])
+    end = (folder / "log").read_text(encoding="utf-8", errors="replace")[-SHOWN:]
+    raise TrainingError(
+        f"One of the {processes} processes that tune the language model ({KEY}) was killed (out of memory?). Run the "
+        "same command again to resume; lower agent.language_model.batch_size if memory is short."
+    ) from _InProcessError(end)
+
+
+class _InProcessError(Exception):
+    """A process's own traceback, or the end of its log, as text: what `--debug` shows."""
+
+
+def _take(folder: Path, local: LocalModel) -> float:
+    """Put the new weights into the model; return the loss."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+
+    put_weights(local.model, load_file(folder / RESULT))
+    with safe_open(folder / RESULT, "pt") as file:
+        return float(file.metadata()["loss"])
+
+
+def _main(folder: Path) -> int:
+    """Do one process's part of a job; return its exit code."""
+    where = place()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    try:
+        _do(folder)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the caller says it
+        sentence = str(error) if isinstance(error, LaurelError) else _sentence(error)
+        written = json.dumps({"sentence": sentence, "trace": f"\n{traceback.format_exc()}"})
+        (folder / FAILED.replace("*", str(where.rank))).write_text(written, encoding="utf-8")
+        return 1
+    return 0
+
+
+def _sentence(error: Exception) -> str:
+    return f"A process that tunes the language model ({KEY}) failed: {type(error).__name__}: {first_line(error)}"
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it has ended, even if that was killed."""
+    while os.getppid() == parent:
+        time.sleep(WATCHED_SECONDS)
+    os._exit(1)
+
+
+def _do(folder: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    job = json.loads((folder / JOB).read_text(encoding="utf-8"))
+    if job["device"] == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    local = load_causal(job["model"], device=job["device"], dtype=job["dtype"])
+    if job["lora_rank"]:
+        local.model.requires_grad_(False)
+        local = with_lora(local, job["lora_rank"])
+    put_weights(local.model, load_file(folder / START))
+    kind: Any = Pair if job["loss"] in PAIRED else tuple if job["loss"] == "imitate" else Group
+    rows = [tuple(row) if kind is tuple else kind(*row) for row in job["rows"]]
+    loss = _work(local, job["loss"], rows, Tuning(**job["how"]), job["seed"])
+    if place().rank == 0:
+        new = {name: weight.contiguous().cpu() for name, weight in weights_of(local.model).items()}
+        save_file(new, folder / f"{RESULT}.part", metadata={"loss": repr(loss)})
+        (folder / f"{RESULT}.part").rename(folder / RESULT)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(Path(sys.argv[1])))
