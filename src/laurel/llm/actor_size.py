@@ -144,6 +144,6 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
         for kind in fitting
     )
     return (
-        f"{what} (a GPU such as {fitting[0]}) and about these hours an agent{alone}: {hours}. Assumed are {SHARE:.0%} of a "
-        f"GPU's peak, {PROMPT} tokens of a prompt and {ANSWER} of an answer"
+        f"{what} (a GPU such as {fitting[0]}) and about these hours an agent{alone}: {hours}. Assumed are {SHARE:.0%} "
+        f"of a GPU's peak, {PROMPT} tokens of a prompt and {ANSWER} of an answer"
     )
