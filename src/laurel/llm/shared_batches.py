@@ -2,8 +2,7 @@
 
 TRL's trainers average gradients over the processes (PyTorch's DistributedDataParallel). Three things would still
 differ from one process: the order of the rows, the last batch of a pass, which accelerate fills up with rows seen
-before, and the means over tokens in the imitation term of SimPO, DPO and KTO, as processes have different numbers of
-tokens.
+before, and means over tokens in the imitation term of SimPO, DPO and KTO, as processes have different numbers of them.
 """
 
 from __future__ import annotations
