@@ -2,8 +2,8 @@
 
 A two-layer Llama with random weights writes lists of up to eight moves; one answer must lead to the goal. There is
 one training for each loss and seed, on one thread; the first training of a process includes the import of TRL.
-SmolLM2 is trained by --model smollm2 --losses simpo --seeds 1 --rounds 8 with the --settings in its record. Run it
-with: python benchmarks/language_actor.py
+SmolLM2 is trained by --model smollm2 --losses simpo --seeds 1 --rounds 8 with the --settings in its record;
+--ablations measures what single defaults contribute to SimPO. Run it with: python benchmarks/language_actor.py
 """
 
 import json
@@ -38,6 +38,13 @@ GRID = {"size": 4, "goal": [1, 1], "heading": True, "actions": "sequence", "max_
 TARGET, TARGET_OF_OTHERS, TARGET_OF_SMOLLM2 = 0.95, 0.9, 0.8
 SECONDS = {"tiny": 60, "smollm2": 30 * 60}
 """Maximum CPU seconds of a training, so that other work on the core does not count."""
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "gamma 0": {"gamma": 0.0},
+    "imitation_share 1": {"imitation_share": 1.0},
+    "anneal false": {"anneal": False},
+    "imitation 0.1": {"imitation": 0.1},
+}
+"""Changes of a single default; with gamma 0 answers to a state are ranked by their reward alone."""
 
 
 def main() -> None:
@@ -50,8 +57,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="the random first one among them")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, each on one thread")
     parser.add_argument("--settings", type=json.loads, default={}, help="others of agent.language_model, as JSON")
+    parser.add_argument("--ablations", action="store_true", help="train with each of the ABLATIONS, by SimPO")
     options = parser.parse_args()
     load = f"{load_average()} before the run"
+    if options.ablations:
+        ablations(options.seeds, options.rounds, options.jobs, load)
+        return
     wanted = [
         (options.model, loss, seed, options.rounds, options.settings)
         for loss in options.losses
@@ -86,6 +97,29 @@ def main() -> None:
             "peer_value": [*(round(mean, 3) for mean in others), list(longest.values())],
             "runs": runs,
             **why,
+        },
+        about("torch", "transformers", "trl", "laurel-rl", remarks=(ONE_THREAD, load)),
+    )
+
+
+def ablations(seeds: int, rounds: int, jobs: int, load: str) -> None:
+    """Train with all defaults and without single ones; write the success of each."""
+    variants = {"defaults": {}, **ABLATIONS}
+    wanted = [("tiny", "simpo", seed, rounds, changed) for changed in variants.values() for seed in range(seeds)]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        runs = list(pool.map(trained, *zip(*wanted, strict=True)))
+    by_variant = {name: runs[place * seeds : (place + 1) * seeds] for place, name in enumerate(variants)}
+    means = {name: round(float(np.mean([run["success"] for run in own])), 3) for name, own in by_variant.items()}
+    write(
+        "language_actor_ablations",
+        {
+            "value": means.pop("defaults"),
+            "unit": "share of 60 starts solved by one answer after training by simpo with defaults, mean over seeds",
+            "target": "-",
+            "met": None,
+            "peer": "the same with one default changed",
+            "peer_value": means,
+            "runs": [{"changed": name, **run} for name, own in by_variant.items() for run in own],
         },
         about("torch", "transformers", "trl", "laurel-rl", remarks=(ONE_THREAD, load)),
     )
