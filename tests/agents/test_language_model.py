@@ -198,8 +198,9 @@ def test_critics_value_what_followed_a_state(critic: TableCritic | EncoderCritic
     np.testing.assert_array_equal(again.values(states), critic.values(states))
 
 
-def test_a_decoder_that_pools_its_last_token_values_states(tmp_path: Path) -> None:
+def test_a_decoder_that_pools_its_last_token_values_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As SFR-Embedding-Mistral does, by its folder's word."""
+    monkeypatch.setenv("LAUREL_CACHE", str(tmp_path / "cache"))
     states = [f"You are at row {row}, column {column}." for row in range(4) for column in range(4)]
     folder = write_tiny_model(tmp_path / "decoder", states * 3)
     (folder / "1_Pooling").mkdir()
@@ -216,7 +217,10 @@ def test_a_decoder_that_pools_its_last_token_values_states(tmp_path: Path) -> No
     np.testing.assert_allclose(own, (last / last.norm()).numpy(), atol=1e-6)
 
 
-def test_the_encoder_runs_where_the_model_does(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_runs_where_the_model_does(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAUREL_CACHE", str(tmp_path))
     used: list[torch.device | None] = []
 
     class Encoder:
