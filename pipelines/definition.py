@@ -38,6 +38,7 @@ from laurel.components.try_candidate import try_candidate as try_candidate_step
 from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
+from laurel.params.annotation import GateParams
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
 from laurel.pipelines.machines import check_accelerators, resources
 from laurel.pipelines.sweep import SweepPlan
@@ -45,6 +46,8 @@ from laurel.pipelines.sweep import SweepPlan
 NAME = "laurel"
 GPU = "-gpu"
 """Suffix of the tag of an image with CUDA."""
+MOST = {"max_position_bias": 0.5}
+"""Gates whose highest limit is not 1."""
 BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_duration": "300s"}
 """When a step that failed is tried again: after half a minute, after a minute, and so on."""
 
@@ -58,13 +61,19 @@ def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]
     KFP passes no null, which stands for a default everywhere but in the environment's own arguments.
 
     Raises:
-        ParamsError: an argument of the environment is null.
+        ParamsError: an argument of the environment is null, or a gate whose default is a limit.
     """
     content = params.dump()
     if _holds_null(content["env"]["kwargs"]):
         raise ParamsError(
             "env.kwargs holds null, which KFP cannot pass on. Leave that argument out if it is a default."
         )
+    for name, field in GateParams.model_fields.items():
+        if getattr(params.annotate.gates, name) is None and field.default is not None:
+            raise ParamsError(
+                f"annotate.gates.{name} is null, which KFP cannot pass on: it would be {field.default:g} there. Set "
+                f"it to {0 if name.startswith('min') else MOST.get(name, 1)}, which allows everything."
+            )
     content.pop("pipeline")  # the form of the graph, which is compiled
     return {**_without_null(content), "code_version": code_version}
 

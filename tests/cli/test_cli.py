@@ -283,7 +283,7 @@ def test_table_of_something_else(refused: Refused, project: Project, content: st
     if content is not None:
         (project.path / "metrics.json").write_text(content)
     assert "metrics.json" in refused("table", ".")
-    assert "manifest.json: no such file" in refused("show", ".")
+    assert ".: is not the output of a stage, which has a manifest.json." in refused("show", ".")
 
 
 def test_export_minari(

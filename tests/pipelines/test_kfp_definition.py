@@ -308,6 +308,18 @@ def test_the_arguments_say_all_parameters(params: Params) -> None:
         arguments(nothing)
 
 
+@pytest.mark.parametrize(
+    ("gate", "open"), [("max_abstain_rate", "1"), ("min_parse_rate", "0"), ("max_position_bias", "0.5")]
+)
+def test_a_gate_that_is_off_would_be_on_again(params: Params, gate: str, open: str) -> None:
+    gates = params.annotate.gates.model_copy(update={gate: None})
+    off = params.model_copy(update={"annotate": params.annotate.model_copy(update={"gates": gates})})
+    with pytest.raises(ParamsError, match=rf"annotate.gates.{gate} is null, .* Set it to {limit}, which allows"):
+        arguments(off)
+    unset = gates.model_copy(update={gate: 1.0, "min_agreement": None})
+    arguments(params.model_copy(update={"annotate": params.annotate.model_copy(update={"gates": unset})}))
+
+
 def test_a_file_that_cannot_be_written(tmp_path: Path, params: Params) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):

@@ -124,7 +124,13 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
     project = Project.create(
-        tmp_path / "p", {**SMALL, "annotate.scripted": {"abstain_rate": 1.0}, "tracking.enabled": True}
+        tmp_path / "p",
+        {
+            **SMALL,
+            "annotate.scripted": {"abstain_rate": 1.0},
+            "annotate.gates.max_abstain_rate": 1,  # None is refused, as KFP would make it the default
+            "tracking.enabled": True,
+        },
     )
     done = project.laurel("pipeline", "run", "--output", "out")
     assert done.returncode == 2

@@ -155,7 +155,7 @@ class Counting:
 
 def test_vectors_are_kept_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Counting()
-    monkeypatch.setattr("laurel.llm.embedding_cache.load_encoder", lambda name: encoder)
+    monkeypatch.setattr("laurel.llm.embedding_cache.load_encoder", lambda name, device: encoder)
     monkeypatch.setattr(embedding_cache, "SHARE", 2)
     first = embedding_cache.encode_cached("tiny", ["a", "bb", "ccc"], cache=tmp_path)
     files = sorted(tmp_path.rglob("*.safetensors"))

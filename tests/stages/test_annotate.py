@@ -41,8 +41,9 @@ def test_all_pairs_are_judged_once(project: Project) -> None:
 def test_a_simulated_teacher_says_so(project: Project) -> None:
     project.change({"annotate.annotator": "scripted", "annotate.scripted.abstain_rate": 0.3})
     project.run("annotate")
-    (note,) = manifest(project)["notes"]
+    note, warned = manifest(project)["notes"]
     assert note.startswith("The labels are simulated, not a language model's: scripted (simulated: ")
+    assert "of pairs got no label, as the annotator would not say" in warned
     preferences = read_preferences(project.output("annotate"))
     assert "simulated" in preferences.annotator
     assert preferences.status_counts()["abstain"] > 0

@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
         raise SystemExit(say("") or end.code) from None  # argparse has printed, but not yet written
+    except BrokenPipeError:  # or it has written, and the reader went away: PYTHONUNBUFFERED is set
+        raise SystemExit(say("\n")) from None
     take_permissions(options)
     try:
         with terminated_like_ctrl_c():
