@@ -309,9 +309,9 @@ def test_the_arguments_say_all_parameters(params: Params) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "open"), [("max_abstain_rate", "1"), ("min_parse_rate", "0"), ("max_position_bias", "0.5")]
+    ("gate", "limit"), [("max_abstain_rate", "1"), ("min_parse_rate", "0"), ("max_position_bias", "0.5")]
 )
-def test_a_gate_that_is_off_would_be_on_again(params: Params, gate: str, open: str) -> None:
+def test_a_gate_that_is_off_would_be_on_again(params: Params, gate: str, limit: str) -> None:
     gates = params.annotate.gates.model_copy(update={gate: None})
     off = params.model_copy(update={"annotate": params.annotate.model_copy(update={"gates": gates})})
     with pytest.raises(ParamsError, match=rf"annotate.gates.{gate} is null, .* Set it to {limit}, which allows"):
