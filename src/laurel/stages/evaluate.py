@@ -34,7 +34,7 @@ from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmInfo, arm_infos, judges_of, used
-from laurel.params.rewards import judge_of, method_of
+from laurel.params.rewards import chain, judge_of, method_of
 from laurel.params.stage_sections import EvaluationSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import trainers
@@ -191,7 +191,7 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
         "schema": SCHEMA,
         "headline": asdict(headline(summary)),
         "env": sections["env"].id,
-        "annotator": subject.judge.annotator if subject.sets else None,
+        "annotator": subject.judge.annotator if subject.sets else annotator_asked(sections),
         "algorithm": trainers(arms.values()),
         **summary,
         "annotation": _annotation(subject),
@@ -218,6 +218,15 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
     texts = read_vocabulary(subject.inputs["captions"]).texts
     sample = with_references(subject.judge, subject.adapter, read_sample(subject.labels), texts)
     return Findings(sections, subject.adapter, stored, manifests, metrics, results, curves, rank, table, sample, hacked)
+
+
+def annotator_asked(sections: EvaluationSections) -> str | None:
+    """Return the annotator that rewards ask about other things than pairs, such as outcomes; None if none is asked."""
+    rewards = sections["rewards"]
+    paid = [name for arm in arms_of(sections).values() if arm.trained for name in arm.reward]
+    methods = [method_of(rewards[name]) for name in chain(rewards, paid)]
+    judges = [judge for one in methods for judge in (one.asked_in_fit(), one.asked_in_training()) if judge is not None]
+    return sections["annotate"].of_judge(judges[0]).annotator if judges else None
 
 
 def _annotation(subject: _Subject) -> dict[str, Any]:
