@@ -15,10 +15,11 @@ import pytest
 from aiohttp import web
 from chat_server import chat_server, completion
 
-from laurel.errors import LaurelError
-from laurel.feedback.question_queue import CLOSED, USAGE, QuestionQueue, Topic
+from laurel.errors import LaurelError, WorkerError
+from laurel.feedback.question_queue import CLOSED, READY, USAGE, QuestionQueue, Topic
 from laurel.llm.responses import ResponseStore
 from laurel.params import parse_params
+from laurel.rewards import judging
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import RewardContext
 from minimal_params import MINIMAL
@@ -87,18 +88,36 @@ def test_a_spent_budget_and_a_refusal_are_said_and_end_the_asking(
     with chat_server() as server:
         server.behave = answered
         context = context_of(tmp_path, monkeypatch, server.url, budget={"max_calls": 6})
-        with Judging(0, context, [TOPIC]) as judging:
-            assert judging.queue is not None
-            queue = QuestionQueue(judging.queue)
+        with Judging(0, context, [TOPIC]) as asked:
+            assert asked.queue is not None
+            queue = QuestionQueue(asked.queue)
             queue.post(TOPIC.name, [(f"caption {i}", "caption 0") for i in range(1, 9)])
             until = time.monotonic() + 60
             while queue.fact(CLOSED) is None:
                 assert time.monotonic() < until
                 time.sleep(0.01)
-        assert "6 calls" in judging.notes[0]
+        assert "6 calls" in asked.notes[0]
         assert len(server.bodies) == 6
     judged = {"annotator": "embedding", "embedding": {"model": "/nowhere"}}
     content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judged}
     nowhere = RewardContext.of(parse_params(content, "a test"))
     with pytest.raises(LaurelError, match="there is no such directory"), Judging(0, nowhere, [TOPIC]):
         pass
+
+
+def test_a_judge_that_dies_at_each_start_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that had answered is started again for as long as training lasts."""
+    monkeypatch.setattr(judging, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(Judging, "_watched", lambda self: "died")
+    context = context_of(tmp_path, monkeypatch, "http://127.0.0.1:1")
+    with pytest.raises(WorkerError, match="The online judge died before it could answer, 5 times in a row"):
+        Judging(0, context, [TOPIC]).__enter__()
+    assert capsys.readouterr().err.count("It is restarted") == judging.STARTS - 1
+    monkeypatch.setattr(Judging, "_wait", lambda self: self._queue.note(READY, "{}"))
+    with Judging(0, context, [TOPIC]) as running:
+        until = time.monotonic() + 60
+        while running.restarts < 2 * judging.STARTS:
+            assert time.monotonic() < until
+            time.sleep(0.01)

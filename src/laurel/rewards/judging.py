@@ -37,6 +37,8 @@ HUNG_SECONDS = 60.0
 """A judge that does not respond for this long is ended and started again."""
 LONGEST_PAUSE = 30.0
 """Most seconds between two starts of a judge that dies without an answer."""
+STARTS = 5
+"""Starts of a judge that dies each time before it can answer: it would die again, so training does not begin."""
 STARTED_WITHIN = 600.0
 """Seconds that a judge may take to load its model before training begins without it."""
 
@@ -113,6 +115,12 @@ class Judging:
             if reason is None:
                 return
             self.restarts += 1
+            if self.restarts == STARTS and self._queue.fact(READY) is None:
+                self._failed = WorkerError(
+                    f"The online judge {reason} before it could answer, {STARTS} times in a row: its own message is "
+                    "above."
+                )
+                return
             asked, answered = self._queue.counts()
             pause = 0.0 if answered > before else min(max(2 * pause, 1.0), LONGEST_PAUSE)
             before = answered
