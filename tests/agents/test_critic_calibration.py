@@ -83,7 +83,7 @@ def test_random_rounds_are_measured_and_kept(
     env: EnvParams, weight: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless something else than the environment's reward is learned from, whose values are unknown."""
-    monkeypatch.setattr(module, "imitate", lambda *_: 0.0)
+    monkeypatch.setattr(module, "tune", lambda *_: 0.0)
     adapter = adapter_for(env)
     params = LanguageActorParams.model_validate(
         {"n_envs": 512, "n_steps": 8, "critic": "table", "imitation_examples": 8, "gamma": GAMMA, "proposals": 4}
