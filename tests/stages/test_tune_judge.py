@@ -70,3 +70,15 @@ def test_what_cannot_be_tuned(
 ) -> None:
     assert main(["annotate", "tune", *arguments]) == 2
     assert sentence in capfd.readouterr().err
+
+
+def test_a_judge_that_learned_nothing_says_so(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = ["annotate", "tune", "--env", "FrozenLake-v1", "--pairs", "6", "--rank", "2"]
+    assert main([*command, "--learning-rate", "0.000001", "--output", "idle"]) == 0
+    card = capfd.readouterr().out
+    assert "**It learned nothing**" in card
+    assert "Set a lower --learning-rate, or" in card
+    assert main([*command, "--learning-rate", "0.02", "--passes", "12", "--output", "able"]) == 0
+    card = capfd.readouterr().out
+    assert "It learned nothing" not in card
+    assert "guessing has 0.69" in card

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from laurel.cli.command import Commands, add_command, add_output, add_params, whole
+from laurel.cli.command import Commands, add_command, add_output, add_params, number, whole
 from laurel.console import say
 
 OUTPUT = "judges/tuned"
@@ -41,6 +41,9 @@ def add(actions: Commands) -> None:
     tuning.add_argument("--prompt", default="concise", metavar="NAME", help="prompt of the questions; default: concise")
     tuning.add_argument("--rank", type=whole(), default=16, metavar="R", help="LoRA rank; default: 16")
     tuning.add_argument("--passes", type=whole(), default=3, metavar="N", help="passes over all pairs; default: 3")
+    tuning.add_argument(
+        "--learning-rate", type=number(1e-6, 0.1), default=1e-3, metavar="R", help="Adam's; default: 0.001"
+    )
     add_output(tuning, OUTPUT)
     tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to resume after the last pass.")
 
@@ -59,6 +62,6 @@ def _tune(options: argparse.Namespace) -> str:
         preferences=options.preferences,
         captions=options.captions if options.preferences else None,
     )
-    how = Tuning(rank=options.rank, passes=options.passes)
+    how = Tuning(rank=options.rank, learning_rate=options.learning_rate, passes=options.passes)
     params = load_params(options.params)
     return tune_judge.run(params, labels, options.output, prompt=options.prompt, tuning=how, model=options.model)

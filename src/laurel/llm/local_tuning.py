@@ -37,7 +37,7 @@ class Tuning:
 
     rank: int = 16
     """Rank of the matrices that are added to each projection of attention."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-3
     """Adam's rate: it rises in the first WARM_UP steps, and falls to 0 linearly in the second half of all steps."""
     passes: int = 3
     """Passes over all questions."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ from laurel.tracking.tracker import Tracker, flatten
 
 STAGE = "tune-judge"
 CARD = "README.md"
+GUESSING = log(2)
+"""Cross-entropy of a judge that gives both texts one half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +241,16 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
         f"Learned from {sum(quality['learned'].values())} pairs, by {quality['labels']}: "
         + ", ".join(f"{env} ({n})" for env, n in quality["learned"].items())
         + f". Rank {tuning.rank}, {tuning.passes} passes, learning rate {tuning.learning_rate:g}; the base's weights "
-        f"have the digest {quality['base']['weights']}.",
+        f"have the digest {quality['base']['weights']}. The loss was {_losses(quality['loss'])} in these passes; "
+        f"guessing has {GUESSING:.2f}.",
         "",
     ]
+    if learned_nothing(quality["loss"]):
+        lines += [
+            "**It learned nothing**: in the last pass it was no better than guessing. Set a lower --learning-rate, or "
+            "give it more passes or pairs.",
+            "",
+        ]
     if quality["held_out"]:
         lines += [
             "Environments that it never saw, by their hand-written progress; both orders together, 95% intervals:",
@@ -257,6 +266,19 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
     else:
         lines.append("No environment was held out, so nothing says how well it judges another.")
     return "\n".join(lines) + "\n"
+
+
+def learned_nothing(loss: Sequence[float]) -> bool:
+    """Whether the mean loss of the last pass is that of guessing: too high a learning rate does that, for instance.
+
+    >>> learned_nothing([0.64, 0.69, 0.69]), learned_nothing([0.69, 0.6])
+    (True, False)
+    """
+    return loss[-1] > 0.98 * GUESSING
+
+
+def _losses(loss: Sequence[float]) -> str:
+    return ", ".join(f"{one:.2f}" for one in loss)
 
 
 def _share(rate: Mapping[str, Any]) -> str:
