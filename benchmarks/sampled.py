@@ -99,6 +99,15 @@ def written(folder: Path) -> dict[str, Counter[Stack]]:
     return found
 
 
+def spans(folder: Path) -> dict[str, float]:
+    """Return the seconds from the start of the first process of a stage to the last sample of any of them, by stage."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        one = json.loads(file.read_text())
+        found.setdefault(one["stage"], []).append((one["began"], one["ended"]))
+    return {stage: max(end for _, end in of) - min(begin for begin, _ in of) for stage, of in found.items()}
+
+
 def begin_here() -> None:
     """Write the stacks of this process and of those that it forks, if it is a command's, or was started by one."""
     words = sys.orig_argv[3:] if sys.orig_argv[1:3] == ["-m", "laurel"] else sys.orig_argv[2:]
@@ -122,6 +131,7 @@ class _SignalLooks:
     def __init__(self, place: Path | None = None) -> None:
         self.found: Counter[Stack] = Counter()
         self._place, self._made, self._last = place, 0, time.process_time()
+        self._began = time.time()
         self._writing = False
 
     def start(self) -> None:
@@ -153,7 +163,8 @@ class _SignalLooks:
             stacks[stack[:1] + tuple(one for one in stack[1:] if any(kept in one[0] for kept in KEPT))] += seconds
         self.found = stacks
         partial = place.with_suffix(".partial")
-        partial.write_text(json.dumps({"stage": os.environ[STAGE], "stacks": list(stacks.items())}))
+        when = {"began": self._began, "ended": time.time()}
+        partial.write_text(json.dumps({"stage": os.environ[STAGE], "stacks": list(stacks.items()), **when}))
         partial.replace(place)
 
 

@@ -160,6 +160,35 @@ def test_a_profiles_parts_are_files_and_functions_that_there_are(script: str) ->
         assert functions <= {name for file in files for name in defined[file]}, part
 
 
+def test_the_profile_of_a_stage_says_how_long_cores_were_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("run_time")
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 2)
+    seconds = {"parent": (100.0, 112.0, "laurel/pool.py", "run_jobs", 1.0), "worker": (103.0, 111.0, "x.py", "f", 7.5)}
+    for name, (began, ended, file, function, cpu) in seconds.items():
+        stacks = [[[[file, function]], cpu]]
+        found = {"stage": "train-agents", "stacks": stacks, "began": began, "ended": ended}
+        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+    spent = module.core_seconds(tmp_path, "train-agents", {"waiting": ("laurel/pool.py", {"run_jobs"})})
+    assert spent == {"waiting": 1.0, "all else": 7.5, "idle cores": 2 * 12 - 8.5}
+
+
+def test_processes_of_a_command_write_what_they_spent_and_when(tmp_path: Path) -> None:
+    sampling = importlib.import_module("sampled")
+    began = time.time()
+    code = "import time\nwhile time.process_time() < 0.6: pass\n"
+    script = tmp_path / "a_command.py"
+    script.write_text(code)
+    stacks = tmp_path / "stacks"
+    stacks.mkdir()
+    environment = sampling.everywhere(stacks, ["busy"])
+    for word in ("busy", "other"):
+        subprocess.run([sys.executable, script, word], check=True, env=environment)
+    (spent,) = sampling.written(stacks).items()
+    assert spent[0] == "busy"
+    assert 0.3 < sum(spent[1].values()) < 0.7
+    assert 0.3 < sampling.spans(stacks)["busy"] < time.time() - began
+
+
 def test_the_time_left_is_compared_at_the_first_line_after_each_share_of_the_steps() -> None:
     lines = [
         (0.0, "train-agents: 90/1,000 steps (9/s, 500 s left)\n"),  # before a tenth of the way: not looked at
