@@ -189,6 +189,42 @@ def test_processes_of_a_command_write_what_they_spent_and_when(tmp_path: Path) -
     assert 0.3 < sampling.spans(stacks)["busy"] < time.time() - began
 
 
+def test_the_limit_of_mlflow_writes_what_an_agents_run_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    scale = importlib.import_module("scale")
+    monkeypatch.setattr(scale, "MOST_METRICS", 3)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    client = MlflowClient()
+    experiment = client.create_experiment("e", (tmp_path / "artifacts").as_uri())
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "weights").write_text("0")
+    one = client.create_run(experiment, tags={"arm": "a"}, run_name="a seed 0").info.run_id
+    curve = [Metric(name, step / 2, 1000 + step, step) for step in range(4) for name in ("return", "loss")]
+    client.log_batch(one, metrics=curve, params=[Param("lr", "0.1")])
+    scale.log_bare(client, one, tmp_path / "agent", 2)
+    runs = client.search_runs([experiment])
+    assert len(runs) == 3
+    for run in runs:
+        assert run.data.params == {"lr": "0.1"}
+        assert run.data.tags["arm"] == "a"
+        for name in ("return", "loss"):
+            history = client.get_metric_history(run.info.run_id, name)
+            assert [(point.step, point.value) for point in history] == [(step, step / 2) for step in range(4)]
+    assert len(list((tmp_path / "artifacts").rglob("weights"))) == 2
+    assert len(client.search_model_versions("name = 'bare'")) == 2
+
+
+def test_the_limit_of_a_report_draws_the_same_figures(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().plot([1, 2])
+    importlib.import_module("scale").draw_bare({"curve": figure}, "<html></html>", tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"curve.png", "curve.svg", "page.html"}
+
+
 def test_the_time_left_is_compared_at_the_first_line_after_each_share_of_the_steps() -> None:
     lines = [
         (0.0, "train-agents: 90/1,000 steps (9/s, 500 s left)\n"),  # before a tenth of the way: not looked at
