@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,11 +134,11 @@ def _collect_and_caption(steps: int) -> dict[str, Spent]:
         return {stage: command(stage, folder) for stage in ("collect", "caption")}
 
 
-def command(stage: str, folder: Path) -> Spent:
-    """Run a stage as a command in a folder with params; return what it took."""
-    started = time.perf_counter()
+def command(stage: str, folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> Spent:
+    """Run a stage, or another command of `laurel`, in a folder with params; return what it took."""
+    words, started = [sys.executable, "-m", "laurel", stage, *options], time.perf_counter()
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, "-m", "laurel", stage], cwd=folder, stderr=log)  # noqa: S603
+        process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, env=environment)  # noqa: S603
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -1,8 +1,9 @@
 """Duration of `dvc repro` on params.yaml in a fresh clone, stage by stage, and again with nothing changed.
 
 The bound is the time of training's matrix products and of the environments' own steps alone, on all cores: see
-limits.py. Another clone is run to profile the longest stages. The remaining time that train-agents predicts is
-compared with the actual one. Run it with: python benchmarks/run_time.py
+limits.py. Another clone is run to profile the longest stages: the CPU time of all their processes by part, and how long
+cores were idle. The remaining time that train-agents predicts is compared with the actual one. Run it with: python
+benchmarks/run_time.py
 """
 
 import os
@@ -55,6 +56,9 @@ PARTS_OF: dict[str, sampled.Parts] = {
         **MLFLOW,
     },
 }
+IDLE = "idle cores"
+"""The part of a profile that no process of the stage spends: all cores times the stage's duration, less its CPU time.
+It includes what other programs take of the cores meanwhile."""
 Line = tuple[float, str]
 """When a line was printed, and the line."""
 
@@ -88,7 +92,7 @@ def main() -> None:
                 *(round(stages - seconds["train-agents"] - seconds["evaluate"]), round(whole)),
             ],
             "seconds": {name: round(taken, 1) for name, taken in seconds.items()},
-            "profile_unit": "CPU seconds of",
+            "profile_unit": "core seconds of",
             "profile": {
                 stage: {part: [round(each, 2)] for part, each in of.items() if each >= 0.05}
                 for stage, of in spent.items()
@@ -102,10 +106,12 @@ def main() -> None:
 
 
 def _most(stage: str, spent: dict[str, float]) -> str:
-    """Describe what a stage spends most of its CPU time on."""
-    most = sorted((part for part in spent if part != sampled.ELSE), key=lambda part: -spent[part])[:2]
-    shares = " and ".join(f"{spent[part] / sum(spent.values()):.0%} of its CPU time on {part}" for part in most)
-    return f"{stage} spends {shares}."
+    """Describe what a stage spends most of its CPU time on, and how much of the cores' time it leaves unused."""
+    whole = sum(spent.values())
+    cpu = whole - spent[IDLE]
+    most = sorted((part for part in spent if part not in (sampled.ELSE, IDLE)), key=lambda part: -spent[part])[:2]
+    shares = " and ".join(f"{spent[part] / cpu:.0%} of its CPU time on {part}" for part in most)
+    return f"{stage} spends {shares}; {spent[IDLE] / whole:.0%} of the cores' time is idle."
 
 
 def time_left(lines: list[Line]) -> dict[str, Any]:
@@ -140,11 +146,17 @@ def _clone(folder: Path) -> Path:
 
 
 def _profiled() -> dict[str, dict[str, float]]:
-    """Return the processor seconds of each part of the longest stages, of a run of their own."""
+    """Return the core seconds of each part of the longest stages, of a run of their own."""
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as stacks:
         _repro(_clone(Path(directory) / "clone"), sampled.everywhere(Path(stacks)))
-        found = sampled.written(Path(stacks))
-    return {stage: sampled.parts_of(found[stage], parts) for stage, parts in PARTS_OF.items()}
+        return {stage: core_seconds(Path(stacks), stage, parts) for stage, parts in PARTS_OF.items()}
+
+
+def core_seconds(stacks: Path, stage: str, parts: sampled.Parts) -> dict[str, float]:
+    """Return the CPU seconds of each part of a stage, as its processes wrote them, and how long cores were IDLE."""
+    spent = sampled.parts_of(sampled.written(stacks)[stage], parts)
+    idle = (os.cpu_count() or 1) * sampled.spans(stacks)[stage] - sum(spent.values())
+    return {**spent, IDLE: max(idle, 0.0)}
 
 
 def _repro(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[float, list[Line]]:

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -33,10 +33,11 @@ SWITCH = 1e-6
 PR_SET_TIMERSLACK = 29
 WRITE_EVERY = 25
 """Samples after which a process of `everywhere` writes its results, since workers exit without notice."""
-INTO, STAGE = "LAUREL_SAMPLED_INTO", "LAUREL_SAMPLED_STAGE"
-"""Environment variables: the folder that processes write into, and the stage that they belong to."""
+INTO, COMMANDS, STAGE = "LAUREL_SAMPLED_INTO", "LAUREL_SAMPLED_COMMANDS", "LAUREL_SAMPLED_STAGE"
+"""Environment variables: the folder that processes write into, the commands that are sampled, and the one that a
+process belongs to."""
 STAGES = ("train-reward", "train-agents", "evaluate")
-"""Stages whose processes `everywhere` samples."""
+"""Stages whose processes `everywhere` samples by default."""
 KEPT = ("/laurel/", "importlib")
 """Paths of files: frames in other files are dropped from the output, except for the innermost."""
 ELSE = "all else"
@@ -79,12 +80,12 @@ def _part(stack: Stack, parts: Parts) -> str:
 
 
 # -- processes that a command starts ----------------------------------------------------------------------------
-def everywhere(folder: Path) -> dict[str, str]:
-    """Return an environment in which the processes of STAGES write their stacks into a folder."""
+def everywhere(folder: Path, commands: Sequence[str] = STAGES) -> dict[str, str]:
+    """Return an environment in which the processes of commands of `laurel` write their stacks into a folder."""
     (folder / "sitecustomize.py").write_text("import sampled\n\nsampled.begin_here()\n")
     shutil.copy(__file__, folder)  # alone: what lies beside it might hide other modules
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, INTO: str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    return {**os.environ, INTO: str(folder), COMMANDS: " ".join(commands), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def written(folder: Path) -> dict[str, Counter[Stack]]:
@@ -98,11 +99,20 @@ def written(folder: Path) -> dict[str, Counter[Stack]]:
     return found
 
 
+def spans(folder: Path) -> dict[str, float]:
+    """Return the seconds from the start of the first process of a stage to the last sample of any of them, by stage."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        one = json.loads(file.read_text())
+        found.setdefault(one["stage"], []).append((one["began"], one["ended"]))
+    return {stage: max(end for _, end in of) - min(begin for begin, _ in of) for stage, of in found.items()}
+
+
 def begin_here() -> None:
-    """Write the stacks of this process and of those that it forks, if it is a stage's, or was started by one."""
-    command = sys.orig_argv[2] if len(sys.orig_argv) > 2 else ""
-    if command in STAGES:
-        os.environ[STAGE] = command
+    """Write the stacks of this process and of those that it forks, if it is a command's, or was started by one."""
+    words = sys.orig_argv[3:] if sys.orig_argv[1:3] == ["-m", "laurel"] else sys.orig_argv[2:]
+    if words and words[0] in os.environ[COMMANDS].split():
+        os.environ[STAGE] = words[0]
     if STAGE in os.environ:
         _write_own()
         os.register_at_fork(after_in_child=_write_own)
@@ -121,6 +131,7 @@ class _SignalLooks:
     def __init__(self, place: Path | None = None) -> None:
         self.found: Counter[Stack] = Counter()
         self._place, self._made, self._last = place, 0, time.process_time()
+        self._began = time.time()
         self._writing = False
 
     def start(self) -> None:
@@ -152,7 +163,8 @@ class _SignalLooks:
             stacks[stack[:1] + tuple(one for one in stack[1:] if any(kept in one[0] for kept in KEPT))] += seconds
         self.found = stacks
         partial = place.with_suffix(".partial")
-        partial.write_text(json.dumps({"stage": os.environ[STAGE], "stacks": list(stacks.items())}))
+        when = {"began": self._began, "ended": time.time()}
+        partial.write_text(json.dumps({"stage": os.environ[STAGE], "stacks": list(stacks.items()), **when}))
         partial.replace(place)
 
 

@@ -15,6 +15,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from laurel.envs import adapter_for, minigrid
 from laurel.envs.base import Transitions
 from laurel.envs.minigrid import MiniGridAdapter
+from laurel.envs.minigrid_sights import first_sight
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 
@@ -114,6 +115,25 @@ def test_what_comes_into_view_is_said_once():
         "You turn.",
         "You see the goal.",
     ]
+
+
+@pytest.mark.parametrize("apart", [1, 3, 20])
+def test_what_comes_into_view_is_the_same_in_a_rollout_whose_rows_overlap_and_step_by_step(apart):
+    """`apart` rows of one array lie between a step and the next of its environment."""
+    rng = np.random.default_rng(0)
+    rows = rng.choice([1, 2, 4, 5, 6, 7, 8], p=[0.7, 0.25, *5 * [0.01]], size=(60 + apart, 148)).astype(np.uint8)
+    rows[:, 1:147:3] = rng.integers(0, 6, (len(rows), 49))
+    before, after = rows[:60], rows[apart:]
+    together = first_sight(before, after)
+    alone = [first_sight(before[i : i + 1].copy(), after[i : i + 1].copy())[0] for i in range(60)]
+    np.testing.assert_array_equal(together, alone)
+    for seen, earlier, later in zip(together, before, after, strict=True):
+        new = set(later[:147:3].tolist()) - set(earlier[:147:3].tolist())
+        expected = max(new & {4, 5, 6, 7, 8}, default=0)
+        assert seen[0] == expected
+        assert not expected or seen[1] == later[3 * int(np.argmax(later[:147:3] == expected)) + 1]
+    assert len(set(together[:, 0])) > 4
+    np.testing.assert_array_equal(first_sight(after, before), first_sight(after.copy(), before.copy()))
 
 
 def test_a_locked_door_needs_the_key_of_its_colour():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from served_judge import stand_in
 
 from laurel.envs import adapter_for
 from laurel.errors import LaurelError, ParamsError
@@ -23,42 +24,10 @@ from laurel.params.judges import ServeParams
 from minimal_params import MINIMAL
 from ports import free_port
 
-STAND_IN = """#!{python}
-import json, sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
-arguments = sys.argv[1:]
-with Path("{folder}/started").open("a") as file:
-    file.write(json.dumps(arguments) + "\\n")
-if "broken" in arguments:
-    sys.exit("no GPU was found")
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_): pass
-    def reply(self, content):
-        body = json.dumps(content).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def do_GET(self):
-        self.reply({{"data": [{{"id": arguments[1]}}]}})
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        text = json.dumps({{"analysis": "", "best_description": 1}})
-        self.reply({{"id": "1", "object": "chat.completion", "created": 1, "model": arguments[1],
-            "choices": [{{"index": 0, "message": {{"role": "assistant", "content": text}}, "finish_reason": "stop"}}],
-            "usage": {{"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}}})
-HTTPServer(("127.0.0.1", int(arguments[arguments.index("--port") + 1])), Handler).serve_forever()
-"""
-
 
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    script = tmp_path / "vllm"
-    script.write_text(STAND_IN.format(python=sys.executable, folder=tmp_path))
-    script.chmod(0o755)
-    monkeypatch.setenv(served.PROGRAM, str(script))
+    monkeypatch.setenv(served.PROGRAM, str(stand_in(tmp_path)))
     monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "responses.db"))
     return f"http://127.0.0.1:{free_port()}/v1"
 

@@ -71,6 +71,7 @@ from laurel.envs.minigrid_codes import (
     described,
     event_indices,
 )
+from laurel.envs.minigrid_sights import first_sight
 from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
 from laurel.envs.minigrid_views import Views
 from laurel.errors import EnvError
@@ -195,7 +196,8 @@ class MiniGridAdapter(EnvAdapter):
         action = transitions.action
         front, carried = cell_of(before, FRONT), cell_of(before, CARRIED)
         front_after, carried_after = cell_of(after, FRONT), cell_of(after, CARRIED)
-        thing, state, thing_after, state_after = front[:, 0], front[:, 2], front_after[:, 0], front_after[:, 2]
+        thing, state = front[:, 0].copy(), front[:, 2].copy()  # comparing columns in place takes twice as long
+        thing_after, state_after = front_after[:, 0].copy(), front_after[:, 2].copy()
         carries, carries_after = carried[:, 0] != EMPTY, carried_after[:, 0] != EMPTY
         door = (thing == DOOR) & (thing_after == DOOR) & (action == TOGGLE)
         passable = _OVERLAPPED[thing] | ((thing == DOOR) & (state == OPEN))
@@ -204,7 +206,7 @@ class MiniGridAdapter(EnvAdapter):
         rewarded = transitions.reward > 0
         ended = transitions.terminated | rewarded
         fails = ended & ~rewarded
-        seen = _first_sight(before, after)
+        seen = first_sight(before, after)
 
         # (condition, event, what it is about); the first that holds counts
         front, carried, carried_after, seen = (kind_of(cells) for cells in (front, carried, carried_after, seen))
@@ -366,22 +368,3 @@ def _where(forward: int, aside: int) -> str:
 def kind_of(cells: Array) -> IntArray:
     """Return object and colour of cells (N, 2 or more) as one number."""
     return cells[:, 0].astype(np.int64) * len(COLORS) + cells[:, 1]
-
-
-def _first_sight(before: Array, after: Array) -> Array:
-    """Return (N, 2) object and colour that came into view, zeros where none did; the goal goes first."""
-    found = np.zeros((len(after), 2), dtype=np.uint8)
-    new = _in_view(after) & ~_in_view(before)
-    for thing in (DOOR, KEY, BALL, BOX, GOAL):  # a later one wins
-        rows = np.flatnonzero(new & (1 << thing))
-        cells = after[rows, :IMAGE].reshape(len(rows), VIEW * VIEW, 3)
-        where = (cells[..., 0] == thing).argmax(axis=1)
-        found[rows, 0] = thing
-        found[rows, 1] = cells[np.arange(len(rows)), where, 1]
-    return found
-
-
-def _in_view(observation: Array) -> Array:
-    """Return the kinds of object in view as bits (N,), 1 << object."""
-    objects = np.ascontiguousarray(observation[:, :IMAGE:3].T)  # a row a cell, so that the loop over cells is short
-    return np.bitwise_or.reduce(np.left_shift(np.uint16(1), objects, dtype=np.uint16), axis=0)

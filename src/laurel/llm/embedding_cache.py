@@ -93,13 +93,14 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
         except (OSError, SafetensorError, KeyError):
             file.unlink(missing_ok=True)
             continue
-        numbers = [wanted.get(raw[at : at + KEY_BYTES], -1) for at in range(0, len(raw), KEY_BYTES)]
-        rows = np.flatnonzero(np.array(numbers) >= 0)
+        numbers = np.array([wanted.get(raw[at : at + KEY_BYTES], -1) for at in range(0, len(raw), KEY_BYTES)])
+        rows = np.flatnonzero(numbers >= 0)
         if len(rows):
             if not vectors.shape[1]:
                 vectors = np.zeros((size, found.shape[1]), dtype=np.float32)
-            places = np.array(numbers)[rows]
-            vectors[places], known[places] = found[rows], True
+            places = numbers[rows]
+            vectors[places] = found if len(rows) == len(found) else found[rows]  # all of a file without a copy
+            known[places] = True
     return vectors, known
 
 
