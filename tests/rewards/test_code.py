@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_server import chat_server
+from mlflow import MlflowClient
 
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, DataError, ParamsError, TrainingError
 from laurel.feedback.question import Reading
-from laurel.feedback.questions.code import Assignment, Written
+from laurel.feedback.questions.code import Assignment, CodeQuestion, Written
 from laurel.params import EnvParams
 from laurel.params.rewards import TrialParams
 from laurel.rewards import code
@@ -232,6 +233,18 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
         assert "response_format" not in server.bodies[0]
         project.run("train-reward")
         assert len(server.bodies) == 4, "answers are kept"
+        uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        project.change({"tracking.enabled": True})
+        project.run("train-reward")
+    client = MlflowClient(uri)
+    for name in ("write", "reflect"):
+        text = CodeQuestion.load_prompt(name).text
+        assert client.get_prompt_version_by_alias(f"code.{name}", "current").template == text
+    (run,) = client.search_runs(["1"], "tags.stage = 'train-reward'")
+    traces = client.search_traces(["1"], f"attributes.run_id = '{run.info.run_id}'")
+    assert len(traces) == 2, "one for each round, with an answer for each sample"
+    assert {len(trace.data.spans) for trace in traces} == {3}
     place = project.output("train-reward") / "code"
     assert (place / "reward.py").read_text() == UPRIGHT
     quality = read_json(place / "quality.json")
