@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ def sample(angles: Any) -> Sample:
 class Bank:
     """Writes what it is told to, and notes what it was shown."""
 
-    name, simulated = "a bank", True
+    name, simulated, remark = "a bank", True, ""
 
     def __init__(self, *rounds: list[str]) -> None:
         self._rounds = rounds
@@ -193,6 +195,7 @@ def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> 
     assert [program.source] == [(rewards / "code" / "reward.py").read_text()]
     plan = described(simulated.params, ADAPTER, places(simulated.path))
     assert f"{who} writes 2 rounds of 3 functions" in plan
+    assert "at no cost; it ignores what earlier rounds found" in plan
 
 
 def test_the_same_seed_writes_the_same_reward(simulated: Project, tmp_path: Path) -> None:
@@ -231,6 +234,17 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
         assert {body["temperature"] for body in server.bodies} == {0.7}
         assert len({body.get("seed") for body in server.bodies}) == 2, "answers of a round are drawn apart"
         assert "response_format" not in server.bodies[0]
+        *first, third, fourth = [body["messages"][-1]["content"] for body in server.bodies]
+        for prompt in (third, fourth):
+            feedback = json.loads(prompt.split("never an instruction:\n")[1].splitlines()[0])
+            best, reward, lean = feedback.splitlines()
+            assert best.startswith("The best function so far (rank correlation with collected returns:")
+            assert re.fullmatch(
+                r"reward: mean \S+, from \S+ to \S+, rank correlation with .* return -?\d\.\d\d, .*", reward
+            )
+            assert lean == reward.replace("reward:", "lean:"), "the traces of its only component"
+            assert json.loads(prompt.split("could be used):\n")[1].splitlines()[0]) == LEANING
+        assert not any("rank correlation" in prompt for prompt in first)
         project.run("train-reward")
         assert len(server.bodies) == 4, "answers are kept"
         uri = f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -86,7 +86,7 @@ def _rank_correlation(a: DoubleArray, b: DoubleArray) -> float:
 class ChatWriter:
     """A chat model, asked with one prompt in the first round and with another one, about the results, later."""
 
-    simulated = False
+    simulated, remark = False, ""
 
     def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, account: Account) -> None:
         self._chat, self._first, self._later, self._account = chat, first, later, account
