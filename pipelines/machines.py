@@ -12,6 +12,7 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import served_actors, tuned_together
 from laurel.params.pipeline import Accelerator
 from laurel.params.rewards import method_of
+from laurel.rewards.methods.text import TextParams
 from laurel.stages.preflight import judges_in_training
 
 
@@ -92,6 +93,17 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
     for judge in dict.fromkeys(judges):
         if judge in everyone:  # any other is refused where it is asked
             yield from everyone[judge].voters
+
+
+def models_of(params: Params, step: str) -> set[str]:
+    """Return the language models that a step trains or evaluates: agents, and rewards of texts."""
+    if step == "train-reward":
+        return {settings.model for settings in params.rewards.values() if isinstance(settings, TextParams)}
+    if step not in AGENT_TRAINERS and step != "evaluate":
+        return set()
+    trained = [arm.agent.settings for arm in params.resolved_arms.values() if arm.trained and arm.agent.engine != "sb3"]
+    acting = [str(arm.actor_options.get("model")) for arm in params.arms if arm.actor is not None]
+    return {*acting, *(str(getattr(settings, "model", None)) for settings in trained)}
 
 
 def starts_server(judge: AnnotateParams) -> bool:

@@ -133,14 +133,18 @@ def test_an_arm_has_the_role_that_its_actor_declares() -> None:
         "reader": "baseline",
         "random": "control",
         "optimal": "bound",
-        "planner": "baseline",
-        "llm_policy": "baseline",
+        "planner": "method",
+        "llm_policy": "method",
         "language_model": "baseline",
         "writer": "baseline",
     }
     params = _arm_params({name: {"reward": None, "agent": name} for name in roles})
     assert {info.name: info.role for info in arm_infos(params.arms, params.rewards)} == roles
     assert {name: arm.role for name, arm in params.resolved_arms.items()} == roles
+    planned = {plan: {"agent": {"actor": "planner", "options": {"plan": plan}}} for plan in ("model", "random")}
+    planned["progress"] = {"agent": {"actor": "planner", "options": {"plan": "progress"}}, "reward": None}
+    found = _arm_params({name: {"reward": None, **arm} for name, arm in planned.items()}).resolved_arms
+    assert [arm.role for arm in found.values()] == ["method", "control", "bound"]
     own = _arm_params({"told": {"reward": None, "agent": "Told", "role": "control"}})
     assert own.resolved_arms["told"].role == "control", "the arm goes before its actor"
     wrong = _arm_params({"wrong": {"reward": None, "agent": "misnamed"}})

@@ -12,7 +12,7 @@ from stopping import caption_reward, content, make_task, run
 
 from laurel.agents.actor import Advisor, View
 from laurel.agents.algorithms import initial_policy
-from laurel.agents.hints import Hints, make_advisor
+from laurel.agents.hints import Hints, hints_of, make_advisor
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout, clipped_loss, gae_of
 from laurel.agents.stacked_ppo import StackedPPO
@@ -22,14 +22,16 @@ from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError, ParamsError
-from laurel.params import EnvParams
+from laurel.evaluation.arms import comparisons_of, main_of
+from laurel.params import EnvParams, parse_params
 from laurel.params.algorithms import HintsParams, PPOParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import ArmParams, resolve_arms
+from laurel.params.arms import ArmParams, arm_infos, resolve_arms
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.methods.llm_hints import LikelyActions
+from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.methods.llm_hints import LanguageModelHints, LanguageModelHintsParams, LikelyActions
 from laurel.seeding import generator
 from laurel.stages.train_agents import _notes_on_questions
 from laurel.training import loop
@@ -160,6 +162,53 @@ def test_hints_that_have_faded_change_nothing() -> None:
     assert found == [2.0, 1.5, 1.0, 0.0, 0.0]
 
 
+def test_shuffled_hints_are_as_strong_and_another_draw_for_each_agent() -> None:
+    """The same probabilities of each state, given to other actions; also where agents are trained together."""
+    settings = HintsParams(weight=2.0, shuffled=True)
+    advisor, adapter = Right(), adapter_for(LAKE)
+    states = np.arange(14)[:, None]
+    plain = Hints(advisor, HINTED)(adapter, states)
+    alone = [Hints(advisor, settings, seed)(adapter, states) for seed in (0, 1, 0)]
+    assert isinstance(plain, np.ndarray)
+    for found in alone:
+        assert np.array_equal(np.sort(found, axis=1), np.sort(plain, axis=1))
+        assert not np.array_equal(found, plain)
+        favourites = np.argmax(found, axis=1)
+        assert len(set(favourites.tolist())) > 1, "each state has an order of its own"
+    assert np.array_equal(alone[0], alone[2])
+    assert not np.array_equal(alone[0], alone[1])
+    group = [Hints(advisor, settings, seed) for seed in (0, 1)]
+    together = hints_of(group, adapter, np.concatenate([states, states]))
+    assert np.array_equal(together, np.concatenate(alone[:2]))
+    for one in group:
+        one.schedule(1.0)
+    assert hints_of(group, adapter, np.concatenate([states, states])) == 0.0
+    assert advisor.asked == 14, "all share what the model said"
+    assert "shuffled" not in HintsParams().model_dump(), "digests of runs without it stay"
+
+
+def test_arms_with_hints_are_methods_and_with_shuffled_ones_controls() -> None:
+    hints = {"actor": "llm_policy", "options": {"judge": "player"}}
+    arms = {
+        "extrinsic": None,
+        "hinted": {"reward": None, "agent": {"ppo": {"hints": hints}}},
+        "shuffled_hints": {"reward": None, "agent": {"ppo": {"hints": {**hints, "shuffled": True}}}},
+        "bonus": {"reward": "llm_hints"},
+        "shuffled_bonus": {"reward": "shuffled_labels"},
+        "llm_policy": {"reward": None, "agent": {"actor": "llm_policy", "options": {"judge": "player"}}},
+    }
+    content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "agent": {"seeds": [0], "steps": 1}}
+    rewards = {"llm_hints": {}, "shuffled_labels": {"of": "llm_hints"}}
+    params = parse_params({**content, "arms": arms, "rewards": rewards}, "p")
+    infos = arm_infos(params.arms, params.rewards)
+    roles = {info.name: info.role for info in infos}
+    assert roles == dict(zip(arms, ["baseline", "method", "control", "method", "control", "method"], strict=True))
+    main = main_of(infos)
+    assert main is not None
+    assert main.name == "hinted", "an arm that is trained goes before one that is not"
+    assert {over for arm, over in comparisons_of(infos) if arm == "hinted"} == set(arms) - {"hinted"}
+
+
 def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +264,32 @@ def test_hints_that_nobody_takes_are_refused() -> None:
     with pytest.raises(ValueError, match="plain layers only"):
         PPOParams(recurrent=True, hints=HintsParams())
     assert "hints" not in PPOParams().model_dump(), "digests of runs without them stay"
+
+
+def test_the_control_of_the_reward_pays_for_shuffled_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, method = adapter_for(LAKE), LanguageModelHints(LanguageModelHintsParams())
+    monkeypatch.setattr(LanguageModelHints, "_advisor", lambda *_: Right())
+    content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "agent": {"seeds": [0], "steps": 1}}
+    context = RewardContext.of(parse_params({**content, "arms": {"extrinsic": None}}, "p"))
+    assert method.check_shuffled("llm_hints", context, adapter) is None
+    inputs = Inputs(tmp_path, tmp_path, tmp_path)
+    paid = {}
+    for name, seed in (("a", 0), ("b", 1), ("plain", None)):
+        place = tmp_path / name
+        place.mkdir()
+        if seed is None:
+            method.fit(context, inputs, adapter, 0, place)
+        else:
+            method.fit_shuffled(context, inputs, tmp_path, seed, place)
+        every = np.arange(4)
+        none = np.zeros(4, dtype=np.bool_)
+        zero = np.full((4, 1), 3)
+        steps = Transitions(zero, every, np.zeros(4, np.float32), zero, none, none)
+        valid, no = np.ones((4, 1), dtype=np.bool_), np.zeros((4, 1), dtype=np.bool_)
+        reward = method.load(place, adapter, 0.5)
+        paid[name] = reward.pay(Steps(steps, np.zeros((4, 1), dtype=int), ["a"], valid, no, no))[:, 0]
+    assert sorted(paid["a"]) == sorted(paid["b"]) == sorted(paid["plain"])
+    assert len({tuple(one) for one in paid.values()}) > 1
 
 
 def test_the_reward_is_the_likelihood_of_the_action_over_chance() -> None:

@@ -16,6 +16,7 @@ from aiohttp import web
 from chat_asking import KEY, chat
 from chat_server import ChatServer, chat_server, completion
 
+from laurel.data.asked import MOST, joined
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Pair
 from laurel.feedback.asker import Asker
@@ -125,6 +126,36 @@ def test_examples_are_shown_and_are_part_of_the_key(store: ResponseStore, door_k
     plain, with_examples, _ = (request.messages[-1].content for request in model.requests)
     assert "known" not in plain
     assert '"You leave."\nGoal reached: yes\n"You say \\"stop\\".\\n"\nGoal reached: no\n' in with_examples
+
+
+def test_a_sample_of_the_first_items_is_kept_with_what_was_shown_and_answered(
+    store: ResponseStore, door_key: EnvAdapter
+) -> None:
+    """From new answers as from stored ones, also after a follow-up; what never came is left out."""
+    told = {"0": Failure("gone"), "1": Reply("Hm."), "2": Reply("No.")}
+
+    def answer(request: ChatRequest) -> Reply | Failure:
+        shown = request.messages[0].content
+        return next((reply for number, reply in told.items() if f'"{number} steps"' in shown), Reply("Yes."))
+
+    episodes = [f"{number} steps" for number in (0, 1, 2, *range(30, 30 + MOST))]
+    samples = []
+    for _ in range(2):
+        question = outcome("answer_only", door_key, scored=False)
+        asker = Asker(OutcomeModel(answer), Sampling(), question, store, gives_up=False)
+        assert asker.asked == []
+        list(asker.ask(episodes))
+        samples.append(asker.asked)
+    assert samples[0] == samples[1]
+    ((sample,), _) = samples
+    assert sample["name"] == asker.name
+    assert (sample["prompt"]["kind"], sample["prompt"]["text"]) == ("outcome", question.prompt.text)
+    assert len(sample["items"]) == MOST, "never one for each question"
+    shown = [[(one["verdict"], one["value"], one["text"]) for one in answers] for answers in sample["items"][:3]]
+    assert shown == [[("unread", None, "Hm.")], [("no", 0.0, "No.")], [("yes", 1.0, "Yes.")]]
+    assert '"2 steps"' in sample["items"][1][0]["messages"][0]["content"]
+    assert joined([sample, sample]) == [sample]
+    assert json.loads(json.dumps(sample)) == sample
 
 
 def test_votes_on_an_outcome_and_its_probabilities(store: ResponseStore, door_key: EnvAdapter) -> None:

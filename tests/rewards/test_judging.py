@@ -97,6 +97,8 @@ def test_a_spent_budget_and_a_refusal_are_said_and_end_the_asking(
                 assert time.monotonic() < until
                 time.sleep(0.01)
         assert "6 calls" in asked.notes[0]
+        (sample,) = asked.asked
+        assert len(sample["items"]) == 3, "three pairs in both orders, which MLflow shows as traces"
         assert len(server.bodies) == 6
     judged = {"annotator": "embedding", "embedding": {"model": "/nowhere"}}
     content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judged}

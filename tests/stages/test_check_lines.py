@@ -11,7 +11,7 @@ from laurel.envs import adapter_for
 from laurel.errors import EnvError
 from laurel.rewards.arms import used_label_sets
 from laurel.rewards.method import RewardContext
-from laurel.stages.preflight import described
+from laurel.stages.preflight import described, missing_keys
 from tiny_project import UNTRACKED, Project
 
 
@@ -59,6 +59,47 @@ def test_a_missing_key_is_noted_and_nothing_is_refused(tmp_path: Path, monkeypat
     assert "OPENAI_API_KEY" in lines(tmp_path, changes)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     assert "OPENAI_API_KEY" not in lines(tmp_path, changes)
+
+
+PLAYER = {"player": {"annotator": "openai", "openai": {"model": "gpt-5-mini"}}}
+HINTED = {"ppo": {"hints": {"options": {"judge": "player"}}}}
+
+
+@pytest.mark.parametrize(
+    ("arm", "rewards", "whom"),
+    [
+        ({"reward": "score"}, {}, "main (the reward score)"),
+        ({"reward": "goals"}, {}, "main (the reward goals)"),
+        ({"reward": "outcome"}, {}, "main (the reward outcome)"),
+        ({"reward": "code"}, {"code": {"writer": "player"}}, "player (the reward code)"),
+        ({"reward": "online"}, {}, "main (the reward online)"),
+        ({"reward": "llm_hints"}, {"llm_hints": {"options": {"judge": "player"}}}, "player (the reward llm_hints)"),
+        ({"reward": "shuffled"}, {"shuffled": {"kind": "shuffled_labels", "of": "score"}}, "main (the reward score)"),
+        ({"reward": None, "agent": {"actor": "llm_policy"}}, {}, "main (the actor of arm)"),
+        ({"reward": None, "agent": {"actor": "planner"}}, {}, "main (the actor of arm)"),
+        ({"reward": None, "agent": HINTED}, {}, "player (the hints of arm)"),
+        ({"reward": "preference", "agent": HINTED}, {}, "main (pairs), player (the hints of arm)"),
+    ],
+)
+def test_a_missing_key_is_noted_whatever_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arm: dict[str, Any], rewards: dict[str, Any], whom: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}, "annotate.judges": PLAYER}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **asked, "arms": {"arm": arm}, "rewards": rewards})
+    (note,) = missing_keys(project.params)
+    assert note.startswith(f"The judge {whom}: https://api.openai.com/v1 needs a key: set the environment variable")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    assert missing_keys(project.params) == []
+
+
+def test_a_missing_key_is_noted_before_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}
+    changes = {**UNTRACKED, **asked, "arms": {"arm": {"reward": "score"}}, "rewards": {}, "collect.steps": 100}
+    done = Project.create(tmp_path / "p", changes).laurel("collect")
+    assert done.returncode == 0, done.stderr
+    assert "collect: The judge main (the reward score): https://api.openai.com/v1 needs a key" in done.stderr
 
 
 ENDLESS = """

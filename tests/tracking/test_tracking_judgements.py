@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
+from laurel.data.asked import MOST
 from laurel.data.gold import GoldFile, Task
 from laurel.envs import EnvAdapter, adapter_for
+from laurel.feedback.annotator import Answer
+from laurel.feedback.asked import AskedSample, prompt_of
+from laurel.feedback.questions.goals import GoalsQuestion
 from laurel.feedback.questions.pair import PairQuestion
 from laurel.params import EnvParams
 from laurel.tracking import judgements
-from laurel.tracking.judgements import TRACES, log_prompt, log_traces
+from laurel.tracking.judgements import log_asked, log_pairs, log_prompt
 from laurel.tracking.run import Run
 from laurel.tracking.server import connect
 
@@ -52,7 +56,7 @@ def test_a_prompt_is_in_the_registry_once(run: Run, tmp_path: Path) -> None:
     versions = []
     for text in (OWN.replace("MORE", ""), OWN, OWN.replace("MORE", "")):
         file.write_text(text)
-        log_prompt(run, PairQuestion.load_prompt(str(file)))
+        log_prompt(run, prompt_of(PairQuestion.load_prompt(str(file))))
         current = run.client.get_prompt_version_by_alias("pair.my-own", "current")
         assert current.template == text, "the alias follows what is asked now"
         versions.append(current.version)
@@ -65,10 +69,10 @@ def test_a_sample_of_pairs_is_traced_with_a_persons_labels(run: Run, adapter: En
     gold.add("a1", "b1", "tie", "uniform")
     question = PairQuestion(PairQuestion.load_prompt("concise"), adapter)
     unanswered = {**answered(99, "x", "y"), "answers": []}
-    log_traces(run, [unanswered, *(answered(i, f"a{i}", f"b{i}") for i in range(TRACES + 5))], question, gold)
-    found = run.client.search_traces([run.experiment], f"attributes.run_id = '{run.id}'", max_results=TRACES + 5)
+    log_pairs(run, [unanswered, *(answered(i, f"a{i}", f"b{i}") for i in range(MOST + 5))], question, gold)
+    found = run.client.search_traces([run.experiment], f"attributes.run_id = '{run.id}'", max_results=MOST + 5)
     traces = {trace.data.spans[0].name: trace for trace in found}
-    assert set(traces) == {f"pair {i}" for i in range(TRACES)}
+    assert set(traces) == {f"pair {i}" for i in range(MOST)}
     labels = {name: trace.info.assessments[0].value for name, trace in traces.items() if trace.info.assessments}
     assert labels == {"pair 0": "second", "pair 1": "tie"}
     assert traces["pair 0"].info.assessments[0].source.source_type == "HUMAN"
@@ -81,8 +85,28 @@ def test_a_sample_of_pairs_is_traced_with_a_persons_labels(run: Run, adapter: En
         assert span.outputs["content"] == said
 
 
+def test_questions_of_any_kind_are_traced_with_their_prompts(run: Run, adapter: EnvAdapter) -> None:
+    """What an asker keeps of goals, say; the same item of two agents is one trace."""
+    other = Run(run.client, run.client.create_run(run.experiment).info.run_id, run.experiment)
+    question = GoalsQuestion(GoalsQuestion.load_prompt("suggest"), adapter)
+    samples = AskedSample("a model", question)
+    for number, text in enumerate(("You slip.", "You walk.")):
+        samples.add(text, [Answer(0, vote, "goals", ("Reach it.", f"{vote}"), f"key {number}") for vote in (0, 1)])
+    (sample,) = samples.read(lambda keys: {key: f"of {key}" for key in keys})
+    log_asked(other, [sample, sample])
+    found = run.client.search_traces([run.experiment], f"attributes.run_id = '{other.id}'")
+    traces = {trace.data.spans[0].name: trace.data.spans for trace in found}
+    assert set(traces) == {"goals 0", "goals 1"}
+    root, first, second = traces["goals 1"]
+    assert root.outputs["answers"][1] == {"verdict": "goals", "value": ["Reach it.", "1"]}
+    assert "You walk." in first.inputs["messages"][-1]["content"]
+    assert (second.outputs["content"], second.attributes["vote"]) == ("of key 1", "1")
+    registered = run.client.get_prompt_version_by_alias("goals.suggest", "current")
+    assert registered.template == question.prompt.text
+
+
 def test_traces_that_do_not_arrive_are_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judgements, "_trace", lambda *_: "tr-nowhere")
     other = Run(run.client, run.client.create_run(run.experiment).info.run_id, run.experiment)
     with pytest.raises(MlflowException, match="0 of 1 traces arrived"):
-        log_traces(other, [answered(0, "a", "b")], None, None)
+        log_pairs(other, [answered(0, "a", "b")], None, None)

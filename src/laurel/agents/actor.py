@@ -122,8 +122,13 @@ class Actor(ABC):
         return None
 
 
-def actor_kind(role: Role = Actor.role, *, replays_agent: bool = False) -> Callable[[Made], Made]:
+def actor_kind(
+    role: Role | Callable[[Mapping[str, Any]], Role] = Actor.role, *, replays_agent: bool = False
+) -> Callable[[Made], Made]:
     """Declare on a function that makes actors what a class of actors has as `Actor.role` and `Actor.replays_agent`.
+
+    Args:
+        role: the role, or a function of the options that the actor is made with.
 
     >>> @actor_kind("control")
     ... def lazy(adapter):

@@ -6,12 +6,17 @@ o are the outputs of the network and h the probabilities of the actor. Agents ac
 improved: its log-probabilities go into the rollout and into the loss. With only those of the network, the ratio of
 the new policy to the one that acted would not begin at 1, and the clipped surrogate would correct for what no update
 did. What is saved and evaluated is the network without hints.
+
+The control is `shuffled`: the same probabilities, given to other actions. Uniform probabilities would be none: a number
+added to all outputs changes no softmax.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from laurel.agents.actor import Advisor, View
 from laurel.agents.actors import Checked, make_actor
@@ -20,15 +25,21 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params.algorithms import HintsParams
 from laurel.params.annotation import AnnotateParams
+from laurel.seeding import generator
 
 KEY = "agent.ppo.hints"
 
 
 class Hints:
-    """The present weight of an advisor's probabilities."""
+    """The present weight of an advisor's probabilities.
 
-    def __init__(self, advisor: Advisor, params: HintsParams) -> None:
-        self._advisor, self._params = advisor, params
+    Args:
+        seed: of the agent's own shuffling, where the params ask for that.
+    """
+
+    def __init__(self, advisor: Advisor, params: HintsParams, seed: int = 0) -> None:
+        self._advisor, self._params = Shuffled(advisor, seed) if params.shuffled else advisor, params
+        self.shuffled = params.shuffled
         self.weight = params.weight
 
     def schedule(self, done: float) -> None:
@@ -38,6 +49,42 @@ class Hints:
     def __call__(self, adapter: EnvAdapter, observation: Array) -> FloatArray | float:
         """Return what is added to outputs (N, A) for packed observations (N, D); asks nothing if the weight is 0."""
         return self.weight * self._advisor.log_probs(View(adapter, observation)) if self.weight else 0.0
+
+
+class Shuffled(Advisor):
+    """Another advisor's probabilities, in each distinct state given to the actions in an order that is drawn once.
+
+    Args:
+        seed: all orders derive from it.
+    """
+
+    def __init__(self, advisor: Advisor, seed: int) -> None:
+        super().__init__(advisor.n_actions)
+        self._advisor, self._seed = advisor, seed
+
+    def advise(self, view: View) -> FloatArray:
+        found = self._advisor.log_probs(view)
+        orders = [generator(self._seed, row.tobytes().hex()).permutation(self.n_actions) for row in view.packed]
+        return np.take_along_axis(found, np.stack(orders), axis=1)
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        return self._advisor.account
+
+    def estimate(self, view: View) -> str | None:
+        return self._advisor.estimate(view)
+
+
+def hints_of(hints: Sequence[Hints], adapter: EnvAdapter, observation: Array) -> FloatArray | float:
+    """Return what is added to the outputs (S N, A) of S agents, whose settings are alike, for their states.
+
+    Args:
+        observation: (S N, D) packed, one agent's after the other's.
+    """
+    if not hints[0].shuffled or not hints[0].weight:
+        return hints[0](adapter, observation)
+    parts = zip(hints, np.split(observation, len(hints)), strict=True)
+    return np.concatenate([own(adapter, part) for own, part in parts])
 
 
 def make_advisor(

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laurel.agents.hints import hints_of
 from laurel.agents.learner import Learner, LearnerGroup
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout, gae, going_on, minibatches
@@ -154,10 +155,9 @@ class PPOGroup(LearnerGroup):
 
     def _hint(self, adapter: EnvAdapter, whole: OnPolicyRollout, t: int, output: Array) -> None:
         """Add the hints of step t to outputs (S, A, N), so that agents act by them, and keep them for the loss."""
-        hints = self.learners[0].hints  # alike for all: same settings, same update
-        assert hints is not None
+        hints = [learner.hints for learner in self.learners if learner.hints is not None]
         assert whole.hints is not None
-        whole.hints[t] = hints(adapter, whole.observation[t])
+        whole.hints[t] = hints_of(hints, adapter, whole.observation[t])
         n, n_actions, n_envs = output.shape
         output += whole.hints[t].reshape(n, n_envs, n_actions).swapaxes(1, 2)
 

@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
     from laurel.stages.own_files import unknown_to_dvc
-    from laurel.stages.preflight import check_run
+    from laurel.stages.preflight import check_run, missing_keys
     from laurel.stages.project import note
     from laurel.tracking.server import configure
 
@@ -45,6 +45,9 @@ def _run(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     configure(options.params.parent)
     check_run(params, stage.name, gold=stage.name == "annotate")  # they are about captions, which exist by then
+    if stage is STAGES[0]:  # before anything is done
+        for sentence in missing_keys(params):
+            tell(f"{stage.name}: {sentence}")
     for sentence in unknown_to_dvc(params, [stage], Path()) if "DVC_STAGE" in os.environ else ():
         tell(f"{stage.name}: {sentence}")
     more = {}

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from laurel import __version__
 from laurel.data import digests
+from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import LIVE_PAGE, MANIFEST, RUN, checked_manifest, digest_directory
 from laurel.data.replacing import lock_of, recover, replace_directory
@@ -46,6 +47,8 @@ class Output:
     """File of the user's own, such as an environment's module -> its digest, if a reader may want to compare them."""
     run_notes: list[str] = field(default_factory=list)
     """What went wrong in this run without any effect on the content, e.g. with MLflow."""
+    asked: list[Asked] = field(default_factory=list)
+    """Samples of what chat models were asked, for MLflow."""
     usage: dict[str, Any] = field(default_factory=dict)
     """What it cost: calls of a model, tokens. The same result may cost nothing the next time."""
     mlflow_run_id: str | None = None
@@ -128,6 +131,7 @@ def output_directory(
                 "mlflow_run_id": out.mlflow_run_id,
                 "mlflow_agent_runs": out.agent_runs,
                 "run_notes": out.run_notes,
+                **({ASKED: joined(out.asked)} if out.asked else {}),
             }
             write_json(partial / RUN, run)
             write_json(partial / MANIFEST, manifest)

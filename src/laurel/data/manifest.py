@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from laurel.data import digests
+from laurel.data.asked import ASKED
 from laurel.data.json_file import read_json
 from laurel.data.replacing import recover_killed
 from laurel.errors import DataError
@@ -25,6 +26,7 @@ RUN_FACTS: Mapping[str, Any] = {
     "mlflow_run_id": None,
     "mlflow_agent_runs": {},
     "run_notes": [],
+    ASKED: [],
 }
 """Keys of RUN, which `read_manifest` adds to the manifest's -> what they are where RUN is missing."""
 
@@ -53,7 +55,10 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 def _run_facts(path: Path, digest: str) -> dict[str, Any]:
     """Read RUN if it belongs to this content: DVC replaces the content, and leaves the file."""
     run = read_json(path / RUN) if (path / RUN).exists() else {}
-    return {**RUN_FACTS, **({key: run[key] for key in RUN_FACTS} if run.get("digest") == digest else {})}
+    return {
+        **RUN_FACTS,
+        **({key: run.get(key, empty) for key, empty in RUN_FACTS.items()} if run.get("digest") == digest else {}),
+    }
 
 
 def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:

@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from laurel.arrays import BoolArray, IntArray
+from laurel.data.asked import cut
 from laurel.data.parquet import opened, read_table, readable, write_table
 from laurel.data.preferences import ANSWERS, STAGE, Pairs, Preferences
 
 SAMPLE = "sample.parquet"
-LONGEST = 4000
-"""Characters of a raw answer, or of a text, that are kept."""
 
 SAMPLE_SCHEMA = pa.schema(
     [
@@ -85,8 +84,8 @@ def write_sample(
         p, swap = preferences.p_first[number], int(preferences.swap_consistent[number])
         row: dict[str, Any] = {
             "pair": number,
-            "first": _cut(texts[pairs.first[number]]),
-            "second": _cut(texts[pairs.second[number]]),
+            "first": cut(texts[pairs.first[number]]),
+            "second": cut(texts[pairs.second[number]]),
             "status": str(preferences.status[number]),
             "p_first": None if np.isnan(p) else float(p),
             "swap_consistent": None if swap < 0 else bool(swap),
@@ -98,7 +97,7 @@ def write_sample(
                 "verdict": answer["verdict"],
                 "answer_p_first": answer["p_first"],
                 "annotator": answer["annotator"],
-                "answer": _cut(replies[answer["response"]]) if answer["response"] in replies else None,
+                "answer": cut(replies[answer["response"]]) if answer["response"] in replies else None,
             }
             for answer in answers.get(number, ())
         ]
@@ -138,10 +137,6 @@ def read_sample(path: Path) -> list[dict[str, Any]]:
         answers = [{key: row[key] for key in single} for row in rows if row["verdict"] is not None]
         found.append({**pair, "answers": answers})
     return found
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text) - LONGEST:,} more characters)"
 
 
 SIZE = 50

@@ -12,7 +12,7 @@ from laurel.params.arms import ArmInfo
 
 Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"]
 """Groups of arms that look alike in figures and are listed together. ours: the main arm and methods paid the same
-rewards; contender: methods paid other rewards; untrained: actors that are neither trained nor methods."""
+rewards; contender: other methods; untrained: actors that are neither trained nor methods."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
@@ -24,8 +24,9 @@ def ordered(arms: Iterable[ArmInfo]) -> tuple[ArmInfo, ...]:
 
 
 def main_of(arms: Iterable[ArmInfo]) -> ArmInfo | None:
-    """Return the arm that the headline is about: the first method, None without a method."""
-    return next((arm for arm in arms if arm.role == "method"), None)
+    """Return the arm that the headline is about: the first method, None without one; one that is trained if any is."""
+    methods = [arm for arm in arms if arm.role == "method"]
+    return next((arm for arm in methods if arm.trained), methods[0] if methods else None)
 
 
 def groups_of(arms: Sequence[ArmInfo]) -> dict[str, Group]:
@@ -34,7 +35,8 @@ def groups_of(arms: Sequence[ArmInfo]) -> dict[str, Group]:
 
     def group(arm: ArmInfo) -> Group:
         if arm.role == "method":
-            return "ours" if main is not None and set(arm.rewards) == set(main.rewards) else "contender"
+            alike = main is not None and (set(arm.rewards), arm.trained) == (set(main.rewards), main.trained)
+            return "ours" if alike else "contender"
         return arm.role if arm.trained else "untrained"
 
     return {arm.name: group(arm) for arm in arms}

@@ -128,15 +128,16 @@ def _ahead(by_measure: Mapping[str, Outcome]) -> str:
 
 def _first_sentence(arms: Arms, main: str, baseline: Sequence[str]) -> str:
     ours, taken = f"{main} {reached(arms[main])}", steps(arms[main]["env_steps"])
+    own = f"after {taken} steps" if arms[main]["env_steps"] else "without training"
     if not baseline:
-        return f"{ours}, after {taken} steps."
+        return f"{ours}, {own}."
     (name,) = baseline
     if not arms[name]["env_steps"]:
-        return f"{ours}, after {taken} steps; {name} {reached(arms[name])}, without training."
+        return f"{ours}, {own}; {name} {reached(arms[name])}, without training."
     theirs, also_taken = f"{name} alone {reached(arms[name])}", steps(arms[name]["env_steps"])
     if arms[main]["env_steps"] == arms[name]["env_steps"]:
         return f"{ours}; {theirs}, after the same {also_taken} steps."
-    return f"{ours}, after {taken} steps; {theirs}, after {also_taken} steps."
+    return f"{ours}, {own}; {theirs}, after {also_taken} steps."
 
 
 def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:

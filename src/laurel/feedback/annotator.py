@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from laurel.data.asked import Asked
 from laurel.llm.budget import Budget
 from laurel.params.annotation import BudgetParams
 
@@ -90,11 +91,18 @@ def added(one: Usage, other: Usage) -> Usage:
     return total
 
 
+def asked_of(asker: object) -> list[Asked]:
+    """Return samples of what was asked; empty for whatever asks no chat model."""
+    found: list[Asked] = getattr(asker, "asked", [])
+    return found
+
+
 class Annotator(Protocol):
     """Judges pairs of texts.
 
-    One that may get no answer says why in an attribute `failures`: name of who was asked -> reason -> how often. One
-    whose answers come in any order calls an attribute `on_judged`, which the asker may set, as each is known.
+    One that asks a chat model has samples of that in an attribute `asked`. One that may get no answer says why in an
+    attribute `failures`: name of who was asked -> reason -> how often. One whose answers come in any order calls an
+    attribute `on_judged`, which the asker may set, as each is known.
     """
 
     name: str
@@ -171,7 +179,10 @@ class Account:
         self.budget = Budget(params)
         self.usage: Usage = {}
         """Empty where no model was asked."""
+        self.asked: list[Asked] = []
+        """Samples of what was asked."""
 
-    def add(self, usage: Usage) -> None:
-        """Add the usage of asking."""
+    def add(self, usage: Usage, asked: Sequence[Asked]) -> None:
+        """Add the usage of asking, and a sample of it."""
         self.usage = added(self.usage, usage)
+        self.asked += asked

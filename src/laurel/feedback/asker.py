@@ -17,8 +17,10 @@ from time import sleep
 from typing import Generic, TypeVar
 
 from laurel.console import tell
+from laurel.data.asked import Asked
 from laurel.data.missing import Reasons, kind_of
 from laurel.feedback.annotator import Answer, OnJudged, ignore
+from laurel.feedback.asked import AskedSample
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.unreadable import Readable
@@ -82,9 +84,10 @@ class Usage:
 
 
 @dataclass(slots=True)
-class _Pending(Generic[Value]):
+class _Pending(Generic[Item, Value]):
     """An item that waits for answers."""
 
+    item: Item
     missing: int
     answers: list[Answer[Value]]
 
@@ -125,6 +128,7 @@ class Asker(Generic[Item, Value]):
         self.at_once: int = getattr(model, "at_once", 0)
         self._readable = Readable(self.name, sampling.max_tokens, gives_up=gives_up)
         self._usage = Usage()
+        self._sample = AskedSample(self.name, question)
         self._failures = Reasons()
         self._reported: set[str] = set()
         self._model = model
@@ -139,6 +143,11 @@ class Asker(Generic[Item, Value]):
     def usage(self) -> dict[str, float | None]:
         """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
         return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
+
+    @property
+    def asked(self) -> list[Asked]:
+        """Return a sample of what was asked, with its answers; empty where nothing was."""
+        return self._sample.read(lambda keys: {key: text for key, text, _, _ in self._store.contents(keys)})
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
@@ -157,7 +166,7 @@ class Asker(Generic[Item, Value]):
         stream = iter(items)
         try:
             while some := list(islice(stream, min(LOOK_UP, self._block))):
-                pending: list[_Pending[Value]] = []
+                pending: list[_Pending[Item, Value]] = []
                 asks = self._recall(some, pending)
                 while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
                     asks += self._recall(some, pending)
@@ -165,7 +174,7 @@ class Asker(Generic[Item, Value]):
         finally:
             self._store.flush()
 
-    def _recall(self, items: Sequence[Item], pending: list[_Pending[Value]]) -> list[_Ask[Item]]:
+    def _recall(self, items: Sequence[Item], pending: list[_Pending[Item, Value]]) -> list[_Ask[Item]]:
         """Add items with their stored answers to the pending ones; return the requests without a stored answer."""
         key_of = self._keys.of
         keys = [key_of(item, variant, vote) for item in items for variant, vote in self._ways]
@@ -187,10 +196,12 @@ class Asker(Generic[Item, Value]):
                 else:
                     self._readable.succeeded(fresh=False)
                     answers.append(answer)
-            pending.append(_Pending(n_ways - len(answers), answers))
+            pending.append(_Pending(item, n_ways - len(answers), answers))
         return asks
 
-    def _answer_all(self, pending: Sequence[_Pending[Value]], asks: list[_Ask[Item]]) -> Iterator[list[Answer[Value]]]:
+    def _answer_all(
+        self, pending: Sequence[_Pending[Item, Value]], asks: list[_Ask[Item]]
+    ) -> Iterator[list[Answer[Value]]]:
         """Send the requests, and yield the answers about each pending item, in order.
 
         A follow-up goes before requests that were not sent yet.
@@ -203,9 +214,11 @@ class Asker(Generic[Item, Value]):
         def complete() -> Iterator[list[Answer[Value]]]:
             nonlocal done
             while done < len(pending) and not pending[done].missing:
+                one = pending[done]
                 done += 1
-                pending[done - 1].answers.sort(key=lambda answer: (answer.variant, answer.vote))
-                yield pending[done - 1].answers
+                one.answers.sort(key=lambda answer: (answer.variant, answer.vote))
+                self._sample.add(one.item, one.answers)
+                yield one.answers
 
         self.on_judged(sum(not one.missing for one in pending), stored=True)
         yield from complete()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from laurel.arrays import DoubleArray
+from laurel.data.asked import ASKED
 from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator import Answer
 from laurel.feedback.annotator_kind import kind_of
@@ -104,9 +105,9 @@ class Chooser:
 
     @property
     def account(self) -> dict[str, Any]:
-        """Who was asked, and how much: distinct states, those without a readable answer, calls, tokens."""
-        asked = {"model": self.model, "states": len(self._known), "unread": self.unread}
-        return {**asked, **(self._asker.usage if self._asker else {})}
+        """Who was asked what, and how much: distinct states, those without a readable answer, calls, tokens."""
+        about = {"model": self.model, "states": len(self._known), "unread": self.unread}
+        return {**about, **({**self._asker.usage, ASKED: self._asker.asked} if self._asker else {})}
 
 
 def chat_of(annotate: AnnotateParams | None, asking: Asking) -> ChatAnnotator:

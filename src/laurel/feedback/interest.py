@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from laurel.arrays import BoolArray
+from laurel.data.asked import ASKED
 from laurel.envs.tasks import TasksAdapter
 from laurel.errors import ParamsError
 from laurel.feedback.annotator import Account
@@ -49,7 +50,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
             found[place] = interesting is not None and interesting < 0.5
         about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
         asked_about = {"model": kind.identity()[0].model, "states": len(items), "unread": unread, **about}
-        return found, {**asked_about, **account.usage}
+        return found, {**asked_about, **account.usage, ASKED: account.asked}
     found = kind([task.goal or task.env_id for task in adapter.members])
     np.fill_diagonal(found, val=False)
     return found, {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from laurel.data.asked import Asked
 from laurel.feedback.annotator import Answer, Judgement, OnJudged, Pair, ignore
 from laurel.feedback.asker import UNASKED, UNREAD, Asker
 
@@ -35,6 +36,10 @@ class LanguageModelAnnotator:
     @property
     def usage(self) -> dict[str, float | None]:
         return self._asker.usage
+
+    @property
+    def asked(self) -> list[Asked]:
+        return self._asker.asked
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:

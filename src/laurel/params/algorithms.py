@@ -33,6 +33,9 @@ class HintsParams(Section):
     """Weight of its log-probabilities, at first."""
     share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
     """Share of the run over which the weight falls to 0."""
+    shuffled: bool = Field(default=False, exclude_if=lambda shuffled: not shuffled)
+    """A control: in each state the actor's probabilities are given to the actions in another order, which is drawn for
+    each agent. Its hints are as strong, and say nothing."""
 
 
 class ClippedParams(AlgorithmParams):

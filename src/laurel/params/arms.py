@@ -330,13 +330,18 @@ def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     methods = {name: method_of(rewards[name]) for name in arm.reward}
     roles = [method.role for method in methods.values()]
+    hinted = _own_hints(arm)
     role: Role
     if arm.role is not None:
         role = arm.role
+    elif hinted and hinted.get("shuffled"):
+        role = "control"
     elif roles:
         role = next((role for role in ("method", "bound") if role in roles), "control")
+    elif arm.actor is not None:
+        role = role_of_actor(arm.actor, arm.actor_options)
     else:
-        role = "baseline" if arm.actor is None else role_of_actor(arm.actor)
+        role = "baseline" if hinted is None else "method"
     if arm.label is not None:
         label = arm.label
     elif arm.actor is not None:
@@ -351,6 +356,13 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
         differs += _in_words("agent", arm.agent) if isinstance(arm.agent, dict) else []
         label = "; ".join([" + ".join(weights) or "the environment's reward alone", *differs])
     return ArmInfo(arm.name, role, label, tuple(arm.reward), arm.trained)
+
+
+def _own_hints(arm: ArmParams) -> Mapping[str, Any] | None:
+    """Return the hints in an arm's own line, which are what sets it apart; None where it has none."""
+    ppo = arm.agent.get("ppo") if isinstance(arm.agent, dict) else None
+    hints = ppo.get("hints") if isinstance(ppo, dict) else None
+    return hints if isinstance(hints, dict) else None
 
 
 def _by_judge(name: str, rewards: Mapping[str, RewardParams]) -> str:

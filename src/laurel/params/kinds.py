@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from laurel.errors import ParamsError
@@ -15,7 +16,8 @@ ACTORS = Plugins[Any]("actor", group="laurel.actors", package="laurel.agents.act
 
 Role = Literal["baseline", "method", "control", "bound"]
 """baseline: what a learned reward has to beat, the environment's reward alone or an actor that is not trained; method:
-a reward made from feedback; control: knows nothing of the task; bound: knows more than a method may, for reference."""
+a reward made from feedback, or a language model that acts, plans or hints; control: knows nothing of the task; bound:
+knows more than a method may, for reference."""
 
 
 def known_actor(kind: str) -> str:
@@ -25,13 +27,17 @@ def known_actor(kind: str) -> str:
     return kind
 
 
-def role_of_actor(kind: str) -> Role:
+def role_of_actor(kind: str, options: Mapping[str, Any] = MappingProxyType({})) -> Role:
     """Return the role of arms of an actor, which its kind declares; see `laurel.agents.actor.Actor.role`.
+
+    Args:
+        options: that the actor is made with; the role of some kinds depends on them.
 
     Raises:
         ParamsError: there is no such role.
     """
-    role: Role = getattr(_actor(kind), "role", "baseline")
+    declared: Any = getattr(_actor(kind), "role", "baseline")
+    role: Role = declared(options) if callable(declared) else declared
     if role not in get_args(Role):
         raise ParamsError(
             f'The actor "{kind}" declares the role {role!r}, but it must be one of {", ".join(get_args(Role))}.'

@@ -86,7 +86,7 @@ def _rank_correlation(a: DoubleArray, b: DoubleArray) -> float:
 class ChatWriter:
     """A chat model, asked with one prompt in the first round and with another one, about the results, later."""
 
-    simulated = False
+    simulated, remark = False, ""
 
     def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, account: Account) -> None:
         self._chat, self._first, self._later, self._account = chat, first, later, account
@@ -95,7 +95,7 @@ class ChatWriter:
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
         asker = self._chat.asker(self._later if number else self._first, self._account.budget)
         answers = [answer for about in asker.ask([assignment]) for answer in about]
-        self._account.add(asker.usage)
+        self._account.add(asker.usage, asker.asked)
         if answers and all(answer.verdict == UNASKED for answer in answers):
             raise AnnotationError(
                 f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "

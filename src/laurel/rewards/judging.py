@@ -18,10 +18,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from laurel.console import tell
+from laurel.data.asked import Asked, joined
 from laurel.data.preferences import FAILURES
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.annotator import Usage, added
-from laurel.feedback.question_queue import CLOSED, READY, SPENT, USAGE, QuestionQueue, Topic
+from laurel.feedback.question_queue import CLOSED, READY, SAMPLE, SPENT, USAGE, QuestionQueue, Topic
 from laurel.llm.budget import Budget, BudgetError, Spending
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
@@ -66,6 +67,8 @@ class Judging:
         self.notes: list[str] = []
         """What a reader of the report must know of the judge; complete after the block."""
         self.usage: Usage = {}
+        self.asked: list[Asked] = []
+        """Samples of what chat models were asked."""
 
     def __enter__(self) -> Judging:
         if not self._args[2]:
@@ -161,6 +164,7 @@ class Judging:
     def _conclude(self) -> None:
         closed, usage = self._queue.fact(CLOSED), self._queue.fact(USAGE)
         self.usage = json.loads(usage) if usage else {}
+        self.asked = json.loads(self._queue.fact(SAMPLE) or "[]")
         if closed:
             self.notes.append(f"The judge stopped answering while agents were trained. {closed}")
 
@@ -187,6 +191,7 @@ def serve(
     if noted := queue.fact(SPENT):
         budget.spent = Spending(**json.loads(noted))
     before: Usage = json.loads(queue.fact(USAGE) or "{}")
+    sampled: list[Asked] = json.loads(queue.fact(SAMPLE) or "[]")
     responders: dict[str, Responder] = {}
     for one in topics:
         seed = derive_seed(run_seed, "annotate", *([str(one.label_set)] if one.label_set else []))
@@ -194,12 +199,14 @@ def serve(
         responders[one.name] = make_responder(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
 
     def spent() -> None:
-        """Note what this process and those before it have used."""
+        """Note what this process and those before it have used, and what they asked."""
         used = before
+        asked = joined([*sampled, *(one for responder in responders.values() for one in responder.asked)])
         for responder in responders.values():
             used = added(used, responder.usage)
         queue.note(SPENT, json.dumps(asdict(budget.spent)))
         queue.note(USAGE, json.dumps(used))
+        queue.note(SAMPLE, json.dumps(asked))
 
     if queue.fact(READY) is None:  # a judge that was restarted need not say so again
         who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}

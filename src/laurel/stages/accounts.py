@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.evaluation.play import Played, account_of
@@ -98,6 +99,7 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         file = account_of(tables / f"{arm.name}-{seed}.parquet")
         if file.exists():
             account, sums = read_json(file), found.setdefault(arm.name, {})
+            out.asked += account.pop(ASKED, [])
             for key, value in account.items():
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value

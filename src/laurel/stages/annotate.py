@@ -18,6 +18,7 @@ from laurel.envs import adapter_for
 from laurel.errors import DataError, ParamsError, PromptError, RefusedLabelsError
 from laurel.feedback.annotator import added
 from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.asked import prompt_of
 from laurel.llm.budget import Budget
 from laurel.llm.mirror import mirrored
 from laurel.params.annotation import MAIN, AnnotateParams
@@ -26,7 +27,7 @@ from laurel.params.stage_sections import AnnotateSections
 from laurel.stages.label_quality import gold_of, keep_sample, setting_aside
 from laurel.stages.label_sets import LabelSet, label_sets, title, titled
 from laurel.stages.pair_labelling import PairLabelling
-from laurel.tracking.judgements import log_prompt, log_traces
+from laurel.tracking.judgements import log_pairs, log_prompt
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 
@@ -164,5 +165,5 @@ def _track_questions(
         run.client.set_tag(run.id, "questions_not_logged", str(error)[:LONGEST_TAG])
         return
     for prompt in {question.prompt for question in asked}:
-        log_prompt(run, prompt)
-    log_traces(run, sample, asked[0] if len(asked) == 1 else None, gold)
+        log_prompt(run, prompt_of(prompt))
+    log_pairs(run, sample, asked[0] if len(asked) == 1 else None, gold)

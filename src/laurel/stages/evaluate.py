@@ -47,6 +47,7 @@ from laurel.stages.report_files import Findings, rendered, with_references, writ
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
+from laurel.tracking.judgements import log_asked
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import BEST, Tracker, flatten
 from laurel.training.curve import CURVE_SCHEMA, read_curve
@@ -256,6 +257,7 @@ def _log(subject: _Subject, found: Findings, facts: RunFacts, out: Output) -> No
             runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
             scores = _scores(found.results)
             _track(tracked, found.metrics, facts, scores, out.path, runs)
+            log_asked(tracked, out.asked)
             if sections["tracking"].register_models:
                 made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
                 _register_best(tracked, sections["env"], scores, subject.played, made_rewards)

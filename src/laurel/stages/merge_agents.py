@@ -88,9 +88,11 @@ def run(
     Raises:
         DataError: a shard is missing, damaged, there twice, or of other parameters or inputs.
     """
+    from laurel.data.asked import ASKED
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.stages.train_agents import notes_on_training, track_agents
+    from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
     from laurel.training.arms import steps_of
 
@@ -116,6 +118,7 @@ def run(
             places += trained
             if manifests[path]["mlflow_run_id"] is None:
                 untracked += trained
+                out.asked += manifests[path][ASKED]
             out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
             of_this = notes_on_training(trained)
             (notes if trained else left_out).extend(note for note in manifests[path]["notes"] if note not in of_this)
@@ -131,6 +134,7 @@ def run(
             if tracked:
                 tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
                 track_agents(tracker, tracked, untracked)
+                log_asked(tracked, out.asked)
 
 
 def _branch(manifest: Mapping[str, Any]) -> Branch:

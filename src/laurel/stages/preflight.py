@@ -147,6 +147,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         *(("", line) for line in _endless(params, adapter)),
         ("collect", f"{collect.steps:,} environment steps (policy: {policies})"),
         *(("annotate", line) for line in _judge(params, captions)),
+        *(("keys", line) for line in missing_keys(params)),
         ("arms", ", ".join(arms)),
         *(("", sentence) for sentence in skipped.values()),
         *(("train-reward", line) for line in _rewards(params, adapter, captions)),
@@ -184,8 +185,7 @@ def _judge(params: Params, captions: Path) -> list[str]:
     parts = [counted(n, what) for n, what in ((len(params.judges), "judge"), (sets, "label set")) if n > 1]
     if parts:
         judged += f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})"
-    voters = [voter for judge in params.judges for voter in asking.of_judge(judge).voters]
-    left_over = [*_left_over(params), *dict.fromkeys(note for one in voters if (note := kind_of(one).missing_here()))]
+    left_over = _left_over(params)
     if not asking.keeps_responses:
         return [f"{judged}, in this process and at no cost", *left_over]
     try:
@@ -196,6 +196,36 @@ def _judge(params: Params, captions: Path) -> list[str]:
             *left_over,
             "What they cost can be estimated once there are captions: laurel annotate --dry-run",
         ]
+
+
+def missing_keys(params: Params) -> list[str]:
+    """Note what judges lack here, such as a key, and who asks them: it may be there where they are asked."""
+    from laurel.agents.actors import judge_asked
+
+    asks: dict[str, list[str]] = {judge: ["pairs"] for judge in params.judges}
+
+    def ask(judge: str | None, for_whom: str) -> None:
+        if judge in params.annotate.everyone and for_whom not in asks.setdefault(judge, []):
+            asks[judge].append(for_whom)
+
+    for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):
+        method = method_of(params.rewards[name])
+        ask(method.asked_in_fit(), f"the reward {name}")
+        ask(method.asked_in_training(), f"the reward {name}")
+    for arm in params.arms:
+        if arm.actor is not None:
+            ask(judge_asked(arm.actor, arm.actor_options), f"the actor of {arm.name}")
+    for name, own in params.resolved_arms.items():
+        if own.trained and (hints := _hints(own)):
+            ask(judge_asked(hints.actor, hints.options), f"the hints of {name}")
+    for judge, names in judges_of_curricula(params).items():
+        ask(judge, f"the curriculum of {', '.join(names)}")
+    found: dict[str, list[str]] = {}
+    for judge, whom in asks.items():
+        for voter in params.annotate.of_judge(judge).voters:
+            if note := kind_of(voter).missing_here():
+                found.setdefault(note, []).append(f"{judge} ({', '.join(whom)})")
+    return [f"The judge {', '.join(dict.fromkeys(judges))}: {note}" for note, judges in found.items()]
 
 
 def _left_over(params: Params) -> list[str]:

@@ -27,9 +27,11 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
     Returns:
         Name of the input -> id of the run that was made for it.
     """
+    from laurel.data.asked import ASKED
     from laurel.data.directory import Output
     from laurel.data.lineage import PRODUCERS
     from laurel.data.manifest import MANIFEST, read_manifest
+    from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
 
     made: dict[str, str] = {}
@@ -41,13 +43,15 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
             continue
         sources = {source: inputs[source] for source in manifest["inputs"] if source in inputs}
         ended = (path / MANIFEST).stat().st_mtime
-        late = Output(path, counts=manifest["counts"], started=time.monotonic() - (manifest["seconds"] or 0.0))
+        worked = time.monotonic() - (manifest["seconds"] or 0.0)
+        late = Output(path, counts=manifest["counts"], asked=manifest[ASKED], started=worked)
         stage = STAGE[PRODUCERS[name]]
         own = {name: sections[name] for name in stage.sections if name in sections}
         tracker = Tracker(own, stage.name, sources, late, known=made)
         with tracker.stage_run(ended=ended) as run:
             if run:
                 _TRACK[name](sections, tracker, run, late)
+                log_asked(run, late.asked)
         if late.mlflow_run_id is None:
             out.run_notes += late.run_notes
             break

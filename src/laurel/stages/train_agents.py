@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 from laurel.agents.learner import METRICS
 from laurel.console import tell
+from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
@@ -27,6 +28,7 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
+from laurel.tracking.judgements import log_asked
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.checkpoint import STATE, is_finished, read_run
@@ -117,8 +119,11 @@ def run(
                     sources = Inputs(captions, preferences, reward, judge=judging.queue)
                     jobs = _jobs(seed, context, unfinished, sources)
                     run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
+                out.asked = [*judging.asked, *_asked_by(places)]
                 if runs:
                     runs.finish(places)
+                if tracked:
+                    log_asked(tracked, out.asked)
         _remove_leftovers(out.path)
         note.unlink(missing_ok=True)
         most = max((steps_of(arm) for arm in trained), default=0)
@@ -292,6 +297,12 @@ def _notes_on_questions(places: Agents) -> list[str]:
     for note in unread.values():
         tell(f"train-agents: {note}")
     return notes
+
+
+def _asked_by(places: Agents) -> list[Asked]:
+    """Return samples of what training asked chat models, for each agent."""
+    accounts = [account for _, _, place in places for account in read_run(place).get("accounts", {}).values()]
+    return joined(one for account in accounts for one in account.get(ASKED, ()))
 
 
 def _notes_on_unseen(places: Agents) -> list[str]:

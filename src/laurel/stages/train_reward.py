@@ -25,6 +25,7 @@ from laurel.rewards.arms import trained_arms
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed
+from laurel.tracking.judgements import log_asked
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.preload import preload
@@ -68,6 +69,7 @@ def run(
         with Tracker(sections, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
                 track(tracked, sections["env"], sections["caption"], annotate, sections["tracking"], out.path)
+                log_asked(tracked, out.asked)
 
 
 def _make(
@@ -102,7 +104,7 @@ def _make(
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
             run_jobs(jobs, agent.workers, advance, modules)
     StoredRewards.write(out.path, made)
-    out.counts, out.usage = {"rewards": len(made)}, context.account.usage
+    out.counts, out.usage, out.asked = {"rewards": len(made)}, context.account.usage, context.account.asked
     stored = StoredRewards.read(out.path)
     out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
     out.notes += [

@@ -1,52 +1,74 @@
-"""What a language model was asked, in MLflow: prompts in its registry, and a sample of the pairs as traces.
+"""What a language model was asked, in MLflow: prompts in its registry, and a sample of the questions as traces.
 
 A prompt's file stays the source: a version in the registry has its text, found again by its digest. There is a trace
-for each of a few pairs, with a span for each answer, and what a person says of the pair as feedback: a trace takes
-MLflow some 30 ms, so that one for each of 100,000 questions would take longer than asking them.
+for each of a few questions, with a span for each answer: a trace takes MLflow some 30 ms, so that one for each of
+100,000 questions would take longer than asking them. Whoever asks keeps the sample (`laurel.feedback.asked`); that of
+labelled pairs is the one which people look at (`laurel.data.sample`), and what they said of a pair is feedback.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.asked import MOST, Asked, AskedPrompt, GivenAnswer, joined
 from laurel.feedback.annotator import Pair
 from laurel.tracking.run import Run
 
 if TYPE_CHECKING:
     from laurel.data.gold import GoldFile
-    from laurel.feedback.prompt import Prompt
     from laurel.feedback.questions.pair import PairQuestion
 
-TRACES = 20
-"""Pairs that have a trace, at most."""
 CURRENT = "current"
 """Alias of the version that was asked last."""
 GOLD = "gold"
 """Name of the feedback that is a person's label."""
+ORDERS = ("first text first", "second text first")
+"""Names of a pair's two orders."""
 
 
-def log_prompt(run: Run, prompt: Prompt) -> None:
+def log_asked(run: Run, asked: Sequence[Asked]) -> None:
+    """Log the prompts of samples of any kind, and their items as traces.
+
+    Raises:
+        MlflowException: fewer traces arrived than were sent, of which MLflow itself only logs a warning.
+    """
+    samples = joined(asked)
+    for prompt in {sample["prompt"]["digest"]: sample["prompt"] for sample in samples}.values():
+        log_prompt(run, prompt)
+    with _arriving(run, sum(len(sample["items"]) for sample in samples)):
+        for sample in samples:
+            kind = sample["prompt"]["kind"]
+            for number, answers in enumerate(sample["items"]):
+                given: list[GivenAnswer] = [{**one, "annotator": sample["name"]} for one in answers]
+                spans = [(_named(kind, one), one) for one in given]
+                values = [{"verdict": one["verdict"], "value": one["value"]} for one in answers]
+                inputs, outputs = {"messages": answers[0]["messages"]}, {"answers": values}
+                _trace(run, f"{kind} {number}", inputs, {"question": kind}, spans, outputs)
+
+
+def log_prompt(run: Run, prompt: AskedPrompt) -> None:
     """Link a run to its prompt's version in MLflow's registry; a text that is not there yet is registered."""
     from mlflow.exceptions import MlflowException
 
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{prompt.form.kind}.{prompt.name}")
-    digest = f"sha256-{prompt.digest[:16]}"
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{prompt['kind']}.{prompt['name']}")
+    digest = f"sha256-{prompt['digest'][:16]}"
     try:
         version = run.client.get_prompt_version_by_alias(name, digest)
     except MlflowException as error:
         if error.error_code not in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
             raise
-        tags = {"question": prompt.form.kind, "answer": prompt.answer, "sha256": prompt.digest}
-        message = prompt.description or "A prompt's file."
-        version = run.client.register_prompt(name, prompt.text, commit_message=message, tags=tags)
+        tags = {"question": prompt["kind"], "answer": prompt["answer"], "sha256": prompt["digest"]}
+        message = prompt["description"] or "A prompt's file."
+        version = run.client.register_prompt(name, prompt["text"], commit_message=message, tags=tags)
         run.client.set_prompt_alias(name, digest, version.version)
     run.client.set_prompt_alias(name, CURRENT, version.version)
     run.client.link_prompt_version_to_run(run.id, version)
 
 
-def log_traces(
+def log_pairs(
     run: Run, sample: Sequence[Mapping[str, Any]], question: PairQuestion | None, gold: GoldFile | None
 ) -> None:
     """Log the first pairs of a sample that were answered, each as a trace with its answers and a person's label.
@@ -57,57 +79,92 @@ def log_traces(
         question: what was asked, if all was asked in the same words; None leaves the messages out.
 
     Raises:
-        MlflowException: fewer traces arrived than were sent, of which MLflow itself only logs a warning.
+        MlflowException: as of `log_asked`.
     """
+    pairs = [pair for pair in sample if pair["answers"]][:MOST]
+    with _arriving(run, len(pairs)):
+        for pair in pairs:
+            texts = Pair(pair["first"], pair["second"])
+            given = [_given(texts, one, question) for one in pair["answers"]]
+            spans = [(_named("pair", one), one) for one in given]
+            outputs = {key: pair[key] for key in ("status", "p_first", "swap_consistent")}
+            trace = _trace(run, f"pair {pair['pair']}", texts._asdict(), {"status": pair["status"]}, spans, outputs)
+            label = gold.labels.get(frozenset(texts)) if gold else None
+            if label and label.answer and gold:
+                answer = label.answer
+                if label.first != texts.first and answer != "tie":
+                    answer = "second" if answer == "first" else "first"
+                _feedback(trace, answer, gold)
+
+
+@contextmanager
+def _arriving(run: Run, number: int) -> Iterator[None]:
+    """Send traces within the block, and see that as many arrive."""
     from mlflow import tracing
     from mlflow.exceptions import MlflowException
 
-    pairs = [pair for pair in sample if pair["answers"]][:TRACES]
-    if not pairs:
-        return
+    if not number:
+        return (yield)
     # traces go where MLflow was when this process sent its first one, which may have been elsewhere
     tracing.reset()  # type: ignore[no-untyped-call]
-    for pair in pairs:
-        trace = _trace(run, pair, question)
-        label = gold.labels.get(frozenset((pair["first"], pair["second"]))) if gold else None
-        if label and label.answer and gold:
-            answer = label.answer
-            if label.first != pair["first"] and answer != "tie":
-                answer = "second" if answer == "first" else "first"
-            _feedback(trace, answer, gold)
-    arrived = run.client.search_traces([run.experiment], f"attributes.run_id = '{run.id}'", max_results=TRACES)
-    if len(arrived) < len(pairs):
-        raise MlflowException(f"{len(arrived)} of {len(pairs)} traces arrived")
+    yield
+    arrived = run.client.search_traces([run.experiment], f"attributes.run_id = '{run.id}'", max_results=number)
+    if len(arrived) < number:
+        raise MlflowException(f"{len(arrived)} of {number} traces arrived")
 
 
-def _trace(run: Run, pair: Mapping[str, Any], question: PairQuestion | None) -> str:
-    """Send a pair's trace; return its id."""
+def _named(kind: str, answer: GivenAnswer) -> str:
+    """Name the span of an answer."""
+    if kind == "pair":
+        return ORDERS[answer["variant"]]
+    return f"variant {answer['variant']}, vote {answer['vote']}"
+
+
+def _given(texts: Pair, answer: Mapping[str, Any], question: PairQuestion | None) -> GivenAnswer:
+    """Return a pair's answer as samples of other kinds have it."""
+    asked = question.messages(texts, int(answer["swapped"])) if question else ()
+    return {
+        "variant": int(answer["swapped"]),
+        "vote": answer["vote"],
+        "messages": [{"role": str(message.role), "content": message.content} for message in asked],
+        "verdict": answer["verdict"],
+        "value": answer["answer_p_first"],
+        "text": answer["answer"],
+        "annotator": answer["annotator"],
+    }
+
+
+def _trace(
+    run: Run,
+    name: str,
+    inputs: Mapping[str, Any],
+    tags: Mapping[str, str],
+    answers: Sequence[tuple[str, GivenAnswer]],
+    outputs: Mapping[str, Any],
+) -> str:
+    """Send a trace with a span for each answer, given by its name; return its id."""
     import mlflow
     from mlflow.entities import SpanType
 
-    texts = Pair(pair["first"], pair["second"])
     root = mlflow.start_span_no_context(
-        f"pair {pair['pair']}",
-        inputs=texts._asdict(),
+        name,
+        inputs=dict(inputs),
         experiment_id=run.experiment,
         metadata={"mlflow.sourceRun": run.id},
-        tags={"status": pair["status"]},
+        tags=dict(tags),
     )
-    for answer in pair["answers"]:
-        swapped = bool(answer["swapped"])
-        asked = question.messages(texts, int(swapped)) if question else ()
-        messages = [{"role": message.role, "content": message.content} for message in asked]
+    for shown, answer in answers:
         span = mlflow.start_span_no_context(
-            "second text first" if swapped else "first text first",
+            shown,
             span_type=SpanType.CHAT_MODEL,
             parent_span=root,
-            inputs={"messages": messages} if messages else texts._asdict(),
-            attributes={"vote": answer["vote"], "annotator": answer["annotator"]},
+            inputs={"messages": answer["messages"]} if answer["messages"] else dict(inputs),
+            attributes={"vote": str(answer["vote"]), "annotator": answer.get("annotator", "")},
         )
-        message = {"content": answer["answer"], "verdict": answer["verdict"], "p_first": answer["answer_p_first"]}
+        message = {"content": answer["text"], "verdict": answer["verdict"], "value": answer["value"]}
         span.set_outputs({"role": "assistant", **message})
         span.end()
-    root.set_outputs({key: pair[key] for key in ("status", "p_first", "swap_consistent")})
+    root.set_outputs(dict(outputs))
     root.end()
     return str(root.trace_id)
 

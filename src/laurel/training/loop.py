@@ -158,7 +158,8 @@ class _Run:
         self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
         self.advisor = advisor
         if advisor is not None and self.learner.takes_hints:
-            self.learner.hints = Hints(advisor, task.settings.hints)
+            its_own = derive_seed(task.run_seed, "agent", task.seed, "hints")
+            self.learner.hints = Hints(advisor, task.settings.hints, its_own)
         self.progress = restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         since = self.progress.since
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs", *([since] if since else []))

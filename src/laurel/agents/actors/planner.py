@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.actor import Acted, Actor, View, actor_kind
 from laurel.agents.grid_navigator import Navigator
 from laurel.arrays import Array, BoolArray
 from laurel.envs import minigrid_codes as grid
@@ -25,6 +25,7 @@ from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.minigrid import MiniGridAdapter
 from laurel.errors import EnvError, ParamsError
 from laurel.params.annotation import AnnotateParams
+from laurel.params.kinds import Role
 
 if TYPE_CHECKING:
     from laurel.feedback.chooser import Chooser
@@ -210,6 +211,13 @@ def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
     return tuple(found.values())
 
 
+def _role(options: Mapping[str, Any]) -> Role:
+    """Return the role of an arm that plans so."""
+    roles: dict[Any, Role] = {"random": "control", "progress": "bound"}
+    return roles.get(options.get("plan"), "method")
+
+
+@actor_kind(_role)
 def make_planner(
     adapter: EnvAdapter,
     *,

@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from laurel.console import tell
+from laurel.data.asked import Asked, joined
 from laurel.data.missing import Reasons
 from laurel.data.preferences import FAILURES
 from laurel.envs.base import EnvAdapter
@@ -27,6 +28,7 @@ from laurel.feedback.annotator import (
     Usage,
     added,
     annotated,
+    asked_of,
     failures_of,
     ignore,
 )
@@ -65,6 +67,7 @@ class EnsembleAnnotator:
         self._tie_band = tie_band
         self._in_turn = sum(member.local for member in members) > 1
         self._held: dict[int, Annotator] = {}
+        self._asked: list[Asked] = []
         self._used: dict[int, Usage] = {}
         self._failed: dict[int, Reasons] = {}
         """Reasons why members that are loaded in turn gave no answer."""
@@ -97,6 +100,11 @@ class EnsembleAnnotator:
             total = added(total, used[number])
         single = {f"members.{n}.{key}": amount for n in sorted(used) for key, amount in used[n].items()}
         return total | single
+
+    @property
+    def asked(self) -> list[Asked]:
+        """Return samples of what members were asked."""
+        return [*self._asked, *(one for annotator in self._held.values() for one in asked_of(annotator))]
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
@@ -151,6 +159,7 @@ class EnsembleAnnotator:
         for judgement in self._votes_of(number, annotator, pairs, total):
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
+            self._asked = joined([*self._asked, *asked_of(annotator)])
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
             for reasons in failures_of(annotator).values():
                 for reason, count in reasons.items():

@@ -12,7 +12,7 @@ from laurel.llm.budget import Budget
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError
 from laurel.llm.local_model import adapter_place, check_installed, identity_here
 from laurel.llm.responses import ResponseStore
-from laurel.llm.smollm2 import NAME, path_of
+from laurel.llm.smollm2 import NAME, PACKAGE, path_of
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -24,15 +24,16 @@ class HuggingFaceKind(ChatAnnotator):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Packages for weights in few bits, and for adapters."""
+        """Packages for weights in few bits, and for adapters; and that of the model with a name of its own."""
         quantized = ("bitsandbytes", "accelerate") if self.section.quantization != "none" else ()
-        return (*quantized, *(("peft",) if self.section.adapter else ()))
+        named = (PACKAGE,) if self.section.model == NAME else ()
+        return (*quantized, *named, *(("peft",) if self.section.adapter else ()))
 
     @property
     def files(self) -> dict[str, str]:
         """The folders of the model and its adapter, and what every chat model may name."""
         model, adapter = self.section.model, self.section.adapter
-        found = {"huggingface.model": model} if model == NAME or is_directory(model) else {}
+        found = {"huggingface.model": model} if is_directory(model) else {}
         if adapter and adapter_place(adapter) == adapter and is_directory(adapter):
             found["huggingface.adapter"] = adapter
         return {**found, **super().files}

@@ -47,6 +47,8 @@ class Writer(Protocol):
 
     name: str
     simulated: bool
+    remark: str
+    """What the plan of a run says of it besides; empty where nothing."""
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
         """Return the functions of a round; None for an answer that never came or has no code."""

@@ -95,7 +95,8 @@ class Code(Method[CodeParams]):
         trained = f", each tried by training {agents} for {own.trial.steps:,} steps"
         asked = f"{own.rounds} rounds of {own.samples} functions{trained if own.select == 'training' else ''}"
         if chat is None:
-            return f"{_other_writer(kind, own, adapter, 0).name} writes {asked}, at no cost"
+            writer = _other_writer(kind, own, adapter, 0)
+            return f"{writer.name} writes {asked}, at no cost{f'; {writer.remark}' if writer.remark else ''}"
         numbers = Numbers(adapter)
         found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
         cost = found.costs(found.price)

@@ -19,7 +19,7 @@ from pydantic import Field, JsonValue
 
 from laurel.agents.actor import Advisor, View, beginnings
 from laurel.agents.actors import judge_asked
-from laurel.agents.hints import make_advisor
+from laurel.agents.hints import Shuffled, make_advisor
 from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
@@ -29,6 +29,8 @@ from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
 from laurel.rewards.method import Inputs, Method, RewardContext
 
 CONFIG = "config.json"
+SHUFFLED = "shuffled"
+"""Seed of the control's shuffling, in CONFIG."""
 
 
 class LanguageModelHintsParams(RewardParams):
@@ -84,15 +86,27 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
         return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        write_json(place / CONFIG, {"annotate": params.annotate.model_dump(mode="json")})
+        write_json(place / CONFIG, _config(params))
+
+    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        """The control pays for the actions that the model would choose after they were shuffled in each state."""
+        return self.check(params, adapter)
+
+    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        write_json(place / CONFIG, {**_config(params), SHUFFLED: seed})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         content: Any = read_json(place / CONFIG)
-        return LikelyActions(self._advisor(adapter, AnnotateParams.model_validate(content["annotate"])), adapter)
+        advisor = self._advisor(adapter, AnnotateParams.model_validate(content["annotate"]))
+        return LikelyActions(Shuffled(advisor, content[SHUFFLED]) if SHUFFLED in content else advisor, adapter)
 
     def _advisor(self, adapter: EnvAdapter, annotate: AnnotateParams) -> Advisor:
         own = self.settings
         return make_advisor(own.actor, own.options, adapter, annotate, f"rewards.{own.kind}")
+
+
+def _config(params: RewardContext) -> dict[str, Any]:
+    return {"annotate": params.annotate.model_dump(mode="json")}
 
 
 METHOD = LanguageModelHints

@@ -1,0 +1,70 @@
+"""Takes the sample of what a chat model is asked, of questions of any kind, which MLflow shows as traces.
+
+It holds the first items in the order in which they were asked, whether their answers were new or stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+from laurel.data.asked import MOST, Asked, AskedPrompt, GivenAnswer, cut
+from laurel.feedback.annotator import Answer
+from laurel.feedback.prompt import Prompt
+from laurel.feedback.question import Item, Question, Value
+
+
+def prompt_of(prompt: Prompt) -> AskedPrompt:
+    """Return a prompt as samples have it."""
+    return {
+        "kind": prompt.form.kind,
+        "name": prompt.name,
+        "digest": prompt.digest,
+        "answer": prompt.answer,
+        "description": prompt.description,
+        "text": prompt.text,
+    }
+
+
+class AskedSample(Generic[Item, Value]):
+    """Keeps the first items that were asked about, with their answers."""
+
+    def __init__(self, name: str, question: Question[Item, Value]) -> None:
+        self._name, self._question = name, question
+        self._kept: list[tuple[Item, list[Answer[Value]]]] = []
+        self._read: list[list[GivenAnswer]] = []
+
+    def add(self, item: Item, answers: Sequence[Answer[Value]]) -> None:
+        """Keep an item if there is room; answers that never came are left out."""
+        if len(self._kept) < MOST and (given := [answer for answer in answers if answer.key]):
+            self._kept.append((item, given))
+
+    def read(self, texts: Callable[[Sequence[str]], dict[str, str]]) -> list[Asked]:
+        """Return the sample; an empty list where nothing was answered.
+
+        Args:
+            texts: returns key -> raw answer, for the keys of stored answers.
+        """
+        if not self._kept:
+            return []
+        new = self._kept[len(self._read) :]
+        stored = texts([answer.key for _, answers in new for answer in answers])
+        self._read += [[self._given(item, answer, stored) for answer in answers] for item, answers in new]
+        return [{"name": self._name, "prompt": prompt_of(self._question.prompt), "items": list(self._read)}]
+
+    def _given(self, item: Item, answer: Answer[Value], stored: dict[str, str]) -> GivenAnswer:
+        messages = self._question.messages(item, answer.variant)
+        return {
+            "variant": answer.variant,
+            "vote": answer.vote,
+            "messages": [{"role": one.role, "content": cut(one.content)} for one in messages],
+            "verdict": answer.verdict,
+            "value": _plain(answer.value),
+            "text": cut(stored.get(answer.key, "")),
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, bool | int | float) else cut(str(value))
