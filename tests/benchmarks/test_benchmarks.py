@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -220,6 +221,22 @@ def test_a_profiles_parts_are_files_and_functions_that_there_are(script: str) ->
         files = [file for file in defined if place in file]
         assert files or place == "importlib", f"{part}: no file {place}"
         assert functions <= {name for file in files for name in defined[file]}, part
+
+
+def test_the_cost_of_the_reward_takes_each_updates_shortest_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a run which is interrupted once counts but for that update; and the work of a seed is counted."""
+    doorkey = importlib.import_module("doorkey_ppo")
+    assert doorkey.shortest([[1.0, 9.0, 1.0], [1.5, 1.0, 9.0]]) == 3.0
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "peers"))
+    took: list[float] = []
+    clock = doorkey.run(0, True, 0.0, steps=3 * 2048, took=took)
+    assert len(took) == 3
+    assert 0 < sum(took) <= clock.worked
+    monkeypatch.setattr(doorkey, "run", partial(doorkey.run, steps=2048))
+    work = doorkey._work(0)
+    assert 5 < work["captions"] < 30
+    assert 20 < work["sights"] < 2048
+    assert work["resets"] == 0
 
 
 def test_the_profile_of_a_stage_says_how_long_cores_were_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

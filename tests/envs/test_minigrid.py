@@ -16,6 +16,7 @@ from laurel.envs import adapter_for, minigrid
 from laurel.envs.base import Transitions
 from laurel.envs.minigrid import MiniGridAdapter
 from laurel.envs.minigrid_sights import first_sight
+from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 
@@ -134,6 +135,28 @@ def test_what_comes_into_view_is_the_same_in_a_rollout_whose_rows_overlap_and_st
         assert not expected or seen[1] == later[3 * int(np.argmax(later[:147:3] == expected)) + 1]
     assert len(set(together[:, 0])) > 4
     np.testing.assert_array_equal(first_sight(after, before), first_sight(after.copy(), before.copy()))
+
+
+@pytest.mark.parametrize("env_id", ["MiniGrid-LavaCrossingS9N1-v0", "MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToLocal-v0"])
+def test_steps_are_captioned_in_a_batch_as_one_by_one(env_id):
+    adapter = adapter_for(EnvParams(id=env_id))
+    envs, rng = make_vector(EnvParams(id=env_id), adapter, 8, 0), np.random.default_rng(0)
+    rows = np.zeros((61, 8, adapter.observation_size), np.uint8)
+    actions = rng.choice(7, p=[0.14, 0.14, 0.36, 0.12, 0.06, 0.16, 0.02], size=(60, 8))
+    reward, ended, valid = np.zeros((60, 8), np.float32), np.zeros((60, 8), np.bool_), np.zeros((60, 8), np.bool_)
+    rows[0] = envs.reset()
+    for t, action in enumerate(actions):
+        step = envs.step(action)
+        rows[t + 1], reward[t], ended[t], valid[t] = step.observation, step.reward, step.terminated, step.valid
+    before, after = rows[:-1].reshape(480, -1), rows[1:].reshape(480, -1)
+    flat = [array.reshape(-1) for array in (actions, reward, ended, valid)]
+    steps = Transitions(before, flat[0], flat[1], after, flat[2], np.zeros(480, np.bool_))
+    ends = (flat[2] | (flat[1] > 0)) & flat[3]
+    assert (ends.any(), (~ends).any()) == (True, True)
+    events = adapter.encode(steps)
+    assert len(set(events.tolist())) > 5
+    for i in np.flatnonzero(flat[3]):
+        assert events[i] == adapter.encode(steps[i : i + 1])[0] == adapter.encode(steps[[i]])[0]
 
 
 def test_a_locked_door_needs_the_key_of_its_colour():

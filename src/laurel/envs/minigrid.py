@@ -205,23 +205,32 @@ class MiniGridAdapter(EnvAdapter):
         moved = forward & passable
         rewarded = transitions.reward > 0
         ended = transitions.terminated | rewarded
-        fails = ended & ~rewarded
         seen = first_sight(before, after)
 
         # (condition, event, what it is about); the first that holds counts
         front, carried, carried_after, seen = (kind_of(cells) for cells in (front, carried, carried_after, seen))
+        last_moves: list[Case] = []
+        last_steps: list[Case] = []
+        if any_ended := ended.any():  # an update in which no episode ends is not looked through for its ends
+            fails = ended & ~rewarded
+            last_moves = [
+                (rewarded & forward & (thing == GOAL), REACH_GOAL, None),
+                (fails & forward & (thing == LAVA), FALL_IN_LAVA, None),
+            ]
+            last_steps = [
+                (fails & forward & ~passable, BUMP, front),
+                (ended & _GONE_TO[thing_after], GO_TO, kind_of(front_after)),
+                (ended, NOTHING, None),
+            ]
         cases: list[Case] = [
-            (rewarded & forward & (thing == GOAL), REACH_GOAL, None),
-            (fails & forward & (thing == LAVA), FALL_IN_LAVA, None),
+            *last_moves,
             ((action == PICKUP) & ~carries & carries_after, PICK_UP, carried_after),
             ((action == DROP) & carries & ~carries_after, PUT_DOWN, carried),
             (door & (state == LOCKED) & (state_after == OPEN), UNLOCK, front),
             (door & (state == CLOSED) & (state_after == OPEN), OPEN_DOOR, front),
             (door & (state == OPEN) & (state_after == CLOSED), CLOSE_DOOR, front),
             ((action == TOGGLE) & (thing == BOX) & (thing_after != BOX), OPEN_BOX, front),
-            (fails & forward & ~passable, BUMP, front),
-            (ended & _GONE_TO[thing_after], GO_TO, kind_of(front_after)),
-            (ended, NOTHING, None),
+            *last_steps,
             (door & (state == LOCKED), TRY_LOCKED, front),
             (forward & ~passable, BUMP, front),
             *self.further_cases(before, after, moved, action <= RIGHT),
@@ -234,7 +243,9 @@ class MiniGridAdapter(EnvAdapter):
         for condition, code, about in reversed(cases):
             np.copyto(event, code, where=condition)
             np.copyto(kind, 0 if about is None else about, where=condition)
-        mission = np.where(ended & ~SAYS_ITS_END[event], np.where(rewarded, SUCCEEDS, FAILS), GOES_ON)
+        mission = np.full_like(event, GOES_ON)
+        if any_ended:
+            mission = np.where(ended & ~SAYS_ITS_END[event], np.where(rewarded, SUCCEEDS, FAILS), GOES_ON)
         named_action = action + 1 if self.with_action else np.zeros_like(action)
         events: IntArray = ((event * SHAPE[2] + mission) * (SHAPE[3] * SHAPE[4]) + kind) * SHAPE[5] + named_action
         relation = self.relations(before, event, kind)
