@@ -50,7 +50,7 @@ test: $(READY)  ## run the tests
 test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv and verifiers, which it fetches into .venv-others
+test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv, verifiers and Craftax, which it fetches into .venv-others
 	@.ci/others
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo distilled_judge \
