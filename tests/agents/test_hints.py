@@ -33,7 +33,7 @@ from laurel.rewards.functions import WeightedSum
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.methods.llm_hints import LanguageModelHints, LanguageModelHintsParams, LikelyActions
 from laurel.seeding import generator
-from laurel.stages.train_agents import _notes_on_questions
+from laurel.stages.train_agents import _asked_by, _notes_on_questions
 from laurel.training import loop
 from laurel.training.lockstep import can_be_on_device
 
@@ -312,7 +312,8 @@ class Half(Right):
 
     @property
     def account(self) -> dict[str, Any]:
-        return {"model": "tiny", "states": 4, "unread": 2, "calls": 6} if self.asked else {}
+        sample = {"name": "tiny", "prompt": {}, "items": [["an answer"]]}
+        return {"model": "tiny", "states": 4, "unread": 2, "calls": 6, "asked_sample": [sample]} if self.asked else {}
 
 
 def test_a_reward_whose_model_cannot_be_read_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -323,6 +324,8 @@ def test_a_reward_whose_model_cannot_be_read_says_so(tmp_path: Path, capsys: pyt
         "mixed"
     ]
     (note,) = _notes_on_questions([(arm, 1, tmp_path / "agent")])
+    (sample,) = _asked_by([(arm, seed, tmp_path / "agent") for seed in (1, 2)])
+    assert sample["items"] == [["an answer"]], "agents of one process share it"
     assert "asked tiny for its reward about 4 distinct states: 6 calls" in note
     assert "2 states had no answer that could be read: all actions counted as equally likely" in note
     assert note in capsys.readouterr().err, "a user who does not open the report is told, too"

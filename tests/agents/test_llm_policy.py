@@ -189,7 +189,7 @@ def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path
     assert info.role == "method"
     for seed in (0, 1):
         content = {"model": "fake", "states": 10, "unread": 1, "calls": 7, "cached": 3, "cost_usd": None}
-        content["asked"] = [{"name": "fake", "items": [seed]}]
+        content["asked_sample"] = [{"name": "fake", "items": [seed]}]
         (tmp_path / f"llm-{seed}.json").write_text(json.dumps(content))
     played = [(params.resolved_arms["llm"], seed, None) for seed in (0, 1)]
     found = asked_of(played, tmp_path, Out)  # type: ignore[arg-type]

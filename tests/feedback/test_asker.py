@@ -143,9 +143,9 @@ def test_a_sample_of_the_first_items_is_kept_with_what_was_shown_and_answered(
     for _ in range(2):
         question = outcome("answer_only", door_key, scored=False)
         asker = Asker(OutcomeModel(answer), Sampling(), question, store, gives_up=False)
-        assert asker.asked == []
+        assert asker.asked_sample == []
         list(asker.ask(episodes))
-        samples.append(asker.asked)
+        samples.append(asker.asked_sample)
     assert samples[0] == samples[1]
     ((sample,), _) = samples
     assert sample["name"] == asker.name

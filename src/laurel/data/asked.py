@@ -11,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 
 MOST = 20
 """Items of a sample."""
-ASKED = "asked"
+ASKED = "asked_sample"
 """Key of samples in what an actor's account holds (`laurel.feedback.chooser.Chooser.account`)."""
 LONGEST = 4000
 """Characters of a message, or of an answer, that are kept."""

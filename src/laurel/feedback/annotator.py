@@ -93,16 +93,16 @@ def added(one: Usage, other: Usage) -> Usage:
 
 def asked_of(asker: object) -> list[Asked]:
     """Return samples of what was asked; empty for whatever asks no chat model."""
-    found: list[Asked] = getattr(asker, "asked", [])
+    found: list[Asked] = getattr(asker, "asked_sample", [])
     return found
 
 
 class Annotator(Protocol):
     """Judges pairs of texts.
 
-    One that asks a chat model has samples of that in an attribute `asked`. One that may get no answer says why in an
-    attribute `failures`: name of who was asked -> reason -> how often. One whose answers come in any order calls an
-    attribute `on_judged`, which the asker may set, as each is known.
+    One that asks a chat model has samples of that in an attribute `asked_sample`. One that may get no answer says why
+    in an attribute `failures`: name of who was asked -> reason -> how often. One whose answers come in any order calls
+    an attribute `on_judged`, which the asker may set, as each is known.
     """
 
     name: str

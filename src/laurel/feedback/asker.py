@@ -145,7 +145,7 @@ class Asker(Generic[Item, Value]):
         return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked_sample(self) -> list[Asked]:
         """Return a sample of what was asked, with its answers; empty where nothing was."""
         return self._sample.read(lambda keys: {key: text for key, text, _, _ in self._store.contents(keys)})
 

@@ -163,7 +163,7 @@ class ChatAnnotator(AnnotatorKind):
             verdicts.update(answer.verdict for answer in answers)
             says = says or any(answer.value is not None for answer in answers)
             yield answers
-        account.add(asker.usage, asker.asked)
+        account.add(asker.usage, asker.asked_sample)
         asked, most = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
         if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
             return

@@ -107,7 +107,7 @@ class Chooser:
     def account(self) -> dict[str, Any]:
         """Who was asked what, and how much: distinct states, those without a readable answer, calls, tokens."""
         about = {"model": self.model, "states": len(self._known), "unread": self.unread}
-        return {**about, **({**self._asker.usage, ASKED: self._asker.asked} if self._asker else {})}
+        return {**about, **({**self._asker.usage, ASKED: self._asker.asked_sample} if self._asker else {})}
 
 
 def chat_of(annotate: AnnotateParams | None, asking: Asking) -> ChatAnnotator:

@@ -38,8 +38,8 @@ class LanguageModelAnnotator:
         return self._asker.usage
 
     @property
-    def asked(self) -> list[Asked]:
-        return self._asker.asked
+    def asked_sample(self) -> list[Asked]:
+        return self._asker.asked_sample
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:

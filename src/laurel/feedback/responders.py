@@ -182,7 +182,7 @@ class _ChatResponder(Responder):
 
     @property
     def asked(self) -> list[Asked]:
-        return self._asker.asked
+        return self._asker.asked_sample
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for answers in self._asker.ask([text for text, _ in items]):

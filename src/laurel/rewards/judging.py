@@ -218,6 +218,7 @@ def serve(
             idle = not _answer(queue, responders, most, spent)
             pause = 0.0
         except (BudgetError, UnreadableError):
+            spent()  # the last calls before the end
             raise
         except LaurelError as error:  # such as a server that is down: it may come back
             pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False

@@ -102,7 +102,7 @@ class EnsembleAnnotator:
         return total | single
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked_sample(self) -> list[Asked]:
         """Return samples of what members were asked."""
         return [*self._asked, *(one for annotator in self._held.values() for one in asked_of(annotator))]
 
