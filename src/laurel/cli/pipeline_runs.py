@@ -248,6 +248,7 @@ def _dry_run(
         submission.params,
         submission.branches,
         region=region,
+        adapter=submission.adapter,
         sweep=submission.sweep,
         speed=options.steps_per_second,
         prices=options.prices or estimate.PRICES,
