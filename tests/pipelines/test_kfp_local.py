@@ -127,7 +127,7 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
         {
             **SMALL,
             "annotate.scripted": {"abstain_rate": 1.0},
-            "annotate.gates.max_abstain_rate": 1,  # None is refused, as KFP would make it the default
+            "annotate.gates.max_abstain_rate": None,  # lost, it would be the default again, which refuses otherwise
             "tracking.enabled": True,
         },
     )
