@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from vertex_laurel import IMAGE, Laurel, submit
-from vertex_server import VertexServer, error, job
+from vertex_server import VertexServer
 
 from laurel import __version__
 from laurel.cli.app import main
@@ -265,28 +265,6 @@ def test_a_schedule(laurel: Laurel, google: VertexServer) -> None:
     assert request["pipelineJob"]["pipelineSpec"]["pipelineInfo"]["name"] == "laurel"
     assert request["pipelineJob"]["runtimeConfig"]["gcsOutputDirectory"] == "gs://demo-bucket/laurel"
     assert "schedule: projects/demo-project/locations/europe-west4/schedules/77" in out
-
-
-def test_an_experiment(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = "projects/demo-project/locations/europe-west4/metadataStores/default"
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    _, running = job("RUNNING")
-    recorded = {**running, "jobDetail": {"pipelineRunContext": {"name": f"{store}/contexts/laurel-1"}}}
-    google.says("get", (200, running), (200, recorded))
-    google.says("context", error(409, "already exists"))
-    assert submit(laurel, "--experiment", "door-key")[0] == 0
-    (made,) = google.of("context")
-    assert made.query["contextId"] == ["door-key"]
-    assert made.body["schemaTitle"] == "system.Experiment"
-    (added,) = google.of("children")
-    assert added.path == f"/v1/{store}/contexts/door-key:addContextChildren"
-    assert added.body["childContexts"] == [f"{store}/contexts/laurel-1"]
-
-    google.says("children", error(403, "denied"))
-    code, out, err = submit(laurel, "--experiment", "door-key")
-    assert code == 0, "the run has begun"
-    assert "note: the run is not in the experiment door-key: not allowed: denied." in err
-    assert out.startswith("job: ")
 
 
 def test_project_and_region_of_the_environment_are_named(
