@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.components.encoding import decoded
 from laurel.data.manifest import MANIFEST, RUN
 from laurel.errors import DataError, LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
@@ -43,14 +44,13 @@ def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
 
     Args:
         name: of the step, as its lines show it, e.g. "caption" or "train-agents oracle".
-        sections: of params.yaml, which the stage takes, tracking among them. Whole numbers may come as
-            floats, as KFP's backends send them.
+        sections: of params.yaml, which the stage takes, tracking among them, as `encoded` and sent by KFP's backends.
     """
     _say(name, BEGUN)
     started = time.monotonic()
     try:
         load_secrets()
-        checked = parse_sections(_integers(sections), "params")
+        checked = parse_sections(decoded(sections), "params")
         if checked["tracking"].enabled and not os.environ.get(TRACKING_URI):
             _say(name, "not tracked", f"{TRACKING_URI} is not set")
             checked["tracking"] = checked["tracking"].model_copy(update={"enabled": False})
@@ -154,16 +154,3 @@ def _pack(folder: Path, file: Path) -> None:
 def _say(name: str, event: str, detail: str = "") -> None:
     sys.stderr.write(f"laurel step {name}: {event}{f' ({detail})' if detail else ''}\n")
     sys.stderr.flush()
-
-
-def _integers(value: Any) -> Any:
-    """Turn 5.0 back into 5: JSON structures of KFP only hold floats. A float parameter takes either."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case Mapping():
-            return {key: _integers(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_integers(item) for item in value]
-        case _:
-            return value

@@ -24,6 +24,7 @@ from laurel.components import IMAGE
 from laurel.components.annotate import annotate as annotate_step
 from laurel.components.caption import caption as caption_step
 from laurel.components.collect import collect as collect_step
+from laurel.components.encoding import encoded
 from laurel.components.evaluate import evaluate as evaluate_step
 from laurel.components.finish import finish as finish_step
 from laurel.components.judges import judges as judges_step
@@ -36,9 +37,8 @@ from laurel.components.train_agents import train_agents as train_agents_step
 from laurel.components.train_reward import train_reward as train_reward_step
 from laurel.components.try_candidate import try_candidate as try_candidate_step
 from laurel.data.replacing import written_whole
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError
 from laurel.params import Params
-from laurel.params.annotation import GateParams
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
 from laurel.pipelines.machines import check_accelerators, resources
 from laurel.pipelines.sweep import SweepPlan
@@ -46,8 +46,6 @@ from laurel.pipelines.sweep import SweepPlan
 NAME = "laurel"
 GPU = "-gpu"
 """Suffix of the tag of an image with CUDA."""
-MOST = {"max_position_bias": 0.5}
-"""Gates whose highest limit is not 1."""
 BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_duration": "300s"}
 """When a step that failed is tried again: after half a minute, after a minute, and so on."""
 
@@ -56,37 +54,10 @@ Place = Callable[[dsl.PipelineTask, str], dsl.PipelineTask]
 
 
 def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]:
-    """Return the arguments of a run: the sections of the parameters, and the version of the code.
-
-    KFP passes no null, which stands for a default everywhere but in the environment's own arguments.
-
-    Raises:
-        ParamsError: an argument of the environment is null, or a gate whose default is a limit.
-    """
+    """Return the arguments of a run: the sections of the parameters, and the version of the code."""
     content = params.dump()
-    if _holds_null(content["env"]["kwargs"]):
-        raise ParamsError(
-            "env.kwargs holds null, which KFP cannot pass on. Leave that argument out if it is a default."
-        )
-    for name, field in GateParams.model_fields.items():
-        if getattr(params.annotate.gates, name) is None and field.default is not None:
-            raise ParamsError(
-                f"annotate.gates.{name} is null, which KFP cannot pass on: it would be {field.default:g} there. Set "
-                f"it to {0 if name.startswith('min') else MOST.get(name, 1)}, which allows everything."
-            )
     content.pop("pipeline")  # the form of the graph, which is compiled
-    return {**_without_null(content), "code_version": code_version}
-
-
-def _holds_null(value: Any) -> bool:
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value is None or any(map(_holds_null, items))
-
-
-def _without_null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_null(item) for key, item in value.items() if item is not None}
-    return [_without_null(item) for item in value] if isinstance(value, list) else value
+    return {**encoded(content), "code_version": code_version}
 
 
 def digest_of_sources() -> str:
@@ -133,7 +104,7 @@ def make_pipeline(
         sweep: candidates to try, each in its own branch, instead of training and evaluating all arms.
 
     Raises:
-        ParamsError: an argument of the environment is null, or an accelerator would stand idle.
+        ParamsError: an accelerator would stand idle.
     """
     default = arguments(params, code_version)
     machines = resources(params)

@@ -6,8 +6,9 @@ how long training takes follows from the speed that the user has measured, if th
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,18 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from laurel.console import aligned
-from laurel.errors import DataError
+from laurel.envs.base import EnvAdapter
+from laurel.errors import DataError, ParamsError
 from laurel.llm.actor_size import described
 from laurel.params import Params
 from laurel.params.language_actor import GLAMParams, LanguageActorParams
+from laurel.params.search import with_values
 from laurel.pipelines.accelerators import ACCELERATORS
 from laurel.pipelines.machines import AGENT_TRAINERS
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
+from laurel.stages.workload import Training, agents_and_steps, pairs_asked, questions_in_training, trainings
+from laurel.tuning.plan import narrowed
 
 PRICES = Path(__file__).resolve().with_name("prices.yaml")
 HEADER = ("step", "tasks", "cpu", "memory", "accelerator", "machine", "cached", "tries")
@@ -78,6 +83,7 @@ def estimate(
     branches: int,
     *,
     region: str | None,
+    adapter: EnvAdapter | None = None,
     sweep: SweepPlan | None = None,
     speed: float | None = None,
     prices: Path = PRICES,
@@ -87,6 +93,7 @@ def estimate(
     Args:
         branches: of the training of agents, which the pipeline's first step lists.
         region: of Vertex AI; None for a cluster, which has no price.
+        adapter: of the environment; None where it is not installed here.
         sweep: the candidates that are tried instead of training all arms.
         speed: environment steps a second of one task that trains agents, as the user has measured it.
         prices: the table of prices.
@@ -98,14 +105,12 @@ def estimate(
     steps = list(tasks(spec))
     counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
-    if sweep is None:
-        arms = [arm for arm in params.arms if arm.trained]
-        trained, each = len(arms) * len(params.agent.seeds), params.agent.steps
-    else:
-        trained, each = len(sweep.candidates) * len(sweep.sweep.seeds), sweep.sweep.steps
+    trained = trainings(params, adapter) if sweep is None else list(_tried(params, sweep))
+    to_train = sum(one.agents * one.steps_each for one in trained)
     work = [
-        f"{params.collect.steps} environment steps to collect, {params.annotate.n_pairs} questions to annotate at most",
-        f"{trained * each} environment steps to train: {trained} agents of {each} each",
+        f"{params.collect.steps:,} environment steps to collect; {pairs_asked(params)} to annotate",
+        f"{to_train:,} environment steps to train: {agents_and_steps(trained)}",
+        *questions_in_training(trained),
     ]
     work += [
         described(arm.name, arm.agent.settings, arm.agent.steps)
@@ -115,12 +120,21 @@ def estimate(
         and isinstance(arm.agent.settings, LanguageActorParams | GLAMParams)
     ]
     if speed:
-        work.append(_hours(steps, counts, trained * each, speed, price))
+        work.append(_hours(steps, counts, to_train, speed, price))
     if price is not None:
         work.append(_cost(steps, counts, price))
     elif region:
         work.append(f"price: unknown for {region}: add it, dated, to {prices}, or to another file (--prices).")
     return "\n".join([*aligned(rows), "", *work])
+
+
+def _tried(params: Params, sweep: SweepPlan) -> Iterator[Training]:
+    """Yield the training of each candidate; one whose values do not go together trains nothing."""
+    arm = sweep.sweep.arm
+    for values in sweep.candidates:
+        with contextlib.suppress(ParamsError):
+            candidate = narrowed(with_values(params, values), arm, sweep.sweep.seeds, sweep.sweep.steps)
+            yield Training.of(candidate.resolved_arms[arm], candidate)
 
 
 def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, price: Price | None) -> str:

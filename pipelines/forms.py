@@ -105,15 +105,6 @@ def network(value: str) -> str | None:
     )
 
 
-def experiment(value: str, schedule: str | None) -> str | None:
-    """Check the name of an experiment of Vertex AI."""
-    if schedule:
-        return "--experiment does not go with --schedule, whose runs begin without you: leave out one of them."
-    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,127}", value):
-        return None
-    return f"--experiment is {shown(value)}, but has lower-case letters, digits and hyphens, e.g. --experiment door-key"
-
-
 def cron(value: str, *, vertex: bool) -> str | None:
     """Check that a schedule has five fields, on Vertex AI with a time zone before them if wanted.
 

@@ -34,7 +34,6 @@ class Options:
     bucket: str | None = None
     network: str | None = None
     api_endpoint: str | None = None
-    experiment: str | None = None
     host: str | None = None
     search: Search | None = None
     """The search of a sweep; None trains and evaluates all arms."""

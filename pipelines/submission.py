@@ -15,6 +15,7 @@ from typing import Any
 from laurel import __version__
 from laurel.components.checkpoints import FOLDER as CHECKPOINTS
 from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
@@ -52,6 +53,8 @@ class Submission:
     """A checked submission, ready to be sent."""
 
     params: Params
+    adapter: EnvAdapter | None
+    """Of the environment; None where it is not installed here."""
     spec: Spec
     branches: int
     """Parallel branches of the agents' training."""
@@ -84,12 +87,12 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     search = options.search
     sweep = found.attempt(lambda: plan_sweep(params, search)) if params and search else None
     spec = found.attempt(lambda: _pipeline(options, params, sweep)) if params else None
-    planned = None
+    planned = adapter = None
     if params and spec:
         _check_files(params, options, found)
         if not options.vertex:
             found.remarks.append("the image was not inspected: only the cluster has credentials to pull it.")
-        _check_fit(params, found)
+        adapter = _check_fit(params, found)
         if params.pipeline.checkpoints:
             variables[CHECKPOINTS] = params.pipeline.checkpoints
         elif options.vertex:  # where a bucket is mounted as a folder
@@ -108,6 +111,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     code_version = options.code_version or _code_of(options.image or "")
     return Submission(
         params=params,
+        adapter=adapter,
         spec=completed(spec, variables, cache=options.cache),
         branches=planned,
         sweep=sweep,
@@ -135,7 +139,6 @@ def _check_names(options: Options, found: Findings) -> None:
         found.check(forms.bucket(options.bucket))
         found.check(options.service_account and forms.service_account(options.service_account))
         found.check(options.network and forms.network(options.network))
-        found.check(options.experiment and forms.experiment(options.experiment, options.schedule))
         found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint))
     elif not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", options.host or ""):
         found.check("--host must be the address of Kubeflow Pipelines, e.g. http://localhost:8080, without a password.")
@@ -205,10 +208,12 @@ def _check_files(params: Params, options: Options, found: Findings) -> None:
             )
 
 
-def _check_fit(params: Params, found: Findings) -> None:
-    """Refuse what the step `plan` would refuse, as far as this machine can tell."""
+def _check_fit(params: Params, found: Findings) -> EnvAdapter | None:
+    """Refuse what the step `plan` would refuse, as far as this machine can tell; return the environment's adapter."""
     try:
-        check_fit(params, adapter_for(params.env, with_action=params.caption.with_action))
+        adapter = adapter_for(params.env, with_action=params.caption.with_action)
+        check_fit(params, adapter)
+        return adapter
     except MissingHereError as error:
         found.remarks.append(
             f"whether the parameters fit together was not checked here: {error} The step plan does so, in the image "
@@ -216,6 +221,7 @@ def _check_fit(params: Params, found: Findings) -> None:
         )
     except LaurelError as error:
         found.problems.extend(str(error).splitlines())
+    return None
 
 
 def _branches(spec: Spec, params: Params) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -158,46 +157,6 @@ class Vertex:
             )
             going = [str(found.name) for found in listed if _state(found.state.name) not in ENDED]
         return going[0].rpartition("/")[2] if going else None
-
-    def add_to_experiment(self, job: str, experiment: str, *, seconds: float = 120.0) -> None:
-        """Put a run into an experiment of Vertex AI, made if missing; its console compares runs by it.
-
-        Args:
-            seconds: after which to give up waiting for Vertex AI to keep record of the run.
-
-        Raises:
-            VertexError: as `submit`, or there is no record yet.
-        """
-        store = f"{self.place.parent}/metadataStores/default"
-        with _explained(self.place):
-            record = self._record(job, seconds)
-            client = aiplatform_v1.MetadataServiceClient(**self._options)
-            with suppress(api.Conflict):  # there is one
-                client.create_context(
-                    parent=store,
-                    context_id=experiment,
-                    context=aiplatform_v1.Context(
-                        display_name=experiment,
-                        schema_title="system.Experiment",
-                        schema_version="0.0.1",
-                        metadata={"experiment_deleted": False},
-                    ),
-                    timeout=TIMEOUT,
-                )
-            client.add_context_children(
-                context=f"{store}/contexts/{experiment}", child_contexts=[record], timeout=TIMEOUT
-            )
-
-    def _record(self, job: str, seconds: float) -> str:
-        """Wait for the record that Vertex AI keeps of a run; return its name."""
-        end = time.monotonic() + seconds
-        while True:
-            found = self._jobs.get_pipeline_job(name=self.place.name(job), timeout=TIMEOUT)
-            if found.job_detail.pipeline_run_context.name:
-                return str(found.job_detail.pipeline_run_context.name)
-            if time.monotonic() > end:
-                raise VertexError(f"Vertex AI keeps no record of it after {seconds:.0f} s.")
-            time.sleep(min(2.0, seconds / 10))
 
     def schedule(self, schedule: dict[str, Any]) -> str:
         """Start runs at set times; return the schedule's full name, also where the same request has made one.

@@ -78,17 +78,14 @@ def why_key_is_withheld(name: str, endpoint: str, environment: Mapping[str, str]
     )
 
 
-def why_responses_are_refused(
-    responses: Path, project: Path, environment: Mapping[str, str] = os.environ
-) -> str | None:
+def why_responses_are_refused(responses: Path, project: Path) -> str | None:
     """Return why answers may not be kept in a file, with the line that allows it; None where they may.
 
     Args:
         responses: annotate.language_model.responses.
         project: the folder of the params file.
-        environment: the user's variables.
     """
-    place, allowed = _absolute(responses), environment.get(RESPONSES)
+    place, allowed = _absolute(responses), os.environ.get(RESPONSES)
     if any(map(place.is_relative_to, (_absolute("."), _absolute(project)))):
         return None
     if allowed and place == _absolute(allowed):
@@ -106,7 +103,7 @@ def _absolute(path: Path | str) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
 
 
-def add_permissions(parser: argparse.ArgumentParser, *, responses: bool = True) -> None:
+def add_permissions(parser: argparse.ArgumentParser) -> None:
     """Let a command be given permissions."""
     parser.add_argument(
         "--allow-key",
@@ -115,14 +112,13 @@ def add_permissions(parser: argparse.ArgumentParser, *, responses: bool = True) 
         metavar="NAME@HOST",
         help=f"send this key to this server; the variable {KEYS} has the same effect",
     )
-    if responses:
-        parser.add_argument(
-            "--responses",
-            default=argparse.SUPPRESS,
-            metavar="FILE",
-            help=f"keep answers in this file outside of the working directory, which annotate.language_model.responses "
-            f"names; the variable {RESPONSES} has the same effect",
-        )
+    parser.add_argument(
+        "--responses",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help=f"keep answers in this file outside of the working directory, which annotate.language_model.responses "
+        f"names; the variable {RESPONSES} has the same effect",
+    )
 
 
 def take_permissions(options: argparse.Namespace) -> None:

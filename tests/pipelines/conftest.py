@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from vertex_laurel import PLACE, Laurel
 from vertex_server import VertexServer, serving
 
+from laurel import pipelines
 from laurel.cli.app import main
 from laurel.pipelines import registry
 from tiny_project import Project
@@ -36,6 +37,30 @@ def _callers_alone() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline_task, "inspect", SimpleNamespace(stack=stack))
         yield
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Hide a package, as if it were not installed, and let laurel.pipelines be imported anew; afterwards put all back.
+
+    The modules imported meanwhile must not stay: packages keep submodules as attributes too, so that later tests would
+    patch a module that nothing imports.
+    """
+    ours = {name: module for name, module in sys.modules.items() if name.startswith("laurel.pipelines.")}
+
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.startswith("laurel.pipelines.")]:
+            del sys.modules[name]
+
+    def hide(package: str) -> None:
+        forget()
+        monkeypatch.setitem(sys.modules, package, None)
+
+    yield hide
+    forget()
+    for name, module in ours.items():
+        sys.modules[name] = module
+        setattr(pipelines, name.rpartition(".")[2], module)
 
 
 @pytest.fixture(scope="session")

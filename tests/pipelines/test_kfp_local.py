@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -128,7 +127,7 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
         {
             **SMALL,
             "annotate.scripted": {"abstain_rate": 1.0},
-            "annotate.gates.max_abstain_rate": 1,  # None is refused, as KFP would make it the default
+            "annotate.gates.max_abstain_rate": None,  # lost, it would be the default again, which refuses otherwise
             "tracking.enabled": True,
         },
     )
@@ -266,11 +265,9 @@ def test_foreign_reports_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFi
     assert json.dumps([file.name for file in (tmp_path / "out").iterdir()]) == '["reports"]'
 
 
-def test_without_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_kfp(tmp_path: Path, without: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
     project = Project.create(tmp_path / "p", SMALL)
-    for name in [name for name in sys.modules if name.startswith("laurel.pipelines")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "kfp", None)
+    without("kfp")
     params = ["--params", str(project.path / "params.yaml")]
     for action in (["compile", "-o", str(tmp_path / "p.yaml")], ["run", "--output", str(tmp_path / "out")]):
         assert main(["pipeline", *action, *params]) == 2

@@ -50,7 +50,7 @@ def test_a_dry_run_counts_the_branches(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["pipeline", "submit", *place, "--sweep", "7", *SEARCH, "--dry-run"]) == 0
     said = capsys.readouterr().err
     assert "try-candidate  7 " in said
-    assert "3584 environment steps to train: 14 agents of 256 each" in said
+    assert "28,672 environment steps to train: 14 agents of 2,048 steps" in said
 
 
 @pytest.mark.slow

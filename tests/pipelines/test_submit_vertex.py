@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from vertex_laurel import IMAGE, Laurel, submit
-from vertex_server import VertexServer, error, job
+from vertex_server import VertexServer
 
 from laurel import __version__
 from laurel.cli.app import main
@@ -150,10 +150,53 @@ def test_dry_run_shows_the_request_and_opens_no_connection(
     rows = {row.split()[0]: row.split() for row in err.splitlines() if row and not row[0].isdigit()}
     assert rows["train-agents"][1:] == ["2", "8", "16G", "1", "x", "NVIDIA_L4", "g2-standard", "yes", "3"]
     assert rows["collect"][1:] == ["1", "4", "8G", "-", "general", "purpose", "yes", "3"]
-    assert "3000 environment steps to collect, 200 questions to annotate at most" in err
-    assert "8192 environment steps to train: 4 agents of 2048 each" in err
+    assert "3,000 environment steps to collect; at most 200 pairs of captions to annotate\n" in err
+    assert "8,192 environment steps to train: 4 agents of 2,048 steps\n" in err
+    assert "questions to online judges" not in err
     assert "price: unknown for europe-west4" in err
     assert "nothing was sent" in err
+
+
+def test_a_dry_run_and_check_count_what_a_run_asks_and_trains(
+    laurel: Laurel, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counted by hand: two judges, three label sets, an arm with other updates, one paid online, and one left out."""
+    project.change(
+        {
+            "env.id": "Pendulum-v1",
+            "annotate": {
+                "annotator": "embedding",
+                "embedding": {"goal": "up", "anti_goal": "down"},
+                "n_pairs": 500,
+                "feedback_seeds": 3,
+                "judges": {"teacher": {"n_pairs": 100}},
+            },
+            "rewards": {
+                "taught": {"kind": "preference", "judge": "teacher"},
+                "live": {"kind": "online", "questions": 70},
+            },
+            "arms": {
+                "preference": {},
+                "taught": {"reward": "taught", "agent": {"ppo": {"n_envs": 128, "n_steps": 32}}},
+                "live": {"reward": "live"},
+                "oracle": {},
+                "random_policy": {},
+            },
+            "agent": {"seeds": [0, 1, 2], "steps": 3000, "ppo": {"n_envs": 16, "n_steps": 32}},
+        }
+    )
+    code, _, shown = submit(laurel, "--dry-run")
+    assert code == 0, shown
+    assert main(["check"]) == 0
+    checked = capsys.readouterr().out
+    for said in (
+        "at most 1,800 pairs of captions in all (2 judges, 3 label sets each)",
+        "9 agents of 3,072 to 4,096 steps",
+        "at most 210 questions to online judges while agents are trained",
+    ):
+        assert said in shown
+        assert said in checked
+    assert f"{3 * (3072 + 4096 + 3072):,} environment steps to train: " in shown
 
 
 def test_what_is_shown_is_what_is_sent(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +243,7 @@ def test_hours_and_price_of_motifs_two_billion_steps(laurel: Laurel) -> None:
     words = shlex.split(" ".join(line.lstrip("# ").rstrip("\\") for line in lines[begin : end + 1]))
     code, _, err = laurel(*(str(root / word) if word.startswith("examples/") else word for word in words[2:]))
     assert code == 0, err
-    assert "40000000000 environment steps to train: 20 agents of 2000000000 each" in err
+    assert "40,000,020,480 environment steps to train: 20 agents of 2,000,001,024 steps" in err
     hours, cost, each = re.search(
         r"train-agents at 1,500 environment steps/s a task: ([\d,.]+) hours of a machine, which cost ([\d,.]+) USD; "
         r"([\d.]+) hours where all 20 tasks run at once", err,
@@ -222,28 +265,6 @@ def test_a_schedule(laurel: Laurel, google: VertexServer) -> None:
     assert request["pipelineJob"]["pipelineSpec"]["pipelineInfo"]["name"] == "laurel"
     assert request["pipelineJob"]["runtimeConfig"]["gcsOutputDirectory"] == "gs://demo-bucket/laurel"
     assert "schedule: projects/demo-project/locations/europe-west4/schedules/77" in out
-
-
-def test_an_experiment(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = "projects/demo-project/locations/europe-west4/metadataStores/default"
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    _, running = job("RUNNING")
-    recorded = {**running, "jobDetail": {"pipelineRunContext": {"name": f"{store}/contexts/laurel-1"}}}
-    google.says("get", (200, running), (200, recorded))
-    google.says("context", error(409, "already exists"))
-    assert submit(laurel, "--experiment", "door-key")[0] == 0
-    (made,) = google.of("context")
-    assert made.query["contextId"] == ["door-key"]
-    assert made.body["schemaTitle"] == "system.Experiment"
-    (added,) = google.of("children")
-    assert added.path == f"/v1/{store}/contexts/door-key:addContextChildren"
-    assert added.body["childContexts"] == [f"{store}/contexts/laurel-1"]
-
-    google.says("children", error(403, "denied"))
-    code, out, err = submit(laurel, "--experiment", "door-key")
-    assert code == 0, "the run has begun"
-    assert "note: the run is not in the experiment door-key: not allowed: denied." in err
-    assert out.startswith("job: ")
 
 
 def test_project_and_region_of_the_environment_are_named(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +108,8 @@ def test_credentials_that_expired(laurel: Laurel, google: VertexServer) -> None:
 
 
 @pytest.mark.parametrize("package", ["google.cloud.aiplatform_v1", "google.auth", "kfp"])
-def test_a_package_that_is_not_installed(laurel: Laurel, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name == package or name.startswith("laurel.pipelines.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+def test_a_package_that_is_not_installed(laurel: Laurel, package: str, without: Callable[[str], None]) -> None:
+    without(package)
     code, out, err = submit(laurel)
     assert (code, out) == (2, "")
     assert "which is not installed: pip install 'laurel-rl[cloud]'" in err

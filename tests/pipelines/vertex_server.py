@@ -25,8 +25,6 @@ ROUTES = {
     "get": r"GET /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+",
     "cancel": r"POST /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+:cancel",
     "schedule": r"POST /v1/projects/[^/]+/locations/[^/]+/schedules",
-    "context": r"POST /v1/projects/[^/]+/locations/[^/]+/metadataStores/default/contexts",
-    "children": r"POST /v1/projects/[^/]+/locations/[^/]+/metadataStores/default/contexts/[^/]+:addContextChildren",
     "bucket": r"GET /storage/v1/b/[^/]+",
     "token": r"POST /token",
     "manifest": r"GET /v2/.+/manifests/[^/]+",
@@ -78,7 +76,7 @@ class VertexServer:
                 return 200, {"config": {"digest": "sha256:c0"}}
             case "blob":
                 return image_config(variables=["LAUREL_REVISION=abc", "NVIDIA_VISIBLE_DEVICES=all"])
-            case "cancel" | "context" | "children" | "list" | "schedules":
+            case "cancel" | "list" | "schedules":
                 return 200, {}
             case _:
                 return error(404, "nothing here")

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laurel.data.captions import read_captions, read_segments, read_vocabulary
+from laurel.data.lineage import read_inputs
 from laurel.data.manifest import read_manifest
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import adapter_for
@@ -167,6 +168,21 @@ def test_trajectories_of_another_environment(tmp_path: Path, trajectories: Path)
         STAGE["caption"].run(make_params("FrozenLake-v1"), trajectories=trajectories, output=tmp_path / "c")
     with pytest.raises(DataError, match="Run laurel collect again"):
         STAGE["caption"].run(make_params(kwargs={"size": 6}), trajectories=trajectories, output=tmp_path / "c")
+
+
+def test_what_an_earlier_version_of_the_adapter_made_is_refused(
+    tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captions, params = tmp_path / "c", make_params()
+    STAGE["caption"].run(params, trajectories=trajectories, output=captions)
+    assert read_manifest(trajectories)["adapter"] == read_manifest(captions)["adapter"] == "MiniGridAdapter 2"
+    read_inputs(params.dump("env", "caption"), {"captions": captions})
+    monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.version", 3)
+    refused = r"was made with MiniGridAdapter 2, but the adapter of MiniGrid-.* is MiniGridAdapter 3 .* laurel collect"
+    with pytest.raises(DataError, match=f"{trajectories}: {refused}"):
+        STAGE["caption"].run(params, trajectories=trajectories, output=tmp_path / "d")
+    with pytest.raises(DataError, match=f"{captions}: {refused}"):
+        read_inputs(params.dump("env", "caption"), {"captions": captions})
 
 
 def test_wrong_and_damaged_inputs(tmp_path: Path, trajectories: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ RUN_FAILED = 1
 INTERRUPTED = 130
 PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
 OF_VERTEX = ("project", "region", "bucket", "network", "api_endpoint")
-OF_CLUSTER = ("namespace",)
+OF_CLUSTER = ("namespace", "experiment")
 
 
 def add(actions: Commands) -> None:
@@ -103,7 +103,7 @@ def add(actions: Commands) -> None:
     submit.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
     submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: bucket for the steps' files")
     submit.add_argument("--network", metavar="NETWORK", help="Vertex AI: projects/NUMBER/global/networks/NAME")
-    submit.add_argument("--experiment", metavar="NAME", help="experiment of the run; default: none on Vertex AI")
+    submit.add_argument("--experiment", metavar="NAME", help="cluster: experiment of the run")
     add_sweep(submit)
     submit.set_defaults(run=_submit)
 
@@ -191,8 +191,7 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         say(f"schedule: {name}\npage:     {page}\n")
         return 0
     job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
-    add = (lambda: backend.add_to_experiment(job, options.experiment)) if options.experiment else None
-    return _submitted(options, backend, job, _named(job, place), place.page(job), afterwards=add)
+    return _submitted(options, backend, job, _named(job, place), place.page(job))
 
 
 def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> int:
@@ -248,6 +247,7 @@ def _dry_run(
         submission.params,
         submission.branches,
         region=region,
+        adapter=submission.adapter,
         sweep=submission.sweep,
         speed=options.steps_per_second,
         prices=options.prices or estimate.PRICES,
@@ -264,24 +264,11 @@ def _shortened(body: Any, spec: Any, summary: Any) -> Any:
     return {key: _shortened(value, spec, summary) for key, value in body.items()} if isinstance(body, dict) else body
 
 
-def _submitted(
-    options: argparse.Namespace,
-    backend: Backend,
-    job: str,
-    where: str,
-    page: str,
-    *,
-    afterwards: Callable[[], None] | None = None,
-) -> int:
-    """Print what was started, and how to follow and cancel it; then call `afterwards`."""
+def _submitted(options: argparse.Namespace, backend: Backend, job: str, where: str, page: str) -> int:
+    """Print what was started, and how to follow and cancel it."""
     again, stop = _commands(where)
     say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
     with _leaving_the_run_alone(where):
-        if afterwards:
-            try:
-                afterwards()
-            except LaurelError as error:  # not worth failing for: the run has begun
-                tell(f"note: the run is not in the experiment {options.experiment}: {error}")
         return _follow(options, backend, job) if options.wait else 0
 
 

@@ -45,6 +45,8 @@ class Output:
     """What was skipped, degraded or simulated, as sentences; the report shows them."""
     own_files: dict[str, str] = field(default_factory=dict)
     """File of the user's own, such as an environment's module -> its digest, if a reader may want to compare them."""
+    adapter: str | None = None
+    """Of steps and captions: the adapter that packed and described them, with its version (`laurel.envs.words_of`)."""
     run_notes: list[str] = field(default_factory=list)
     """What went wrong in this run without any effect on the content, e.g. with MLflow."""
     asked: list[Asked] = field(default_factory=list)
@@ -123,6 +125,7 @@ def output_directory(
                 "notes": out.notes,
                 "machine": machine(),
                 **({"own_files": out.own_files} if out.own_files else {}),
+                **({"adapter": out.adapter} if out.adapter else {}),
             }
             run = {
                 "digest": manifest["digest"],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from laurel.data.manifest import checked_manifest
+from laurel.envs import words_of
 from laurel.errors import DataError
 
 PRODUCERS = {
@@ -50,10 +51,21 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
             if key in FREE or (NAMED.fullmatch(key) and _UNSET in (then, now)):
                 continue
             raise DataError(f"{inputs[name]}: was made with {key} {_shown(then)}, but it is {_shown(now)}. {again}")
+        if "env" in used:
+            check_adapter(inputs[name], manifest, used["env"]["id"])
         for source, digest in manifest["inputs"].items():
             if source in manifests and digest != manifests[source]["digest"]:
                 raise DataError(f"{inputs[name]}: was made from other {source} than {inputs[source]} holds. {again}")
     return manifests
+
+
+def check_adapter(path: Path, manifest: Mapping[str, Any], env_id: str) -> None:
+    """Raise DataError for steps or captions of another version of the environment's adapter: they would be misread."""
+    if (made := manifest.get("adapter")) is not None and made != (now := words_of(env_id)):
+        raise DataError(
+            f"{path}: was made with {made}, but the adapter of {env_id} is {now} now, whose captions differ. Run "
+            "laurel collect again, and what follows it."
+        )
 
 
 def _differences(then: Any, now: Any, key: str) -> Iterator[tuple[str, Any, Any]]:

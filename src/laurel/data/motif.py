@@ -64,7 +64,7 @@ def read_motif(path: Path) -> PreferenceRows:
     return PreferenceRows.of(rows, f"Motif {codes_file.stem}")
 
 
-def write_motif(rows: PreferenceRows, path: Path, name: str = "laurel") -> None:
+def write_motif(rows: PreferenceRows, path: Path) -> None:
     """Write a folder; whole or not at all.
 
     Raises:
@@ -94,7 +94,7 @@ def write_motif(rows: PreferenceRows, path: Path, name: str = "laurel") -> None:
         (partial / MESSAGES).parent.mkdir(parents=True, exist_ok=True)
         (partial / PREFERENCE).mkdir(exist_ok=True)
         np.save(partial / MESSAGES, messages)
-        np.save(partial / PREFERENCE / f"{name}.npy", codes)
+        np.save(partial / PREFERENCE / "laurel.npy", codes)
         write_table(partial / BESIDE, pa.Table.from_pylist([extras_of(row) for row in each]))
 
 

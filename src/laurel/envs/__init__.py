@@ -35,6 +35,7 @@ __all__ = [
     "modules_of",
     "reference_id",
     "step_limit",
+    "words_of",
 ]
 
 ENTRY_POINTS = "laurel.envs"
@@ -93,6 +94,17 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
                 f"env.id: the adapter {type(adapter).__name__} of {env_id} {found}. Set {name} to a text{none} "
                 "(CONTRIBUTING.md, Add an environment)."
             )
+
+
+def words_of(env_id: str) -> str:
+    """Return which words an environment has: the name of its adapter, and the version of its captions.
+
+    Raises:
+        EnvError: a module that the id names cannot be imported.
+    """
+    _import_module_of(env_id)
+    adapter = _adapter_class(_bare(env_id))
+    return f"{adapter.__name__} {adapter.version}"
 
 
 def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:

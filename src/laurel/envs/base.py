@@ -112,7 +112,7 @@ class EnvAdapter:
     ids: ClassVar[tuple[str, ...]] = ()
     """Gymnasium ids of this adapter's environments, with `*` for any text."""
     version: ClassVar[int] = 1
-    """Increased when a caption changes, so that stored captions of both versions can be distinguished."""
+    """Increased when a caption or the packing changes, so that steps and captions of earlier versions are refused."""
     description: str
     """The task in a sentence or two, for a language model."""
     goal: str | None

@@ -112,7 +112,7 @@ class Captioner:
             ) from None
 
 
-def collapse(texts: list[str], separator: str = " ") -> str:
+def collapse(texts: list[str]) -> str:
     """Join a segment's captions; consecutive repeats read `text (xN)` (Motif, arXiv 2310.00166).
 
     >>> collapse(["You turn.", "You turn.", "", "You bump into a wall."])
@@ -126,4 +126,4 @@ def collapse(texts: list[str], separator: str = " ") -> str:
             runs[-1] = (text, runs[-1][1] + 1)
         else:
             runs.append((text, 1))
-    return separator.join(text if count == 1 else f"{text} (x{count})" for text, count in runs)
+    return " ".join(text if count == 1 else f"{text} (x{count})" for text, count in runs)

@@ -28,6 +28,8 @@ PRIOR = 1000 / POINTS
 """Standard deviation of the prior of a strength, in logits: an arm that never lost keeps a finite one."""
 DRAWS = 200
 """Draws of the bootstrap over prompts."""
+SHOWN = 3
+"""Prompts shown with what each arm wrote."""
 BASE = "writer"
 """The actor of the arm that others are compared with."""
 LAST = 0.1
@@ -98,11 +100,11 @@ def _divergence(curves: pd.DataFrame) -> float:
     return float(curves.loc[last, "reference_kl"].mean())
 
 
-def examples(results: pd.DataFrame, names: list[str], shown: int = 3) -> list[tuple[str, list[tuple[str, str, float]]]]:
+def examples(results: pd.DataFrame, names: list[str]) -> list[tuple[str, list[tuple[str, str, float]]]]:
     """Return some prompts, and what each arm wrote to them with what it returned."""
     first = results[results["seed"] == results["seed"].min()]
     found = []
-    for episode in sorted(first["episode"].unique())[:shown]:
+    for episode in sorted(first["episode"].unique())[:SHOWN]:
         of_episode = first[first["episode"] == episode].set_index("arm")
         own = [(name, str(of_episode.loc[name, "text"]), float(of_episode.loc[name, "return"])) for name in names]
         found.append((str(of_episode.loc[names[0], "prompt"]), own))

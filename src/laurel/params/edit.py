@@ -12,29 +12,26 @@ from pydantic import JsonValue
 from laurel.errors import ParamsError
 
 
-def edited(text: str, changes: Mapping[str, JsonValue], source: str = "params") -> str:
+def edited(text: str, changes: Mapping[str, JsonValue]) -> str:
     """Return the text of a params file with some values changed.
 
     Args:
         text: of the file; a mapping of mappings.
         changes: dotted name -> value. What the file does not have is added to its section.
-        source: the file's name, for errors.
 
     Raises:
         ParamsError: the text is not such a mapping, or a part of a name is not a section.
     """
     for name, value in changes.items():
-        text = _changed(text, name.split("."), value, source)
+        text = _changed(text, name.split("."), value)
     return text
 
 
-def _changed(text: str, path: Sequence[str], value: JsonValue, source: str) -> str:
+def _changed(text: str, path: Sequence[str], value: JsonValue) -> str:
     place: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     for depth, part in enumerate(path):
         if not isinstance(place, yaml.MappingNode):
-            raise ParamsError(
-                f"{source}: {'.'.join(path[:depth])} is not a section, so {'.'.join(path)} cannot be set."
-            )
+            raise ParamsError(f"params: {'.'.join(path[:depth])} is not a section, so {'.'.join(path)} cannot be set.")
         found = next(((key, node) for key, node in place.value if key.value == part), None)
         if found is None:
             return _added(text, place, path[depth:], value)

@@ -133,7 +133,7 @@ def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Se
     return space
 
 
-def with_values(params: Params, values: Mapping[str, JsonValue], source: str = OPTION) -> Params:
+def with_values(params: Params, values: Mapping[str, JsonValue]) -> Params:
     """Return the parameters with some values changed.
 
     Raises:
@@ -147,10 +147,10 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
             place = place.setdefault(section, {})
             if not isinstance(place, dict):
                 raise ParamsError(
-                    f"{source}: {'.'.join(sections[: depth + 1])} is not a section, so {name} is unknown."
+                    f"{OPTION}: {'.'.join(sections[: depth + 1])} is not a section, so {name} is unknown."
                 )
         place[last] = value
-    return parse_params(content, source)
+    return parse_params(content, OPTION)
 
 
 def value_of(params: Params, name: str) -> JsonValue:

@@ -32,9 +32,10 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
         write_vocabulary,
     )
     from laurel.data.directory import output_directory
+    from laurel.data.lineage import check_adapter
     from laurel.data.manifest import checked_manifest
     from laurel.data.trajectories import read_metadata, read_trajectories
-    from laurel.envs import adapter_for
+    from laurel.envs import adapter_for, words_of
     from laurel.envs.captioner import Captioner
     from laurel.progress import progress
     from laurel.tracking.tracker import Tracker
@@ -46,9 +47,11 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
             f"{trajectories}: holds steps of {collected['id']} {collected['kwargs'] or ''}, but env is "
             f"{env.id} {env.kwargs or ''}. Run laurel collect again."
         )
+    check_adapter(trajectories, manifest, env.id)
     sections = {"env": env, "caption": caption}
     inputs = {"trajectories": trajectories}
     with output_directory(output, stage="caption", params=dumped(sections), inputs=inputs) as out:
+        out.adapter = words_of(env.id)
         adapter = adapter_for(env, with_action=caption.with_action)
         captioner = Captioner(adapter, enumerate_events=caption.enumerate)
         steps, windows = CaptionTally(), SegmentTally(caption.segment_length)

@@ -46,6 +46,7 @@ def run(
     """
     from laurel.data.directory import output_directory
     from laurel.data.trajectories import join_trajectories
+    from laurel.envs import words_of
     from laurel.progress import progress
     from laurel.tracking.tracker import Tracker
 
@@ -58,6 +59,7 @@ def run(
     numbers = [part] if part is not None else list(range(parts))
     collectors = [_Collector.of(seed, env, collect, number) for number in numbers]  # refuses before anything is made
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
+        out.adapter = words_of(env.id)
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
             if len(collectors) == 1:
                 out.counts = dict(collectors[0].collect(out.path, advance))

@@ -94,7 +94,7 @@ def run(
     from laurel.stages.train_agents import notes_on_training, track_agents
     from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
-    from laurel.training.arms import steps_of
+    from laurel.training.task import steps_of
 
     described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from laurel.data.directory import output_directory
+from laurel.data.lineage import check_adapter
 from laurel.data.manifest import checked_manifest
 from laurel.data.trajectories import join_trajectories
+from laurel.envs import words_of
 from laurel.errors import DataError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
@@ -37,11 +39,13 @@ def run(
     for path, manifest in manifests:
         if manifest["params"] != {**used, "part": manifest["params"]["part"]}:
             raise DataError(f"{path}: was collected with other parameters. Collect it again.")
+        check_adapter(path, manifest, env.id)
     ordered = sorted(manifests, key=lambda part: int(part[1]["params"]["part"]))
     held = [(path, [manifest["params"]["part"]]) for path, manifest in manifests]
     check_each_once(held, range(collect.parts), lambda number: f"part {number}")
     with output_directory(output, stage=STAGE, params=used) as out:
         out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
+        out.adapter = words_of(env.id)
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         sources = {f"part.{number}": path for number, (path, _) in enumerate(ordered)}
         with Tracker({**sections, "tracking": tracking}, STAGE, sources, out).stage_run() as tracked:

@@ -7,7 +7,7 @@ Loads no language model and asks none; stages themselves check only what they us
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,14 +131,15 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         outputs: names of PLACES -> outputs of stages. With captions of these params the cost is estimated; without
             them, or with others, only how much is asked at most. With rewards, what they can pay is listed.
     """
-    from laurel.rewards.arms import skipped_arms, trained_arms, trainers
+    from laurel.rewards.arms import skipped_arms, trainers
     from laurel.rewards.method import RewardContext
+    from laurel.stages.workload import agents_and_steps, questions_in_training, trainings
 
     collect, agent, captions = params.collect, params.agent, outputs["captions"]
     context = RewardContext.of(params)
     skipped = skipped_arms(params.arms, context, adapter)
     arms = [arm for arm in params.arm_names if arm not in skipped]
-    trained = [params.resolved_arms[name] for name in trained_arms(params.arms, context, adapter)]
+    trained = trainings(params, adapter)
     trained_by = trainers(params.resolved_arms.values())
     policies = ", ".join(policy.kind for policy in collect.policies)
     words = "captions made from the observation space alone" if adapter.generic else "captions of its own"
@@ -154,9 +155,9 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
         *(("train-reward", line) for line in _paid(params, outputs)),
         (
             "train",
-            f"{counted(len(trained) * len(agent.seeds), 'agent')}{_steps_each(trained)} with {trained_by} "
-            f"({counted(len(agent.seeds), 'seed')} an arm)",
+            f"{agents_and_steps(trained)} with {trained_by} ({counted(len(agent.seeds), 'seed')} an arm)",
         ),
+        *(("", line) for line in questions_in_training(trained)),
         ("evaluate", f"{counted(params.evaluate.episodes, 'episode')} for each agent"),
         *(("", line) for line in _actors(params, adapter)),
         *(("", line) for line in _interests(params, adapter)),
@@ -175,16 +176,13 @@ def _endless(params: Params, adapter: EnvAdapter) -> list[str]:
 
 def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
+    from laurel.stages.workload import pairs_asked
+
     if not params.judges:
         return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
     judges = ", ".join(kind_of(voter).title for judge in params.judges for voter in asking.of_judge(judge).voters)
-    sets = asking.feedback_seeds
-    most = sets * sum(asking.of_judge(judge).n_pairs for judge in params.judges)
-    judged = f"{judges}: at most {counted(most, 'pair')} of captions"
-    parts = [counted(n, what) for n, what in ((len(params.judges), "judge"), (sets, "label set")) if n > 1]
-    if parts:
-        judged += f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})"
+    judged = f"{judges}: {pairs_asked(params)}"
     left_over = _left_over(params)
     if not asking.keeps_responses:
         return [f"{judged}, in this process and at no cost", *left_over]
@@ -244,14 +242,6 @@ def _left_over(params: Params) -> list[str]:
                 "(annotate.feedback_seeds). Choose other agent.seeds, or fewer sets."
             )
     return lines
-
-
-def _steps_each(trained: Sequence[Arm]) -> str:
-    """Say how many environment steps an agent is trained for, in whole updates: it may be more than agent.steps."""
-    from laurel.training.arms import steps_of
-
-    each = sorted({steps_of(arm) for arm in trained})
-    return f" of {' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps" if each else ""
 
 
 def _actors(params: Params, adapter: EnvAdapter) -> list[str]:

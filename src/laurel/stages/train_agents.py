@@ -36,6 +36,7 @@ from laurel.training.checks import check_agents
 from laurel.training.curve import CURVE
 from laurel.training.lockstep import on_device
 from laurel.training.preload import preload
+from laurel.training.task import steps_of
 
 if TYPE_CHECKING:
     from laurel.pool import Job
@@ -76,7 +77,7 @@ def run(
     """
     from laurel.llm.served_sampling import servers
     from laurel.pool import run_jobs
-    from laurel.training.arms import steps_of, topics
+    from laurel.training.arms import topics
 
     seed, env, annotate, agent = sections["seed"], sections["env"], sections["annotate"], sections["agent"]
     described, context = used(sections), RewardContext(env, sections["caption"], annotate, sections["rewards"])
@@ -151,7 +152,6 @@ def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) ->
 def job_of(name: str, work: Callable[..., None], args: tuple[int, RewardContext, Agents, Inputs]) -> Job:
     """Return a process that trains agents, the third of `args`, as `train_arms` does."""
     from laurel.pool import Job
-    from laurel.training.arms import steps_of
 
     _, _, agents, _ = args
     steps = sum(steps_of(arm) for arm, _, _ in agents)

@@ -31,8 +31,9 @@ from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages.train_agents import groups, job_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
-from laurel.training.arms import steps_of, train_arms
+from laurel.training.arms import train_arms
 from laurel.training.preload import preload
+from laurel.training.task import steps_of
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results

@@ -30,9 +30,9 @@ from laurel.rewards.stored import OWN
 from laurel.tracking.run import Run, status_of
 from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker, flatten
-from laurel.training.arms import steps_of
 from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE
+from laurel.training.task import steps_of
 
 LOOK_SECONDS = 30.0
 """Polling interval of the checkpoints: each poll costs a request for every agent with a new one."""

@@ -43,8 +43,8 @@ class Run:
         for start in range(0, len(params), PARAMS_BATCH):
             self.client.log_batch(self.id, params=params[start : start + PARAMS_BATCH])
 
-    def log_metrics(self, metrics: Mapping[str, float | None], step: int = 0) -> None:
-        self.log_curve([(step, metrics)])
+    def log_metrics(self, metrics: Mapping[str, float | None]) -> None:
+        self.log_curve([(0, metrics)])
 
     def log_curve(
         self,

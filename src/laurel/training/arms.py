@@ -16,7 +16,7 @@ from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import train_together
-from laurel.training.task import Assignment, Task, steps_per_update, total_steps
+from laurel.training.task import Assignment, Task, steps_per_update
 
 CHECKPOINT_STEPS = 50_000
 """Environment steps between checkpoints where agent.checkpoint_steps is null."""
@@ -39,12 +39,6 @@ def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: Annota
         annotate=annotate,
         curriculum=arm.agent.curriculum,
     )
-
-
-def steps_of(arm: Arm) -> int:
-    """Return the environment steps that training an agent of an arm reports."""
-    sb3 = arm.agent.engine == "sb3"
-    return arm.agent.steps if sb3 else total_steps(arm.agent.settings, arm.agent.steps)
 
 
 def train_arms(

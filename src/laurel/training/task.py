@@ -8,6 +8,7 @@ from typing import Any
 
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import Arm
 from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 
@@ -80,6 +81,12 @@ def steps_per_update(settings: Any) -> int:
 def total_steps(settings: Any, steps: int) -> int:
     """Return the environment steps of the whole updates in which at least `steps` are done."""
     return -(-steps // steps_per_update(settings)) * steps_per_update(settings)
+
+
+def steps_of(arm: Arm) -> int:
+    """Return the environment steps that training an agent of an arm reports."""
+    sb3 = arm.agent.engine == "sb3"
+    return arm.agent.steps if sb3 else total_steps(arm.agent.settings, arm.agent.steps)
 
 
 @dataclass(frozen=True)

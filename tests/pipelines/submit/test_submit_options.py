@@ -46,7 +46,7 @@ from tiny_project import REPOSITORY, Project
         ("--api-endpoint", "ftp://example.org", "must be an address such as https://"),
         ("--params", "none.yaml", "none.yaml: no such file."),
         ("--template", "none.yaml", "none.yaml: no such file. Make one: laurel pipeline compile"),
-        ("--experiment", "Door key", "has lower-case letters, digits and hyphens"),
+        ("--experiment", "door-key", "--experiment is for a cluster: add --host URL, or leave it out."),
         ("--namespace", "me", "--namespace is for a cluster: add --host URL, or leave it out."),
     ],
 )  # fmt: skip

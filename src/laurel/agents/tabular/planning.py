@@ -13,6 +13,8 @@ from laurel.errors import TrainingError
 
 SWEEPS = 100_000
 """Sweeps after which iterations give up."""
+TOLERANCE = 1e-10
+"""Values have converged when a sweep changes none by more."""
 CLOSE = 1e-9
 """An action counts as better only by more than this: less is rounding."""
 
@@ -24,24 +26,6 @@ def action_values(model: Model, values: DoubleArray, gamma: float) -> DoubleArra
     """
     paid = np.einsum("sat,sat->sa", model.transitions, model.rewards)
     return paid + gamma * model.transitions @ values
-
-
-def evaluate_policy(model: Model, policy: DoubleArray, gamma: float, *, tolerance: float = 1e-10) -> DoubleArray:
-    """Return the values (S,) of a policy by iterating (equation 4.5), until a sweep changes none by `tolerance`.
-
-        V(s) ← Σ_a π(a|s) Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
-
-    Raises:
-        TrainingError: the values do not converge.
-    """
-    paid, moves = _under(model, policy)
-    values = np.zeros(model.n_states)
-    for _ in range(SWEEPS):
-        new = paid + gamma * moves @ values
-        if np.abs(new - values).max() < tolerance:
-            return new
-        values = new
-    raise TrainingError(_endless("evaluate_policy", gamma))
 
 
 def solve_policy(model: Model, policy: DoubleArray, gamma: float) -> DoubleArray:
@@ -97,7 +81,7 @@ def policy_iteration(model: Model, gamma: float) -> tuple[DoubleArray, DoubleArr
     raise TrainingError(_endless("policy_iteration", gamma))
 
 
-def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> tuple[DoubleArray, DoubleArray]:
+def value_iteration(model: Model, gamma: float) -> tuple[DoubleArray, DoubleArray]:
     """Return an optimal policy (S, A) and the optimal values (S,) by iterating (equation 4.10).
 
         V(s) ← max_a Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
@@ -111,7 +95,7 @@ def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> 
     values = np.zeros(model.n_states)
     for _ in range(SWEEPS):
         new = action_values(model, values, gamma).max(axis=1)
-        if np.abs(new - values).max() < tolerance:
+        if np.abs(new - values).max() < TOLERANCE:
             return improve_policy(model, new, gamma), new
         values = new
     raise TrainingError(_endless("value_iteration", gamma))

@@ -1,0 +1,69 @@
+"""How much a run asks and trains, for `laurel check` and for submissions. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from laurel.envs.base import EnvAdapter
+from laurel.evaluation.summary import counted
+from laurel.params import Params
+from laurel.params.arms import Arm
+from laurel.params.rewards import OnlineParams, chain
+from laurel.rewards.arms import trained_arms
+from laurel.rewards.method import RewardContext
+from laurel.training.task import steps_of
+
+
+@dataclass(frozen=True)
+class Training:
+    """Agents that are trained: an arm's, or a candidate's of a search."""
+
+    agents: int
+    steps_each: int
+    """Environment steps of an agent, in whole updates: it may be more than agent.steps."""
+    questions_each: int
+    """Questions to judges while an agent is trained, at most."""
+
+    @classmethod
+    def of(cls, arm: Arm, params: Params) -> Training:
+        """Return an arm's training."""
+        rewards = [params.rewards[name] for name in chain(params.rewards, arm.reward)]
+        questions = sum(own.questions for own in rewards if isinstance(own, OnlineParams) and own.replay is None)
+        return cls(len(arm.agent.seeds), steps_of(arm), questions)
+
+
+def trainings(params: Params, adapter: EnvAdapter | None) -> list[Training]:
+    """Return the training of each arm.
+
+    Args:
+        adapter: of the environment; None where it is not installed, so that no arm can be found unfit for it.
+    """
+    arms = params.resolved_arms
+    fit = trained_arms(params.arms, RewardContext.of(params), adapter) if adapter else arms
+    return [Training.of(arms[name], params) for name in fit if arms[name].trained]
+
+
+def agents_and_steps(trained: Sequence[Training]) -> str:
+    """Say how many agents are trained, and for how many environment steps each."""
+    agents = counted(sum(one.agents for one in trained), "agent")
+    each = sorted({one.steps_each for one in trained})
+    if not each:
+        return agents
+    return f"{agents} of {' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps"
+
+
+def pairs_asked(params: Params) -> str:
+    """Say how many pairs all judges are asked about, at most, for all label sets."""
+    asking, judges = params.annotate, params.judges
+    sets = asking.feedback_seeds
+    most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
+    parts = [counted(n, what) for n, what in ((len(judges), "judge"), (sets, "label set")) if most and n > 1]
+    together = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
+    return f"at most {counted(most, 'pair')} of captions{together}"
+
+
+def questions_in_training(trained: Sequence[Training]) -> list[str]:
+    """Say how many questions online judges are asked, at most; no line if none is."""
+    most = sum(one.agents * one.questions_each for one in trained)
+    return [f"at most {counted(most, 'question')} to online judges while agents are trained"] if most else []
