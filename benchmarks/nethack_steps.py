@@ -10,13 +10,15 @@ at a prompt most of the time. Seconds are CPU time, so that other work on the ma
 Map, status, message, reward and end of every step are compared in one game per seed, with NLE's default observations
 but `screen_descriptions`.
 
-Then, in wall-clock time: 8 of Laurel's games divided among two processes, and NLE's environments in one process and in
-two that do not wait for each other. Run it with: python benchmarks/nethack_steps.py
+Then, in wall-clock time: 32 of Laurel's games divided among two processes, and NLE's environments in one process and in
+two that do not wait for each other; --processes measures these alone. Run it with:
+python benchmarks/nethack_steps.py
 """
 
 import multiprocessing
 import time
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,6 +33,8 @@ from laurel.envs.builtin.nethack_game import MESSAGE, STATUS, Game, actions
 
 TARGET = 4.0
 N_ACTIONS = 23
+DIVIDED = 32
+"""Games that are divided among processes: of 8, each step is too short to share."""
 KEYS = ("glyphs", "blstats", "message")
 """NLE's observations that Laurel reads."""
 OTHERS = (
@@ -66,12 +70,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of all, in turns (default: 3)")
     parser.add_argument("--seeds", type=int, default=10, help="games that are compared (default: 10)")
     parser.add_argument("--compared", type=int, default=10_000, help="steps of each of them (default: 10000)")
+    parser.add_argument("--processes", action="store_true", help="measure games divided among two processes alone")
     arguments = parser.parse_args()
     load = f"{load_average()} before the run"
+    common = about("nle", "numpy", "gymnasium", "laurel-rl", remarks=(load,))
+    if not arguments.processes:
+        write("nethack_steps", _compared(arguments), common, last=False)
+    write("nethack_processes", _processes(arguments.steps // DIVIDED, arguments.rounds), common)
+
+
+def _compared(arguments: Namespace) -> dict[str, Any]:
+    """Return the record of rates per CPU second, with the steps that differ."""
     many, one = (_rates(games, arguments.steps // games, arguments.rounds) for games in (8, 1))
     different = sum(_differences(seed, arguments.compared) for seed in range(arguments.seeds))
     ratio, alone = many.ours / many.theirs, one.ours / one.theirs
-    found: dict[str, Any] = {
+    return {
         "value": [round(ratio, 2), round(alone, 2)],
         "unit": "times the steps per CPU second of NLE's environment, 8 games in one process, and one",
         "target": f">= {TARGET}, and no step that differs",
@@ -96,28 +109,26 @@ def main() -> None:
         "step holds Python's lock, so threads gain nothing; agents run in separate processes, and "
         "nethack_processes measures one agent's games in two.",
     }
-    common = about("nle", "numpy", "gymnasium", "laurel-rl", remarks=(load,))
-    write("nethack_steps", found, common, last=False)
-    write("nethack_processes", _processes(arguments.steps // 8, arguments.rounds), common)
 
 
 def _processes(steps: int, rounds: int) -> dict[str, Any]:
-    """Return the rates of 8 games in wall-clock time, divided among processes or not."""
+    """Return the rates of DIVIDED games in wall-clock time, divided among processes or not."""
     clock = time.perf_counter
     measures = (
-        partial(_at_once, ((_theirs, 8),)),
-        partial(_at_once, ((_theirs, 4), (_theirs, 4))),
-        lambda steps: _ours(8, steps, clock=clock),
-        lambda steps: _ours(8, steps, processes=2, clock=clock),
+        partial(_at_once, ((_theirs, DIVIDED),)),
+        partial(_at_once, ((_theirs, DIVIDED // 2), (_theirs, DIVIDED // 2))),
+        lambda steps: _ours(DIVIDED, steps, clock=clock),
+        lambda steps: _ours(DIVIDED, steps, processes=2, clock=clock),
     )
     one, two, ours, divided = np.median([[measure(steps) for measure in measures] for _ in range(rounds)], axis=0)
     return {
         "value": [round(divided / one, 2), round(divided / two, 2)],
         "unit": "times the steps/s of NLE's environments in one process, and in two, in wall-clock time: Laurel's with "
-        "processes: 2; 8 games",
+        f"processes: 2; {DIVIDED} games",
         "target": ">= 1 in two processes, too",
         "met": bool(divided >= two),
-        "peer": "steps/s of NLE's in one process; of NLE's in two that do not wait for each other, 4 games each; of "
+        "peer": "steps/s of NLE's in one process; of NLE's in "
+        "two that do not wait for each other, half of the games each; of "
         "Laurel's in one process; of Laurel's in two, where each step waits for all games",
         "peer_value": [round(float(rate)) for rate in (one, two, ours, divided)],
         "why": f"Laurel's games in two processes make {divided / ours:.2f} times the steps of the same games in one. "
