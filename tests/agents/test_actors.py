@@ -48,6 +48,10 @@ def guessing(adapter):
 def misnamed(adapter):
     return guessing(adapter)
 
+@actor_kind(lambda options: {"low": "control"}[options["level"]])
+def levelled(adapter, *, level):
+    return guessing(adapter)
+
 @actor_kind(replays_agent=True)
 def replayed(adapter, path):
     return Rule(lambda observation: int(path.name))
@@ -58,7 +62,7 @@ def wild(adapter):
 def broken(adapter):
     return Rule(lambda observation: observation["no such key"])
 """
-FAULTY_KINDS = ("Told", "guessing", "misnamed", "replayed", "wild", "broken")
+FAULTY_KINDS = ("Told", "guessing", "misnamed", "levelled", "replayed", "wild", "broken")
 BLACKJACK = EnvParams(id="Blackjack-v1")
 
 
@@ -150,6 +154,16 @@ def test_an_arm_has_the_role_that_its_actor_declares() -> None:
     wrong = _arm_params({"wrong": {"reward": None, "agent": "misnamed"}})
     with pytest.raises(ParamsError, match=r'"misnamed" declares the role .upper limit., but it must be one of base'):
         arm_infos(wrong.arms, wrong.rewards)
+    levelled = _arm_params({"arm": {"reward": None, "agent": "levelled"}})
+    with pytest.raises(ParamsError, match=r'The actor "levelled": its role for the options {} raised KeyError: .level'):
+        arm_infos(levelled.arms, levelled.rewards)
+
+
+def test_an_option_of_the_wrong_type_has_a_role_until_the_planner_refuses_it() -> None:
+    odd = {"actor": "planner", "options": {"plan": ["random"]}}
+    assert _arm_params({"arm": {"reward": None, "agent": odd}}).resolved_arms["arm"].role == "method"
+    with pytest.raises(ParamsError, match=r"plan is \['random'\], but must be one of model, random, progress"):
+        make_actor("planner", adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0")), "key", **odd["options"])
 
 
 def test_an_actor_of_another_package_can_replay_an_agent() -> None:

@@ -270,7 +270,7 @@ def test_only_the_main_arms_interval_is_shown_at_first(content, folder):
 
 def test_strokes_are_those_that_are_drawn():
     assert strokes([KNOWN["preference"], KNOWN["random_reward"]]) == (
-        "Lines are solid: learned rewards and the environment's own; dashed: controls and other rewards that they are "
+        "Lines are solid: methods and the environment's own reward; dashed: controls and other methods that they are "
         "compared with."
     )
 

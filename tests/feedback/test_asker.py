@@ -155,6 +155,12 @@ def test_a_sample_of_the_first_items_is_kept_with_what_was_shown_and_answered(
     assert shown == [[("unread", None, "Hm.")], [("no", 0.0, "No.")], [("yes", 1.0, "Yes.")]]
     assert '"2 steps"' in sample["items"][1][0]["messages"][0]["content"]
     assert joined([sample, sample]) == [sample]
+    few, rest = {**sample, "items": sample["items"][:3]}, {**sample, "items": sample["items"][2:]}
+    assert joined([few, rest, sample]) == [sample]
+    others = {**sample, "items": [[{**one, "text": "Other."} for one in item] for item in sample["items"]]}
+    (most,) = joined([few, others])
+    assert most["items"] == [*few["items"], *others["items"][: MOST - 3]]
+    assert few["items"] == sample["items"][:3], "nothing that is given is changed"
     assert json.loads(json.dumps(sample)) == sample
 
 

@@ -93,6 +93,16 @@ def test_a_missing_key_is_noted_whatever_is_asked(
     assert missing_keys(project.params) == []
 
 
+@pytest.mark.parametrize("plan", ["random", "progress"])
+def test_no_key_is_missed_where_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+    """The planner's control and bound name subgoals without a model, though they have the option `judge`."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}
+    arms = {"arm": {"reward": None, "agent": {"actor": "planner", "options": {"plan": plan}}}}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **asked, "arms": arms, "rewards": {}})
+    assert missing_keys(project.params) == []
+
+
 def test_a_missing_key_is_noted_before_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from laurel.cli.app import main
 from laurel.data.json_file import read_json, write_json
@@ -123,3 +124,15 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch:
     monkeypatch.setattr(transfer, "up_to_date", lambda *_: False)
     with pytest.raises(DataError, match="is not a finished run: collect is not up to date"):
         transfer.read_sources(runs, None)
+
+
+def test_a_method_that_is_paid_no_reward_is_passed_over(runs: list[Path]) -> None:
+    """Such as an agent with hints, whose role is method, too."""
+    for folder in runs:
+        content = yaml.safe_load((folder / "params.yaml").read_text())
+        hinted = {"reward": None, "agent": {"ppo": {"hints": {"actor": "llm_policy"}}}}
+        content["arms"] = {"hinted": hinted, "preference": {"reward": "preference"}}
+        (folder / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    assert [source.arm.name for source in transfer.read_sources(runs, None)] == ["preference"] * 2
+    with pytest.raises(ParamsError, match=r"and hinted is not one. --arm may be one of preference\."):
+        transfer.read_sources(runs, "hinted")

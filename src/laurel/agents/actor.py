@@ -123,12 +123,16 @@ class Actor(ABC):
 
 
 def actor_kind(
-    role: Role | Callable[[Mapping[str, Any]], Role] = Actor.role, *, replays_agent: bool = False
+    role: Role | Callable[[Mapping[str, Any]], Role] = Actor.role,
+    *,
+    replays_agent: bool = False,
+    asks: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> Callable[[Made], Made]:
     """Declare on a function that makes actors what a class of actors has as `Actor.role` and `Actor.replays_agent`.
 
     Args:
         role: the role, or a function of the options that the actor is made with.
+        asks: a function of the same options: whether the judge named by the parameter `judge` is asked; None: always.
 
     >>> @actor_kind("control")
     ... def lazy(adapter):
@@ -138,7 +142,7 @@ def actor_kind(
     """
 
     def declare(make: Made) -> Made:
-        make.role, make.replays_agent = role, replays_agent  # type: ignore[attr-defined]
+        make.role, make.replays_agent, make.asks = role, replays_agent, asks  # type: ignore[attr-defined]
         return make
 
     return declare

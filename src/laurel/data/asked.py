@@ -60,9 +60,13 @@ def joined(samples: Iterable[Asked]) -> list[Asked]:
     """Return one sample for each model and prompt, of the first items of all its samples, each once."""
     found: dict[str, Asked] = {}
     for sample in samples:
-        one = found.setdefault(sample["name"], {**sample, "items": []})
-        one["items"] += [item for item in sample["items"] if item not in one["items"]]
-    return [{**one, "items": one["items"][:MOST]} for one in found.values()]
+        items = found.setdefault(sample["name"], {**sample, "items": []})["items"]
+        for item in sample["items"]:
+            if len(items) == MOST:  # hundreds of agents may have asked
+                break
+            if item not in items:
+                items.append(item)
+    return list(found.values())
 
 
 def cut(text: str) -> str:

@@ -52,16 +52,16 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
                 continue
             raise DataError(f"{inputs[name]}: was made with {key} {_shown(then)}, but it is {_shown(now)}. {again}")
         if "env" in used:
-            check_adapter(inputs[name], manifest, used["env"]["id"])
+            check_adapter(inputs[name], manifest, used["env"]["id"], used["env"]["kwargs"])
         for source, digest in manifest["inputs"].items():
             if source in manifests and digest != manifests[source]["digest"]:
                 raise DataError(f"{inputs[name]}: was made from other {source} than {inputs[source]} holds. {again}")
     return manifests
 
 
-def check_adapter(path: Path, manifest: Mapping[str, Any], env_id: str) -> None:
+def check_adapter(path: Path, manifest: Mapping[str, Any], env_id: str, kwargs: Mapping[str, Any]) -> None:
     """Raise DataError for steps or captions of another version of the environment's adapter: they would be misread."""
-    if (made := manifest.get("adapter")) is not None and made != (now := words_of(env_id)):
+    if (made := manifest.get("adapter")) is not None and made != (now := words_of(env_id, kwargs)):
         raise DataError(
             f"{path}: was made with {made}, but the adapter of {env_id} is {now} now, whose captions differ. Run "
             "laurel collect again, and what follows it."

@@ -21,6 +21,8 @@ from laurel.envs.guard import NOT_OURS, failure, guarded, in_a_line
 from laurel.errors import EnvError, LaurelError, MissingEnvError, closest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import gymnasium as gym
 
     from laurel.params import EnvParams
@@ -96,15 +98,14 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
             )
 
 
-def words_of(env_id: str) -> str:
-    """Return which words an environment has: the name of its adapter, and the version of its captions.
+def words_of(env_id: str, kwargs: Mapping[str, Any]) -> str:
+    """Return who describes an environment: the name of its adapter, and the version of its captions.
 
     Raises:
         EnvError: a module that the id names cannot be imported.
     """
     _import_module_of(env_id)
-    adapter = _adapter_class(_bare(env_id))
-    return f"{adapter.__name__} {adapter.version}"
+    return _adapter_class(_bare(env_id)).described_by(kwargs)
 
 
 def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:

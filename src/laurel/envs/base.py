@@ -163,6 +163,15 @@ class EnvAdapter:
         self._index: dict[str, int] = {}
         self._seen: dict[bytes, int] = {}
 
+    @classmethod
+    def described_by(cls, kwargs: Mapping[str, Any]) -> str:
+        """Return the name and version by which its steps and captions are told from others.
+
+        Args:
+            kwargs: arguments of the environment.
+        """
+        return f"{cls.__name__} {cls.version}"
+
     def inspect(self, env: gym.Env[Any, Any]) -> None:
         """Read from the environment what its spaces do not show, e.g. a map; called once by `adapter_for`."""
 

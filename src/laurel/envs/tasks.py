@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,15 @@ class TasksAdapter(EnvAdapter):
     ids = ("laurel/Tasks-v*",)
     members: tuple[EnvAdapter, ...]
     """The adapter of each task."""
+
+    @classmethod
+    def described_by(cls, kwargs: Mapping[str, Any]) -> str:
+        """Return its own name and version, and those of the adapter that all tasks have."""
+        from laurel.envs import words_of
+
+        tasks = kwargs.get("tasks")
+        own = super().described_by(kwargs)
+        return f"{own} of {words_of(str(tasks[0]), {})}" if isinstance(tasks, list | tuple) and tasks else own
 
     def inspect(self, env: Any) -> None:
         game = env.unwrapped

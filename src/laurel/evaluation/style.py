@@ -56,8 +56,8 @@ _GROUPS: Mapping[Group, _GroupStyle] = {
 }
 _MARKERS = ("None", "o", "s", "^", "D", "v")
 _STROKES = {
-    "solid": "learned rewards and the environment's own",
-    "dashed": "controls and other rewards that they are compared with",
+    "solid": "methods and the environment's own reward",
+    "dashed": "controls and other methods that they are compared with",
     "dash-dotted": "what knows more than a method may, such as hand-written progress, for reference",
     "dotted": "agents that are not trained: their level on fresh episodes",
 }

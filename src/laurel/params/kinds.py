@@ -34,10 +34,14 @@ def role_of_actor(kind: str, options: Mapping[str, Any] = MappingProxyType({})) 
         options: that the actor is made with; the role of some kinds depends on them.
 
     Raises:
-        ParamsError: there is no such role.
+        ParamsError: there is no such role, or another package's function of the options fails.
     """
     declared: Any = getattr(_actor(kind), "role", "baseline")
-    role: Role = declared(options) if callable(declared) else declared
+    try:
+        role: Role = declared(options) if callable(declared) else declared
+    except Exception as error:  # the code is another package's
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
+        raise ParamsError(f'The actor "{kind}": its role for the options {dict(options)} raised {why}.') from error
     if role not in get_args(Role):
         raise ParamsError(
             f'The actor "{kind}" declares the role {role!r}, but it must be one of {", ".join(get_args(Role))}.'

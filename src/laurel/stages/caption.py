@@ -47,11 +47,11 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
             f"{trajectories}: holds steps of {collected['id']} {collected['kwargs'] or ''}, but env is "
             f"{env.id} {env.kwargs or ''}. Run laurel collect again."
         )
-    check_adapter(trajectories, manifest, env.id)
+    check_adapter(trajectories, manifest, env.id, env.kwargs)
     sections = {"env": env, "caption": caption}
     inputs = {"trajectories": trajectories}
     with output_directory(output, stage="caption", params=dumped(sections), inputs=inputs) as out:
-        out.adapter = words_of(env.id)
+        out.adapter = words_of(env.id, env.kwargs)
         adapter = adapter_for(env, with_action=caption.with_action)
         captioner = Captioner(adapter, enumerate_events=caption.enumerate)
         steps, windows = CaptionTally(), SegmentTally(caption.segment_length)

@@ -59,7 +59,7 @@ def run(
     numbers = [part] if part is not None else list(range(parts))
     collectors = [_Collector.of(seed, env, collect, number) for number in numbers]  # refuses before anything is made
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
-        out.adapter = words_of(env.id)
+        out.adapter = words_of(env.id, env.kwargs)
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
             if len(collectors) == 1:
                 out.counts = dict(collectors[0].collect(out.path, advance))

@@ -257,10 +257,10 @@ def _log(subject: _Subject, found: Findings, facts: RunFacts, out: Output) -> No
             runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
             scores = _scores(found.results)
             _track(tracked, found.metrics, facts, scores, out.path, runs)
-            log_asked(tracked, out.asked)
             if sections["tracking"].register_models:
                 made_rewards = late.get("reward", manifests["reward"]["mlflow_run_id"])
                 _register_best(tracked, sections["env"], scores, subject.played, made_rewards)
+            log_asked(tracked, out.asked)  # last: a server may have no traces
 
 
 def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list[Played]:

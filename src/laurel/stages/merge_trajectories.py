@@ -39,13 +39,13 @@ def run(
     for path, manifest in manifests:
         if manifest["params"] != {**used, "part": manifest["params"]["part"]}:
             raise DataError(f"{path}: was collected with other parameters. Collect it again.")
-        check_adapter(path, manifest, env.id)
+        check_adapter(path, manifest, env.id, env.kwargs)
     ordered = sorted(manifests, key=lambda part: int(part[1]["params"]["part"]))
     held = [(path, [manifest["params"]["part"]]) for path, manifest in manifests]
     check_each_once(held, range(collect.parts), lambda number: f"part {number}")
     with output_directory(output, stage=STAGE, params=used) as out:
         out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
-        out.adapter = words_of(env.id)
+        out.adapter = words_of(env.id, env.kwargs)
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         sources = {f"part.{number}": path for number, (path, _) in enumerate(ordered)}
         with Tracker({**sections, "tracking": tracking}, STAGE, sources, out).stage_run() as tracked:

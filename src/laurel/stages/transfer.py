@@ -69,7 +69,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
 
     Args:
         folders: where each has its params.yaml, data and reports.
-        arm: whose reward and agents are tried; None: of each run the first method.
+        arm: whose reward and agents are tried; None: of each run the first method that is paid a single reward.
 
     Raises:
         DataError: a run is not finished or not up to date.
@@ -87,9 +87,10 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
             )
         metrics = read_metrics(folder / REPORTS / "metrics.json")
         arms = params.resolved_arms
-        methods = [name for name, one in arms.items() if one.role == "method" and one.trained]
+        fit = [name for name, one in arms.items() if one.trained and list(one.reward.values()) == [1.0]]
+        methods = [name for name in fit if arms[name].role == "method"]
         name = arm or next(iter(methods), "")
-        if name not in arms or not arms[name].trained or list(arms[name].reward.values()) != [1.0]:
+        if name not in fit:
             raise ParamsError(
                 f"{folder}: only an arm that is trained and paid a single reward can be transferred, and "
                 f"{name or 'none of its arms'} is not one. --arm may be one of {', '.join(methods) or 'none'}."

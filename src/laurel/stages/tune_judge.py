@@ -5,9 +5,9 @@ Environments are held out whole: what a judge makes of them says how it does whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from laurel.tracking.tracker import Tracker, flatten
 
 STAGE = "tune-judge"
 CARD = "README.md"
-GUESSING = log(2)
+GUESSING = math.log(2)
 """Cross-entropy of a judge that gives both texts one half."""
 
 
@@ -221,7 +221,7 @@ def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[fl
     p = [0.5] * len(requests)
     for number, reply in replies.items():
         if isinstance(reply, Reply) and reply.logprobs is not None:
-            p[number] = exp(reply.logprobs[question.choices[0]])
+            p[number] = math.exp(reply.logprobs[question.choices[0]])
     return list(zip(p[::2], p[1::2], strict=True))
 
 
@@ -269,12 +269,12 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
 
 
 def learned_nothing(loss: Sequence[float]) -> bool:
-    """Whether the mean loss of the last pass is that of guessing: too high a learning rate does that, for instance.
+    """Whether the mean loss of the last pass is that of guessing or NaN, e.g. because the learning rate is too high.
 
-    >>> learned_nothing([0.64, 0.69, 0.69]), learned_nothing([0.69, 0.6])
-    (True, False)
+    >>> learned_nothing([0.64, 0.69, 0.69]), learned_nothing([0.69, 0.6]), learned_nothing([0.6, math.nan])
+    (True, False, True)
     """
-    return loss[-1] > 0.98 * GUESSING
+    return math.isnan(loss[-1]) or loss[-1] > 0.98 * GUESSING
 
 
 def _losses(loss: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from laurel.agents.actors import make_actor
-from laurel.envs import adapter_for, make_reference
+from laurel.envs import adapter_for, make_reference, words_of
 from laurel.envs.base import Transitions
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
@@ -33,6 +33,14 @@ def played(env: Any, episodes: int, seed: int | None = 0) -> list[int]:
         env.reset(seed=seed if number == 0 else None)
         found.append(env.unwrapped.task)
     return found
+
+
+def test_steps_and_captions_name_the_adapter_of_the_tasks() -> None:
+    """Whose version increases when their captions change, while that of the environment around them does not."""
+    env, of_a_task = tasks_env(), words_of(EMPTY, {})
+    assert of_a_task.startswith("MiniGridAdapter ")
+    assert words_of(env.id, env.kwargs) == f"TasksAdapter 1 of {of_a_task}"
+    assert words_of(env.id, {}) == "TasksAdapter 1", "what the environment itself refuses"
 
 
 def test_tasks_come_in_turns_or_by_chances() -> None:

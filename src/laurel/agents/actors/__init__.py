@@ -72,12 +72,15 @@ def make_actor(
 
 
 def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:
-    """Return the judge whose chat model an actor of a kind asks; None where it asks none.
+    """Return the judge whose chat model an actor of a kind asks; None where it asks none with these options.
 
     Raises:
         ParamsError: there is no such kind.
     """
-    taken = inspect.signature(ACTORS.load(kind, "actor")).parameters
+    made = ACTORS.load(kind, "actor")
+    asks, taken = getattr(made, "asks", None), inspect.signature(made).parameters
+    if asks is not None and not asks(options):
+        return None
     return str(options.get("judge", taken["judge"].default)) if {"annotate", "judge"} <= taken.keys() else None
 
 

@@ -213,11 +213,16 @@ def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
 
 def _role(options: Mapping[str, Any]) -> Role:
     """Return the role of an arm that plans so."""
-    roles: dict[Any, Role] = {"random": "control", "progress": "bound"}
-    return roles.get(options.get("plan"), "method")
+    plan = options.get("plan")  # as the user wrote it: no text, maybe
+    return "control" if plan == "random" else "bound" if plan == "progress" else "method"
 
 
-@actor_kind(_role)
+def _asks(options: Mapping[str, Any]) -> bool:
+    """Whether an arm that plans so asks a judge."""
+    return _role(options) == "method"
+
+
+@actor_kind(_role, asks=_asks)
 def make_planner(
     adapter: EnvAdapter,
     *,
