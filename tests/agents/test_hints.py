@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from stopping import caption_reward, content, make_task, run
 
 from laurel.agents.actor import Advisor, View
 from laurel.agents.algorithms import initial_policy
-from laurel.agents.hints import Hints, hints_of, make_advisor
+from laurel.agents.hints import Hints, Shuffled, hints_of, make_advisor
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout, clipped_loss, gae_of
 from laurel.agents.stacked_ppo import StackedPPO
@@ -36,6 +37,7 @@ from laurel.seeding import generator
 from laurel.stages.train_agents import _asked_by, _notes_on_questions
 from laurel.training import loop
 from laurel.training.lockstep import can_be_on_device
+from laurel.training.task import Assignment
 
 torch.set_num_threads(1)
 LAKE = EnvParams(id="FrozenLake-v1", backend="gymnasium")
@@ -209,11 +211,12 @@ def test_arms_with_hints_are_methods_and_with_shuffled_ones_controls() -> None:
     assert {over for arm, over in comparisons_of(infos) if arm == "hinted"} == set(arms) - {"hinted"}
 
 
+@pytest.mark.parametrize("shuffled", [False, True])
 def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shuffled: bool
 ) -> None:
     monkeypatch.setattr(loop, "make_advisor", lambda *_: Right())
-    task = make_task("FrozenLake-v1", ppo={"hints": {"share": 0.6}})
+    task = make_task("FrozenLake-v1", ppo={"hints": {"share": 0.6, "shuffled": shuffled}})
     adapter = adapter_for(task.env)
     run(task, adapter, tmp_path / "whole")
     run(task, adapter, tmp_path / "stopped", updates=3)
@@ -221,6 +224,33 @@ def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
     assert content(tmp_path / "stopped") == content(tmp_path / "whole")
     run(make_task("FrozenLake-v1"), adapter, tmp_path / "alone")
     assert content(tmp_path / "alone") != content(tmp_path / "whole")
+
+
+def test_agents_that_are_trained_together_are_those_of_a_run_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each shuffles by its own seed, in whatever company."""
+    monkeypatch.setattr(loop, "make_advisor", lambda *_: Right())
+    shuffling: list[int] = []
+
+    class Noted(Shuffled):
+        def __init__(self, advisor: Advisor, seed: int) -> None:
+            shuffling.append(seed)
+            super().__init__(advisor, seed)
+
+    monkeypatch.setattr("laurel.agents.hints.Shuffled", Noted)
+    tasks = [replace(make_task("FrozenLake-v1", ppo={"hints": {"shuffled": True}}), seed=seed) for seed in (0, 1)]
+    adapter = adapter_for(tasks[0].env)
+    for task in tasks:
+        run(task, adapter, tmp_path / f"alone-{task.seed}")
+    assert len(set(shuffling)) == 2
+    together = [Assignment(task, None, tmp_path / f"together-{task.seed}") for task in tasks]
+    loop.train_together(together, adapter, lambda _: None)
+    assert shuffling[2:] == shuffling[:2]
+    for task in tasks:
+        found, alone = (content(tmp_path / f"{how}-{task.seed}") for how in ("together", "alone"))
+        assert found["state"] == alone["state"]
+        assert found["model"] == alone["model"]
 
 
 @pytest.mark.parametrize(

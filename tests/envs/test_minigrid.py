@@ -5,6 +5,8 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from minigrid.core.actions import Actions
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from minigrid.core.grid import Grid
@@ -135,6 +137,26 @@ def test_what_comes_into_view_is_the_same_in_a_rollout_whose_rows_overlap_and_st
         assert not expected or seen[1] == later[3 * int(np.argmax(later[:147:3] == expected)) + 1]
     assert len(set(together[:, 0])) > 4
     np.testing.assert_array_equal(first_sight(after, before), first_sight(after.copy(), before.copy()))
+
+
+@given(
+    n=st.integers(0, 9),
+    apart=st.integers(0, 12),
+    step=st.sampled_from([1, 2, -1]),
+    unused=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=200, deadline=None)
+def test_views_of_one_array_show_what_copies_show(n, apart, step, unused, seed):
+    """Whatever of them overlaps: all rows, none, a single one, every second, backwards, or columns of wider rows."""
+    rng = np.random.default_rng(seed)
+    size = 2 * n + apart + 1, 148 + unused
+    whole = rng.choice([1, 2, 4, 5, 6, 7, 8], p=[0.7, 0.25, *5 * [0.01]], size=size).astype(np.uint8)
+    part = whole[::step, :148]
+    views = part[:n], whole[apart:, :148][::step][:n]
+    same = np.broadcast_to(part[:1], (n, 148))
+    for before, after in (views, views[::-1], (same, same), (views[0], whole[2 : n + 2, :148])):
+        np.testing.assert_array_equal(first_sight(before, after), first_sight(before.copy(), after.copy()))
 
 
 @pytest.mark.parametrize("env_id", ["MiniGrid-LavaCrossingS9N1-v0", "MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToLocal-v0"])

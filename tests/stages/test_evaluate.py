@@ -1,20 +1,24 @@
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from laurel import __version__
+from laurel.data.directory import Output
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
+from laurel.params import TrackingParams
 from laurel.rewards.model import RewardModel
-from laurel.stages import report_files
+from laurel.stages import evaluate, report_files
 from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
 
 FIGURES = {"arms", "calibration", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
@@ -298,3 +302,30 @@ def test_versions_name_what_is_installed() -> None:
         "sb3-contrib",
     }
     assert versions["laurel"] == __version__
+
+
+def test_a_server_without_traces_has_the_best_agent_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    class Server:
+        @contextmanager
+        def stage_run(self) -> Iterator[object]:
+            yield object()
+
+    def refuse(*_: object) -> None:
+        raise OSError("no traces here")
+
+    for name in ("_track", "_register_best"):
+        monkeypatch.setattr(evaluate, name, lambda *_, name=name: done.append(name))
+    monkeypatch.setattr(evaluate, "_scores", lambda _: {})
+    monkeypatch.setattr(evaluate, "track_late", lambda *_: {"reward": "a run"})
+    monkeypatch.setattr(evaluate, "Tracker", lambda *_, **__: Server())
+    monkeypatch.setattr(evaluate, "log_asked", refuse)
+    sections = {"tracking": TrackingParams(), "env": None}
+    manifests = {"agents": {"mlflow_agent_runs": {}}, "reward": {"mlflow_run_id": None}}
+    subject: Any = SimpleNamespace(sections=sections, manifests=manifests, inputs={}, played=[])
+    found: Any = SimpleNamespace(results=None, metrics={})
+    facts: Any = None
+    with pytest.raises(OSError, match="no traces here"):
+        evaluate._log(subject, found, facts, Output(Path()))
+    assert done == ["_track", "_register_best"]
