@@ -50,7 +50,9 @@ def test_make_bench_goes_on_after_a_benchmark_that_needs_a_gpu(tmp_path: Path) -
     (tmp_path / "python").chmod(0o755)
     for code, told in ((2, ["first", "second", "third", "table"]), (1, ["first", "second", "third"])):
         environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "THIRD": str(code)}
-        done = subprocess.run(["make", "bench"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["make", "--no-print-directory", "bench"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert [Path(line).stem for line in done.stdout.splitlines()] == told, done.stderr
         assert (done.returncode == 0) == (code == 2)
 

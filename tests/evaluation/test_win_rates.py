@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from laurel.evaluation.win_rates import POINTS, examples, win_rates
+from laurel.evaluation.win_rates import POINTS, SHOWN, examples, win_rates
 from laurel.params import parse_params
 
 STRENGTHS = {"base": 0.0, "good": 1.5, "bad": -1.0}
@@ -64,6 +64,6 @@ def test_runs_without_language_models_have_none(arms: Any, results: pd.DataFrame
 
 
 def test_examples_are_of_the_same_prompts(results: pd.DataFrame) -> None:
-    shown = examples(results, ["base", "good"], 2)
-    assert [prompt for prompt, _ in shown] == ["p0", "p1"]
+    shown = examples(results, ["base", "good"])
+    assert [prompt for prompt, _ in shown] == [f"p{number}" for number in range(SHOWN)]
     assert [arm for arm, _, _ in shown[0][1]] == ["base", "good"]
