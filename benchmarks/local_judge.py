@@ -269,6 +269,7 @@ def left_out(options: Namespace) -> None:
     }
     if not met:
         record["why"] = (
+            f"The text shown first is named in {position:.0%} of questions of {bias}, at the worst. "
             f"Intervals that begin at 75% or lower: {', '.join(_low(env, found[env]) for env in low) or 'none'}. "
             f"Each took at most {max(minutes):.1f} minutes of {CORES} cores, by processor time."
         )
