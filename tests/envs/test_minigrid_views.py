@@ -1,4 +1,4 @@
-"""MiniGrid's views that are kept are those that the environment makes."""
+"""MiniGrid's views as Laurel computes them, beside MiniGrid's own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import gymnasium as gym
 import minigrid  # noqa: F401 - registers its environments
 import numpy as np
 import pytest
+from minigrid.core.grid import Grid
 
 from laurel.agents.actor import View
-from laurel.envs import adapter_of, make_reference
+from laurel.envs import adapter_of, make_reference, minigrid_views
 from laurel.envs.minigrid import MiniGridAdapter
+from laurel.envs.minigrid_views import Views
+from laurel.errors import EnvError
 from laurel.params import EnvParams
 
 IDS = sorted(
@@ -25,10 +28,10 @@ IDS = sorted(
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_views_that_are_kept_are_those_that_would_be_made(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = played(env_id)
+def test_views_equal_those_of_minigrid(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = played(env_id)
     monkeypatch.setattr(MiniGridAdapter, "prepare", staticmethod(lambda env: None))
-    assert kept == played(env_id)
+    assert ours == played(env_id)
 
 
 def played(env_id: str, steps: int = 60) -> list[Any]:
@@ -61,9 +64,21 @@ def test_every_environment_has_words_for_what_it_shows() -> None:
         assert "Right ahead of you is " in text, env_id
 
 
-def test_a_view_that_is_changed_by_its_user_is_not_the_one_that_is_kept() -> None:
+def test_a_minigrid_that_computes_other_views_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minigrid_views, "SAMPLED", 4)
     env = make_reference(EnvParams(id="MiniGrid-Empty-5x5-v0"))
-    first, _ = env.reset(seed=0)
-    before = first["image"].copy()
-    first["image"][:] = 0
-    assert (env.step(6)[0]["image"] == before).all(), "to do nothing changes nothing of what is seen"
+    env.reset(seed=0)
+    encode = Grid.encode
+    monkeypatch.setattr(Grid, "encode", lambda *given: 1 - encode(*given))
+    for _ in range(3):
+        env.step(6)
+    with pytest.raises(EnvError, match="EmptyEnv: MiniGrid computes another view"):
+        env.step(6)
+
+
+def test_views_that_a_class_computes_itself_are_left_to_it() -> None:
+    given: Any = gym.make("MiniGrid-Empty-5x5-v0").unwrapped
+    own: Any = type("Own", (type(given),), {"gen_obs_grid": lambda _: None})
+    assert Views.suit(given)
+    assert not Views.suit(own(render_mode=None))
+    assert not Views.suit(gym.make("MiniGrid-Empty-5x5-v0", agent_view_size=5).unwrapped)  # type: ignore[arg-type]

@@ -125,8 +125,9 @@ class MiniGridAdapter(EnvAdapter):
 
     @staticmethod
     def prepare(env: gym.Env[Any, Any]) -> None:
-        if type(env.unwrapped).__module__.startswith("minigrid."):  # in other packages, other things may change a view
-            Views(env.unwrapped)  # type: ignore[arg-type]  # one of MiniGrid's
+        task: Any = env.unwrapped
+        if type(task).__module__.startswith("minigrid.") and Views.suit(task):
+            Views(task)
 
     # -- observations: image (147) and direction (1) as one row of bytes --------------------------
     @property

@@ -15,6 +15,7 @@ from torch import Tensor
 from laurel.arrays import IntArray
 from laurel.envs.minigrid import SCALE
 from laurel.envs.minigrid_codes import ACTIONS, COLORS, DROP, FORWARD, IMAGE, LEFT, OBJECTS, PICKUP, RIGHT, TOGGLE, VIEW
+from laurel.envs.minigrid_views import sight
 from laurel.envs.tensor.base import TensorEnv
 
 UNSEEN, EMPTY, WALL, KEY, OPEN, CLOSED, LOCKED, GOAL = CODES = range(8)
@@ -51,7 +52,7 @@ class TensorGrid(TensorEnv):
         self._effects, self._colours = there(_effects()), there(_palette(), torch.uint8)
         self._scale = torch.from_numpy(SCALE).to(device)
         self._lets_through = there(np.isin(CODES, (WALL, CLOSED, LOCKED), invert=True).astype(np.int64))
-        self._sight = there(_sight())
+        self._sight = there(sight())
         self._column = torch.arange(VIEW, device=device)[:, None]
         super().__init__(n_envs, seeds, limit, device)
 
@@ -125,19 +126,3 @@ def _palette() -> IntArray:
         GOAL: ("goal", "green", 0),
     }
     return np.array([(OBJECTS.index(kind), COLORS.index(color), state) for kind, color, state in things.values()])
-
-
-def _sight() -> IntArray:
-    """Return what becomes of sight in a row of the view, and in the next one ahead: (128, 128, 2), a bit a column.
-
-    The first index says which of its cells are in sight from the row behind, the second which let sight through
-    (as `Grid.process_vis` of minigrid: to the right, then to the left).
-    """
-    here = np.repeat(np.arange(1 << VIEW)[:, None], 1 << VIEW, axis=1)
-    through, ahead = here.T, np.zeros_like(here)
-    for columns, step in ((range(VIEW - 1), 1), (range(VIEW - 1, 0, -1), -1)):
-        for column in columns:
-            passes = here & through & 1 << column
-            beside = passes << 1 if step > 0 else passes >> 1
-            here, ahead = here | beside, ahead | passes | beside
-    return np.stack([here, ahead], axis=-1)
