@@ -11,13 +11,13 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from laurel.errors import LaurelError, WorkerError
@@ -26,6 +26,7 @@ from laurel.machine import common_kernels
 from laurel.progress import Advance, Schedule
 
 POLL_SECONDS = 0.05
+"""How often jobs are asked for their progress; one that ends is noticed at once."""
 STOP_SECONDS = 10.0
 """Time that a process has to end after it was asked to."""
 
@@ -103,6 +104,10 @@ class Workers:
         with ctrl_c_held_back(), common_kernels():  # between fork and append, Ctrl-C would leave an orphan
             self._running.append(_start(self._context, job))
 
+    def wait(self) -> None:
+        """Wait until a process ends, and no longer than POLL_SECONDS."""
+        wait([worker.process.sentinel for worker in self._running], POLL_SECONDS)
+
     def poll(self) -> list[JobReport]:
         """Return what each running job has done since the last call.
 
@@ -163,7 +168,7 @@ def run_jobs(
                 schedule.begin(begin)
                 begun(order[begin])
                 begin += 1
-            time.sleep(POLL_SECONDS)
+            processes.wait()
             done = free = 0
             for report in processes.poll():
                 place = places[id(report.job)]
@@ -174,6 +179,23 @@ def run_jobs(
             if free:
                 advance(free, free=True)
             advance(done, left=schedule.seconds_left())
+
+
+@contextmanager
+def running_beside(job: Job, preload: Sequence[str] = ()) -> Iterator[Callable[[], None]]:
+    """Run a job in a process of its own while the caller continues; yields what waits for its end.
+
+    Raises:
+        LaurelError, WorkerError: from that function, as `run_jobs`.
+    """
+    with Workers(1, preload) as workers:
+        workers.start(job)
+
+        def finish() -> None:
+            while not any(report.ended for report in workers.poll()):
+                workers.wait()
+
+        yield finish
 
 
 def _taking_turns(jobs: Sequence[Job]) -> list[Job]:

@@ -1,7 +1,7 @@
 import math
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -17,6 +17,7 @@ from laurel.data.directory import Output
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
 from laurel.params import TrackingParams
+from laurel.pool import Job
 from laurel.rewards.model import RewardModel
 from laurel.stages import evaluate, report_files
 from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
@@ -263,7 +264,13 @@ def test_a_caption_that_collection_never_met_is_scored_where_it_is_shown(
         shown.extend((before, after))
         path.touch()
 
+    @contextmanager
+    def here(job: Job, preload: Sequence[str]) -> Iterator[Callable[[], None]]:
+        job.work(*job.args, lambda done: None)
+        yield lambda: None
+
     monkeypatch.setattr("laurel.stages.films.side_by_side", keep)
+    monkeypatch.setattr("laurel.stages.films.running_beside", here)
     project.change({"arms": ["preference"], "agent.seeds": [0], "evaluate.animation_steps": 20})
     project.run("evaluate")
     assert len(shown) == 2

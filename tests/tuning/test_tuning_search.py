@@ -48,6 +48,9 @@ class AtOnce:
         job.work(*job.args, lambda done: None)
         self._ended.append(job)
 
+    def wait(self) -> None:
+        pass
+
     def poll(self) -> list[JobReport]:
         heard, self._ended = [JobReport(job, 1, ended=True) for job in self._ended], []
         return heard
@@ -59,7 +62,6 @@ class AtOnce:
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.tuning.search.Workers", AtOnce)
-    monkeypatch.setattr("laurel.tuning.search.POLL_SECONDS", 0.0)
 
 
 WEIGHT = "shaping.intrinsic"

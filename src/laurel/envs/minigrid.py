@@ -146,7 +146,9 @@ class MiniGridAdapter(EnvAdapter):
         return rows
 
     def pack_one(self, observation: Any) -> Array:
-        return np.append(observation["image"].reshape(-1), observation["direction"]).astype(np.uint8)
+        row = np.empty(IMAGE + 1, dtype=np.uint8)
+        row[:IMAGE], row[IMAGE] = observation["image"].reshape(-1), observation["direction"]
+        return row
 
     def unpack(self, row: Array) -> dict[str, Any]:
         return {"image": row[:IMAGE].reshape(VIEW, VIEW, 3), "direction": int(row[IMAGE])}

@@ -6,6 +6,7 @@ tenths of a step. Here one look-up finds the cells of a view, and another how fa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ class Views:
         from minigrid.core.world_object import Wall
 
         self._env, self._step = env, env.step
-        self._see = env.gen_obs
+        self._see: Callable[[], dict[str, Any]] = env.gen_obs
         self._wall = Wall()
         self._given = 0
         vars(env).update(gen_obs=self.gen_obs, step=self.step)
@@ -54,14 +55,14 @@ class Views:
             EnvError: MiniGrid computes another one.
         """
         env = self._env
-        found = {"image": self._image(), "direction": env.agent_dir, "mission": env.mission}
-        if self._given % SAMPLED == 0 and not np.array_equal(found["image"], self._see()["image"]):
+        image = self._image()
+        if self._given % SAMPLED == 0 and not np.array_equal(image, self._see()["image"]):
             raise EnvError(
                 f"{type(env).__name__}: MiniGrid computes another view than Laurel, whose faster views replace it. "
                 "Install the version of minigrid that requirements.lock names."
             )
         self._given += 1
-        return found
+        return {"image": image, "direction": env.agent_dir, "mission": env.mission}
 
     def _image(self) -> Array:
         """Return object, colour and state (7, 7, 3) of the cells in view."""
@@ -93,11 +94,11 @@ class Views:
 
 
 @cache
-def _cells_in_view(width: int, height: int, x: int, y: int, facing: int) -> itemgetter[int]:
+def _cells_in_view(width: int, height: int, x: int, y: int, facing: int) -> itemgetter[Any]:
     """Return what takes from the cells of a grid, and a wall after them, those in view: from left to right, row by row
     away from the agent; beyond the grid are walls.
     """
-    (ahead_x, ahead_y) = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
+    ahead_x, ahead_y = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
     places = []
     for forward in range(VIEW):
         for aside in range(-(VIEW // 2), VIEW // 2 + 1):

@@ -109,6 +109,12 @@ def account_of(table: Path) -> Path:
     return table.with_suffix(".json")
 
 
+def prepare_process() -> None:
+    """Compute in one thread, and leave warnings of environments to the stage, which has logged them."""
+    torch.set_num_threads(1)
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)
+
+
 def play_agent(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
@@ -116,8 +122,7 @@ def play_agent(
 
     Episodes of the same seed begin alike for all arms, so that arms are compared on the same tasks.
     """
-    torch.set_num_threads(1)
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it
+    prepare_process()
     context, evaluate = evaluation.context, evaluation.evaluate
     adapter = context.adapter
     initial = weights_seed(evaluation.run_seed, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -353,13 +354,17 @@ def save(figure: Figure, directory: Path, name: str) -> str:
     Elements marked as `hidden` are left out of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    whole = svg(figure)
+    (directory / f"{name}.svg").write_text(_HIDDEN.sub("", whole), encoding="utf-8")
     hidden = [artist for artist in figure.findobj(include_self=False) if "hidden" in str(artist.get_gid())]
     for artist in hidden:
         artist.set_visible(False)
     with settings():
         figure.savefig(directory / f"{name}.png", dpi=200, facecolor="white")
-    shown = svg(figure)
-    (directory / f"{name}.svg").write_text(shown, encoding="utf-8")
     for artist in hidden:
         artist.set_visible(True)
-    return svg(figure) if hidden else shown
+    return whole
+
+
+_HIDDEN = re.compile(r'(?m)^( *)<g id="[^"]* hidden">\n(?:.*\n)*?\1</g>\n')
+"""An element that is marked as hidden, as matplotlib writes it."""

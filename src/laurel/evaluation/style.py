@@ -146,8 +146,10 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
     with settings():
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
+        layout = figure.get_layout_engine()
+        assert layout is not None, "as the figure was made"
         for _ in range(2):
-            figure.draw_without_rendering()
+            layout.execute(figure)
         figure.set_layout_engine("none")
 
 

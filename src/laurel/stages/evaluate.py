@@ -41,9 +41,9 @@ from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.accounts import annotated, asked, note_annotated
-from laurel.stages.films import before_and_after, portraits, small_world_figures
+from laurel.stages.films import filming, small_world_figures
 from laurel.stages.label_sets import LabelSet, label_sets, measured
-from laurel.stages.report_files import Findings, rendered, with_references, write_run_page
+from laurel.stages.report_files import FIGURES, Findings, drawn, rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
@@ -97,16 +97,17 @@ def run(
         results = play_agents(subject.evaluation, subject.played, sections["agent"].workers, out.path / EPISODES)
         results.to_parquet(out.path / RESULTS, index=False)
         with progress(4, "evaluate: report", "parts") as advance:
-            found = _measured(subject, results, out)
-            advance(1)
-            evaluation, infos, adapter, played = subject.evaluation, subject.infos, subject.adapter, subject.played
-            animation = before_and_after(evaluation, adapter, played, out)
-            films = animation, portraits(evaluation, infos, adapter, played, results, out) if animation else []
-            more, paths = small_world_figures(evaluation, infos, adapter, played, results)
-            if paths:
-                found.metrics["paths"] = paths
-            advance(1)
-            facts = _write(found, rendered(found, films, more, out), out)
+            evaluation, infos, played = subject.evaluation, subject.infos, subject.played
+            with filming(evaluation, infos, played, results, out.path) as films:
+                found = _measured(subject, results, out)
+                advance(1)
+                more, paths = small_world_figures(evaluation, infos, subject.adapter, played, results)
+                if paths:
+                    found.metrics["paths"] = paths
+                figures = drawn(found, more, out.path / FIGURES)
+                advance(1)
+                shown = films()
+            facts = _write(found, rendered(found, figures, shown, out), out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report
                 (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)

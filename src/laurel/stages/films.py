@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,34 +12,102 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from laurel.agents.algorithms import weights_seed
-from laurel.data.directory import Output
+from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.animation import portrait, record, side_by_side
 from laurel.evaluation.arms import ordered
 from laurel.evaluation.critics import critic_figure, read_calibration
 from laurel.evaluation.paths import ArmPaths, map_of, path_figure, paths_of
-from laurel.evaluation.play import Evaluation, Played, load_actor, watching
+from laurel.evaluation.play import Evaluation, Played, load_actor, prepare_process, watching
 from laurel.evaluation.rendering import NotRenderedError
 from laurel.evaluation.report import Portrait
 from laurel.evaluation.statistics import seed_scores
 from laurel.params.arms import ArmInfo
+from laurel.pool import Job, running_beside
 from laurel.seeding import derive_seed
+from laurel.training.preload import preload
 from laurel.training.untrained import untrained
 
 ANIMATION = "episodes.webp"
 PORTRAITS = "arms"
 """Folder of the films of every arm."""
+FILMS = "films.json"
+"""What the films show, until it is read."""
 
 
-def before_and_after(
-    evaluation: Evaluation, adapter: EnvAdapter, agents: Sequence[Played], out: Output
-) -> tuple[Path, str] | None:
-    """Film one episode of an agent before and after its training; return the file and the arm."""
+@dataclass(frozen=True)
+class Films:
+    """The files of films, and what they show."""
+
+    animation: Path | None = None
+    """An agent before and after its training; None without one."""
+    animation_of: str = ""
+    """Its arm."""
+    portraits: list[Portrait] = field(default_factory=list)
+    missing: str = ""
+    """Why there are none; empty where none was asked for."""
+
+
+@contextmanager
+def filming(
+    evaluation: Evaluation, infos: Sequence[ArmInfo], agents: Sequence[Played], results: pd.DataFrame, folder: Path
+) -> Iterator[Callable[[], Films]]:
+    """Film episodes in a process beside this one, which draws the figures meanwhile.
+
+    Args:
+        folder: to write the films into.
+
+    Yields:
+        What waits for the films and returns them.
+    """
+    trained = [one for one in agents if one[2] is not None]
+    if evaluation.evaluate.animation_steps == 0 or not trained:
+        yield Films
+        return
+    written = folder / FILMS
+    job = Job("films", _film, (evaluation, infos, agents, results, folder))
+    with running_beside(job, preload("play", evaluation.context.env)) as finish:
+
+        def films() -> Films:
+            finish()
+            found = read_json(written)
+            written.unlink()
+            if "missing" in found:
+                return Films(missing=found["missing"])
+            every = [Portrait(**{**one, "file": folder / one["file"]}) for one in found["portraits"]]
+            return Films(folder / ANIMATION, found["animation_of"], every)
+
+        yield films
+
+
+def _film(
+    evaluation: Evaluation,
+    infos: Sequence[ArmInfo],
+    agents: Sequence[Played],
+    results: pd.DataFrame,
+    folder: Path,
+    advance: Callable[[int], None],
+) -> None:
+    """Film an agent before and after its training, and an episode of every arm; runs in a separate process."""
+    prepare_process()
+    try:
+        animation_of = _before_and_after(evaluation, agents, folder)
+    except NotRenderedError as error:
+        write_json(folder / FILMS, {"missing": str(error)})
+    else:
+        portraits = _portraits(evaluation, infos, agents, results, folder)
+        write_json(folder / FILMS, {"animation_of": animation_of, "portraits": portraits})
+
+
+def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: Path) -> str:
+    """Film one episode of an agent before and after its training; return its arm.
+
+    Raises:
+        NotRenderedError: this environment cannot be shown.
+    """
+    evaluate, env, adapter = evaluation.evaluate, evaluation.context.env, evaluation.context.adapter
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
-    evaluate, env = evaluation.evaluate, evaluation.context.env
-    if evaluate.animation_steps == 0 or not trained:
-        return None
     arm, seed, place = next((agent for agent in trained if agent[0].role == "method"), trained[0])
     episode = derive_seed(evaluation.run_seed, "animation")
     before_training = untrained(evaluation.run_seed, env, arm.agent, adapter, seed)
@@ -46,29 +116,24 @@ def before_and_after(
     reward = watching(shown, evaluation.context, adapter, evaluation.inputs)
     actors = before_training.as_actor(), load_actor(adapter, arm, place, greedy=evaluate.greedy)
     steps = evaluate.animation_steps
-    try:
-        before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
-    except NotRenderedError as error:
-        out.notes.append(f"There is no animation: {error}")
-        return None
-    side_by_side(before, after, out.path / ANIMATION)
-    return out.path / ANIMATION, arm.name
+    before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
+    side_by_side(before, after, folder / ANIMATION)
+    return arm.name
 
 
-def portraits(
-    evaluation: Evaluation,
-    infos: Sequence[ArmInfo],
-    adapter: EnvAdapter,
-    agents: Sequence[Played],
-    results: pd.DataFrame,
-    out: Output,
-) -> list[Portrait]:
-    """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
-    evaluate, env = evaluation.evaluate, evaluation.context.env
+def _portraits(
+    evaluation: Evaluation, infos: Sequence[ArmInfo], agents: Sequence[Played], results: pd.DataFrame, folder: Path
+) -> list[dict[str, Any]]:
+    """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all.
+
+    Returns:
+        What `Portrait` takes, the file relative to the folder.
+    """
+    evaluate, env, adapter = evaluation.evaluate, evaluation.context.env, evaluation.context.adapter
     episode = derive_seed(evaluation.run_seed, "animation")
     places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}
     medians = _median_seeds(results)
-    (out.path / PORTRAITS).mkdir(exist_ok=True)  # a run that was killed may have left it
+    (folder / PORTRAITS).mkdir(exist_ok=True)  # a run that was killed may have left it
     found = []
     for arm in (info.name for info in ordered(infos) if info.name in medians):
         seed = medians[arm]
@@ -81,11 +146,11 @@ def portraits(
         )
         steps = evaluate.animation_steps
         played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
-        file = out.path / PORTRAITS / f"{arm}.webp"
-        portrait(played, file)
+        file = f"{PORTRAITS}/{arm}.webp"
+        portrait(played, folder / file)
         last = played[-1]
         ended = f"{last.outcome} after {last.step} steps" if last.over else last.outcome
-        found.append(Portrait(arm, seed, file, f"{ended}, return {last.total:.2f}"))
+        found.append({"arm": arm, "seed": seed, "file": file, "outcome": f"{ended}, return {last.total:.2f}"})
     return found
 
 

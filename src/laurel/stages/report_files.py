@@ -23,7 +23,7 @@ from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation import plots
 from laurel.evaluation.hacking import Hacked
-from laurel.evaluation.report import Portrait, ReportContent, render
+from laurel.evaluation.report import ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.win_rates import examples
 from laurel.feedback.references import references
@@ -36,9 +36,12 @@ from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.rewards.arms import used_label_sets
 from laurel.rewards.method import PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards
+from laurel.stages.films import Films
 from laurel.stages.label_quality import gold_of
 from laurel.tracking.revision import commit
 
+FIGURES = "figures"
+"""Folder of the figures."""
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
@@ -101,32 +104,34 @@ class Findings:
     """Arms whose agents earn more and do worse."""
 
 
-def rendered(
-    found: Findings, films: tuple[tuple[Path, str] | None, list[Portrait]], more: Mapping[str, Figure], out: Output
-) -> str:
-    """Draw the figures into the output's folder; return the report that shows them.
+def drawn(found: Findings, more: Mapping[str, Figure], folder: Path) -> dict[str, str]:
+    """Draw the figures into a folder; return each as SVG.
 
     Args:
-        films: the animation with the arm that it shows, and an episode of each arm.
         more: further figures.
     """
-    sections, metrics, table = found.sections, found.metrics, found.table
-    vocabulary, animation = None, films[0]
-    if table:
-        columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
-        vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
     figures = plots.draw(
         found.results,
         found.curves,
-        metrics,
-        calibration=metrics["reward"].get("calibration", ()),
-        draws=sections["evaluate"].bootstrap,
-        seed=sections["seed"],
+        found.metrics,
+        calibration=found.metrics["reward"].get("calibration", ()),
+        draws=found.sections["evaluate"].bootstrap,
+        seed=found.sections["seed"],
     )
-    drawn = {
-        name: plots.svg(figure) if name.endswith(plots.LOG) else plots.save(figure, out.path / "figures", name)
+    return {
+        name: plots.svg(figure) if name.endswith(plots.LOG) else plots.save(figure, folder, name)
         for name, figure in {**figures, **more}.items()
     }
+
+
+def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Output) -> str:
+    """Return the report with the figures, each as SVG, and the films."""
+    sections, metrics, table, vocabulary = found.sections, found.metrics, found.table, None
+    if films.missing:
+        out.notes.append(f"There is no animation: {films.missing}")
+    if table:
+        columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
+        vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
     context = RewardContext(*(sections[name] for name in ("env", "caption", "annotate", "rewards")))
     learned_from = used_label_sets(arms_of(cast("TrainingSections", sections)).values(), context)
     content = ReportContent(
@@ -135,14 +140,14 @@ def rendered(
         made=_made_by(),
         metrics=metrics,
         description=found.adapter.description,
-        figures=drawn,
+        figures=figures,
         notes=out.notes,
         programs=found.stored.programs(),
         hacked=found.hacked,
         written=examples(found.results, list(metrics["texts"])) if "texts" in metrics else (),
-        portraits=films[1],
-        animation=animation[0] if animation else None,
-        animation_of=animation[1] if animation else "",
+        portraits=films.portraits,
+        animation=films.animation,
+        animation_of=films.animation_of,
         vocabulary=vocabulary,
         threshold=table.threshold if table else None,
         rank=found.rank,

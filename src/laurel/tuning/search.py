@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from laurel.errors import ParamsError
-from laurel.pool import POLL_SECONDS, Job, JobReport, Workers
+from laurel.pool import Job, JobReport, Workers
 from laurel.progress import Advance
 from laurel.training.curve import CURVE
 from laurel.tuning.candidates import Candidate
@@ -96,7 +95,7 @@ def search(
                     waiting.extend(trial.unfinished)
             if not running:
                 return
-            time.sleep(POLL_SECONDS)
+            processes.wait()
             polled = processes.poll()
             for trial in list(running):
                 trial.note_ended(polled)
