@@ -23,7 +23,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Mapping
-from importlib.metadata import EntryPoints
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -56,15 +56,15 @@ class Plugins(Generic[T_co]):
         names = [module.name for module in pkgutil.iter_modules(folders or [])]
         return tuple(sorted(name for name in names if not name.startswith("_")))
 
-    def external(self) -> Mapping[str, importlib.metadata.EntryPoint]:
+    def external(self) -> Mapping[str, EntryPoint]:
         """Return the plug-ins of other packages: name -> entry point, nothing of them imported.
 
         Raises:
             ParamsError: two packages use one name, or one uses the name of a built-in kind.
         """
-        found: dict[str, importlib.metadata.EntryPoint] = {}
+        found: dict[str, EntryPoint] = {}
         builtin = self.builtin()
-        for entry in _installed(self.group):
+        for entry in installed(self.group):
             if entry.name in builtin or found.get(entry.name, entry).value != entry.value:
                 other = "is built in" if entry.name in builtin else f"is also {found[entry.name].value}"
                 raise ParamsError(
@@ -105,7 +105,7 @@ class Plugins(Generic[T_co]):
             )
         return cast(T_co, self._load_external(external[kind], key))
 
-    def _load_external(self, entry: importlib.metadata.EntryPoint, key: str) -> Any:
+    def _load_external(self, entry: EntryPoint, key: str) -> Any:
         begin = f'{key}: the {self.noun} "{entry.name}" ({entry.value}) of another package cannot be loaded'
         try:
             plugin = entry.load()
@@ -121,15 +121,24 @@ class Plugins(Generic[T_co]):
             raise ParamsError(f"{begin}: its module has no {self.attribute}.") from None
 
 
-def _installed(group: str) -> EntryPoints:
-    """Return the entry points of a group; they are read again once a folder on the path has changed."""
-    return _read_entry_points(group, tuple((place, _changed(place)) for place in sys.path))
+def installed(group: str) -> list[EntryPoint]:
+    """Return the entry points of one of Laurel's groups; a folder on the path is read again once it has changed."""
+    every: dict[str, tuple[EntryPoint, ...]] = {}
+    for place in sys.path:
+        for package, entries in _read_entry_points(place, _changed(place)):
+            every.setdefault(package, entries)  # the first on the path is the one that is imported
+    return [entry for entries in every.values() for entry in entries if entry.group == group]
 
 
-@functools.lru_cache(maxsize=32)
-def _read_entry_points(group: str, path: tuple[tuple[str, int], ...]) -> EntryPoints:
+@functools.lru_cache(maxsize=64)
+def _read_entry_points(place: str, changed: int) -> list[tuple[str, tuple[EntryPoint, ...]]]:
     # Reading the metadata of some hundreds of packages would take most of the time of reading params.
-    return importlib.metadata.entry_points(group=group)
+    found = []
+    for package in importlib.metadata.distributions(path=[place]):
+        entries = tuple(entry for entry in package.entry_points if entry.group.startswith("laurel."))
+        if entries:
+            found.append((package.name, entries))
+    return found
 
 
 def _changed(place: str) -> int:

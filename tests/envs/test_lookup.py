@@ -292,7 +292,7 @@ def test_an_adapter_that_is_not_finished_is_named(own, says, monkeypatch):
 
 def test_a_broken_package_of_adapters_is_named(monkeypatch):
     broken = importlib.metadata.EntryPoint("broken", "no_such_adapters", laurel.envs.ENTRY_POINTS)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [broken])
+    monkeypatch.setattr(laurel.envs, "installed", lambda group: [broken])
     laurel.envs._load_adapters.cache_clear()
     with pytest.raises(EnvError, match=r'adapters "broken" \(no_such_adapters\) of another package cannot be loaded'):
         adapter_for(EnvParams(id="CartPole-v1"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import logging
 import pkgutil
 import sys
@@ -19,6 +18,7 @@ from laurel.envs.base import EnvAdapter, Transition, Transitions
 from laurel.envs.builtin.model import table_of
 from laurel.envs.guard import NOT_OURS, failure, guarded, in_a_line
 from laurel.errors import EnvError, LaurelError, MissingEnvError, closest
+from laurel.plugins import installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -257,7 +257,7 @@ def _load_adapters() -> None:
     """Import the adapters of this package and of others, once."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+    for entry in installed(ENTRY_POINTS):
         try:
             entry.load()
         except (ImportError, AttributeError) as error:

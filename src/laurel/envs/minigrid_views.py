@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.arrays import Array, IntArray
+from laurel.arrays import Array
 from laurel.envs.minigrid_codes import EMPTY, VIEW
 from laurel.errors import EnvError
 
@@ -71,7 +71,7 @@ class Views:
         cells: tuple[WorldObj | None, ...] = _cells_in_view(grid.width, grid.height, int(x), int(y), env.agent_dir)(
             [*grid.grid, self._wall]
         )
-        spread, codes, reached = _spread(), bytearray(), 1 << VIEW // 2
+        codes, reached = bytearray(), 1 << VIEW // 2
         for nearest in range(0, VIEW * VIEW, VIEW):
             row, visible = cells[nearest : nearest + VIEW], ALL
             if not env.see_through_walls:
@@ -79,7 +79,7 @@ class Views:
                 for bit, cell in zip(BITS, row, strict=True):
                     if cell is None or cell.see_behind():
                         through |= bit
-                visible, reached = spread[reached][through]
+                visible, reached = spread(reached, through)
             for bit, cell in zip(BITS, row, strict=True):
                 codes += UNSEEN if not visible & bit else SEEN_EMPTY if cell is None else bytes(cell.encode())
             if not reached:
@@ -109,21 +109,22 @@ def _cells_in_view(width: int, height: int, x: int, y: int, facing: int) -> item
 
 
 @cache
-def _spread() -> list[list[list[int]]]:
-    return sight().tolist()
+def spread(reached: int, through: int) -> tuple[int, int]:
+    """Return what is in sight in a row of the view, and what of the next row ahead, a bit a column.
 
+    As `Grid.process_vis` of minigrid: to the right, then to the left.
 
-def sight() -> IntArray:
-    """Return what becomes of sight in a row of the view, and in the next one ahead: (128, 128, 2), a bit a column.
-
-    The first index says which of its cells are in sight from the row behind, the second which let sight through
-    (as `Grid.process_vis` of minigrid: to the right, then to the left).
+    Args:
+        reached: cells in sight from the row behind.
+        through: cells that let sight through.
     """
-    here = np.repeat(np.arange(1 << VIEW)[:, None], 1 << VIEW, axis=1)
-    through, ahead = here.T, np.zeros_like(here)
-    for columns, step in ((range(VIEW - 1), 1), (range(VIEW - 1, 0, -1), -1)):
-        for column in columns:
-            passes = here & through & 1 << column
-            beside = passes << 1 if step > 0 else passes >> 1
-            here, ahead = here | beside, ahead | passes | beside
-    return np.stack([here, ahead], axis=-1)
+    ahead = 0
+    for column in range(VIEW - 1):
+        if reached & through & 1 << column:
+            reached |= 1 << column + 1
+            ahead |= 0b11 << column
+    for column in range(VIEW - 1, 0, -1):
+        if reached & through & 1 << column:
+            reached |= 1 << column - 1
+            ahead |= 0b11 << column - 1
+    return reached, ahead

@@ -32,6 +32,7 @@ _MODULES: Mapping[Work, tuple[str, ...]] = {
 """Work of a process -> modules that it imports."""
 _ANY = (
     "laurel.cli.app",
+    "laurel.training.plugins_read",
     "pandas",
     "pyarrow.pandas_compat",
     "pyarrow.vendored.version",

@@ -15,7 +15,7 @@ from torch import Tensor
 from laurel.arrays import IntArray
 from laurel.envs.minigrid import SCALE
 from laurel.envs.minigrid_codes import ACTIONS, COLORS, DROP, FORWARD, IMAGE, LEFT, OBJECTS, PICKUP, RIGHT, TOGGLE, VIEW
-from laurel.envs.minigrid_views import sight
+from laurel.envs.minigrid_views import spread
 from laurel.envs.tensor.base import TensorEnv
 
 UNSEEN, EMPTY, WALL, KEY, OPEN, CLOSED, LOCKED, GOAL = CODES = range(8)
@@ -52,7 +52,7 @@ class TensorGrid(TensorEnv):
         self._effects, self._colours = there(_effects()), there(_palette(), torch.uint8)
         self._scale = torch.from_numpy(SCALE).to(device)
         self._lets_through = there(np.isin(CODES, (WALL, CLOSED, LOCKED), invert=True).astype(np.int64))
-        self._sight = there(sight())
+        self._sight = there(_sight())
         self._column = torch.arange(VIEW, device=device)[:, None]
         super().__init__(n_envs, seeds, limit, device)
 
@@ -126,3 +126,9 @@ def _palette() -> IntArray:
         GOAL: ("goal", "green", 0),
     }
     return np.array([(OBJECTS.index(kind), COLORS.index(color), state) for kind, color, state in things.values()])
+
+
+def _sight() -> IntArray:
+    """Return `spread` of all that can be in sight and let sight through: (128, 128, 2)."""
+    rows = range(1 << VIEW)
+    return np.array([[spread(reached, through) for through in rows] for reached in rows])
