@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.episode import Moment, moments
-from laurel.evaluation.rendering import NotRenderedError, rendering
+from laurel.evaluation.rendering import NotRenderedError, rendering, view
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
@@ -123,6 +125,47 @@ def test_views_are_of_the_mode(adapter: EnvAdapter, mode: str, kind: type) -> No
         (first, *_) = moments(reference, adapter, Acting(lambda _: np.array([0])), RNG, Captioner(adapter), 1, 0, None)
     assert isinstance(first.view, kind)
     assert (len(first.view) > 0) == (mode is not None)
+
+
+class Dark(gym.Env[np.ndarray, int]):
+    """An environment of a user's that was not written to be rendered."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        pass
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+
+class Broken(Dark):
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def render(self) -> None:
+        raise ValueError("no pictures today")
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [(Dark, "tests/Dark-v0 has no render_mode rgb_array"), (Broken, "the render of tests/Broken-v0 raised ValueError")],
+)
+def test_an_environment_of_a_user_that_cannot_be_rendered_says_so(kind: type[Dark], says: str) -> None:
+    env_id = f"tests/{kind.__name__}-v0"
+    gym.register(env_id, entry_point=kind)
+
+    def render() -> None:
+        with rendering(EnvParams(id=env_id), "rgb_array") as reference:
+            reference.reset()
+            view(reference)
+
+    try:
+        with pytest.raises(NotRenderedError, match=f"^{says}"):
+            render()
+    finally:
+        del gym.registry[env_id]
 
 
 def test_what_does_not_render_so_says_why() -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from laurel.arrays import ByteArray
 from laurel.envs import make_reference
+from laurel.envs.guard import NOT_OURS, in_a_line
 from laurel.errors import EnvError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> It
         except (EnvError, TypeError):  # its adapter was made from the same environment, so this is about `render_mode`
             raise NotRenderedError(f"{env.id} has no render_mode {mode}.") from None
         declared = reference.metadata.get("render_modes")
-        if mode is not None and declared and mode not in declared:
+        if mode is not None and (reference.render_mode != mode or (declared and mode not in declared)):
             reference.close()
             raise NotRenderedError(f"{env.id} has no render_mode {mode}.")
         try:
@@ -74,17 +75,22 @@ def view(reference: gym.Env[Any, Any]) -> Picture | str:
     """Render: a picture, or text in the mode ansi; empty text where no mode was asked for.
 
     Raises:
-        NotRenderedError: what comes is neither.
+        NotRenderedError: what comes is neither, or rendering fails.
     """
     if reference.render_mode is None:
         return ""
-    rendered: Any = reference.render()
+    env_id = reference.spec.id if reference.spec else "the environment"
+    try:
+        rendered: Any = reference.render()
+    except (ImportError, gym.error.DependencyNotInstalled):
+        raise
+    except NOT_OURS as error:
+        raise NotRenderedError(f"the render of {env_id} raised {in_a_line(error)}.") from error
     if reference.render_mode == "ansi":
         if isinstance(rendered, str):
             return rendered
     elif isinstance(rendered, np.ndarray) and rendered.ndim == 3:
         return rendered.astype(np.uint8)
-    env_id = reference.spec.id if reference.spec else "the environment"
     raise NotRenderedError(f"{env_id} renders no {reference.render_mode}.")
 
 
