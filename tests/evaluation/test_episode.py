@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -141,6 +141,8 @@ class Dark(gym.Env[np.ndarray, int]):
 
 
 class Broken(Dark):
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
+
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
 
