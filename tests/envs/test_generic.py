@@ -126,3 +126,11 @@ def test_the_action_is_named_if_asked_for():
     ]
     adapter = make(spaces.Discrete(2), spaces.Box(-1, 1, (3,)), with_action=True)
     assert said(adapter, 1, action=[[1, -1, 0]]) == ["Action 1 is very high, action 2 is very low. The state is 1."]
+
+
+def test_what_captions_leave_out_is_said() -> None:
+    space = spaces.Dict({"joints": spaces.Box(-1, 1, (MAX_PARTS + 2,)), "mission": spaces.Text(20)})
+    joints = f"They leave out joints {MAX_PARTS + 1} and 1 further part."
+    texts = "Neither captions nor agents see the text of mission."
+    assert GenericAdapter("Own-v0", space, spaces.Discrete(2)).left_out == f"{joints} {texts}"
+    assert GenericAdapter("Own-v0", spaces.Discrete(3), spaces.Discrete(2)).left_out == ""

@@ -67,11 +67,6 @@ def adapter_for(env: EnvParams, *, with_action: bool = False) -> EnvAdapter:
 def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: bool = False) -> EnvAdapter:
     """Make the adapter of an environment that was made; errors as in `adapter_for`."""
     adapter_class = _adapter_class(_bare(env.id))
-    if adapter_class.generic:
-        logger.warning(
-            "%s has no adapter of its own: captions are made from its observation space alone, and no goal is known.",
-            env.id,
-        )
     spaces = reference.observation_space, reference.action_space
     try:
         adapter = adapter_class(_bare(env.id), *spaces, with_action=with_action)
@@ -82,6 +77,9 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
     except NOT_OURS as error:
         raise failure(env.id, f"adapter {adapter_class.__name__}", error) from error
     _check_words(env.id, adapter)
+    if adapter.generic:
+        alone = "captions are made from its observation space alone, and no goal is known."
+        logger.warning("%s", f"{env.id} has no adapter of its own: {alone} {adapter.left_out}".rstrip())
     return adapter
 
 

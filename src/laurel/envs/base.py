@@ -136,6 +136,8 @@ class EnvAdapter:
     packed observations."""
     generic: ClassVar[bool] = False
     """True where captions are made from the observation space alone."""
+    left_out: str = ""
+    """Sentences on what such captions leave out; empty where they leave nothing out."""
     max_episode_steps: ClassVar[int | None] = None
     """Limit for environments that do not set one."""
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})

@@ -7,7 +7,7 @@ a specific adapter says what the numbers mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from laurel.arrays import Array, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.spaces import UNBOUNDED, PackedSpace
+from laurel.envs.spaces import UNBOUNDED, PackedSpace, texts_of
 
 LEVELS = ("very low", "low", "middling", "high", "very high")
 SIGNS = ("very negative", "negative", "near zero", "positive", "very positive")
@@ -48,6 +48,7 @@ _ENDS = (
 class _Part:
     """Something that a caption says of a row of numbers: one of `size` statements."""
 
+    name: str
     size: int
     digits: Callable[[Array], IntArray]
     """Rows (N, D) -> which statement holds (N,)."""
@@ -67,10 +68,12 @@ class GenericAdapter(EnvAdapter):
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
     ) -> None:
         super().__init__(env_id, observation_space, action_space, with_action=with_action)
-        self._parts = _parts(self.packed, ("the state", "number"), MAX_PARTS)
+        every = _parts(self.packed, ("the state", "number"))
+        self._parts = every[:MAX_PARTS]
+        self.left_out = _left_out([part.name for part in every[MAX_PARTS:]], texts_of(observation_space))
         self._action_parts: list[_Part] = []
         if with_action and isinstance(action_space, (gym.spaces.Discrete, gym.spaces.Box)):
-            self._action_parts = _parts(PackedSpace(action_space), ("the action", "action"), MAX_ACTION_PARTS)
+            self._action_parts = _parts(PackedSpace(action_space), ("the action", "action"))[:MAX_ACTION_PARTS]
         self._shape = (len(_ENDS), *(part.size for part in (*self._parts, *self._action_parts)))
 
     def encode(self, transitions: Transitions) -> IntArray:
@@ -98,8 +101,23 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "." if text else ""
 
 
-def _parts(packed: PackedSpace, names: tuple[str, str], most: int) -> list[_Part]:
-    """List the parts of a space that a caption names; `names` are of the whole space, as one number or many."""
+def _left_out(parts: Sequence[str], texts: Sequence[str]) -> str:
+    """Return a sentence on each kind of thing that captions leave out; empty where they leave nothing out.
+
+    >>> _left_out(["number 7", "number 8", "number 9"], ["mission"])
+    'They leave out number 7 and 2 further parts. Neither captions nor agents see the text of mission.'
+    """
+    found = []
+    if parts:
+        more = f" and {len(parts) - 1:,} further part{'s' * (len(parts) > 2)}" if len(parts) > 1 else ""
+        found.append(f"They leave out {parts[0]}{more}.")
+    if texts:
+        found.append(f"Neither captions nor agents see the text of {', '.join(texts)}.")
+    return " ".join(found)
+
+
+def _parts(packed: PackedSpace, names: tuple[str, str]) -> list[_Part]:
+    """List the parts of a space that a caption can name; `names` are of the whole space, as one number or many."""
     parts: list[_Part] = []
     start = 0
     for leaf in packed.leaves:
@@ -113,7 +131,7 @@ def _parts(packed: PackedSpace, names: tuple[str, str], most: int) -> list[_Part
         for i, (low, high, whole) in enumerate(_bounds(leaf.space)):
             full_name = name if leaf.size == 1 else f"{name} {i + 1}"
             parts.append(_number(full_name, columns.start + i, low, high, whole and high - low < most_values))
-    return parts[:most]
+    return parts
 
 
 def _bounds(space: gym.Space[Any]) -> Iterator[tuple[float, float, bool]]:
@@ -138,12 +156,14 @@ def _number(name: str, column: int, low: float, high: float, by_value: bool) -> 
     if by_value:
         n = int(high - low) + 1
         return _Part(
+            name,
             n,
             lambda rows: np.clip(rows[:, column].astype(np.int64) - int(low), 0, n - 1),
             lambda digit: f"{name} is {int(low) + digit}",
         )
     edges, words = _levels(low, high)
     return _Part(
+        name,
         len(words),
         lambda rows: np.searchsorted(edges, rows[:, column], side="right"),
         lambda digit: f"{name} is {words[digit]}",
@@ -183,4 +203,4 @@ def _summary(space: gym.Space[Any], name: str, columns: slice) -> _Part:
             return f"the picture {name} is {BRIGHTNESS[level]}, brightest {SIDES[third]}".replace("  ", " ")
         return f"{name or 'the row of numbers'} is {words[level]} on the whole, highest {THIRDS[third]}"
 
-    return _Part(len(words) * len(THIRDS), digits, say)
+    return _Part(name or "the row of numbers", len(words) * len(THIRDS), digits, say)

@@ -45,7 +45,10 @@ class PackedSpace:
         self.leaves = leaves_of(space)
         self.size = sum(leaf.size for leaf in self.leaves)
         if self.size == 0:
-            raise EnvError(f"Observation space {space} has no numbers that a policy could see.")
+            raise EnvError(
+                f"Observation space {space} has no numbers that a policy could see. Write an environment adapter that "
+                "packs its observations as numbers (CONTRIBUTING.md), or wrap the environment so that it gives some."
+            )
         self.dtype = _common_dtype(self.leaves)
         self._to_features = [_features_of(leaf.space) for leaf in self.leaves]
 
@@ -114,6 +117,18 @@ def _leaves(space: gym.Space[Any], name: str, get: Callable[[Any], Any]) -> list
                 f"Observation space {space} has no flat form: Laurel packs Discrete, MultiDiscrete, MultiBinary, "
                 "Box, and Dict or Tuple of them. Wrap the environment so that it gives one of these."
             )
+
+
+def texts_of(space: gym.Space[Any], name: str = "") -> list[str]:
+    """Return the names of the parts of a Dict or Tuple space that are texts."""
+    match space:
+        case gym.spaces.Dict():
+            return [text for key, part in space.spaces.items() for text in texts_of(part, f"{name} {key}")]
+        case gym.spaces.Tuple():
+            parts = enumerate(space.spaces, start=1)
+            return [text for index, part in parts for text in texts_of(part, f"{name} part {index}")]
+        case _:
+            return [name.strip()] if _is_text(space) else []
 
 
 def _is_text(space: gym.Space[Any]) -> bool:

@@ -85,7 +85,8 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
         }
         if adapter.generic:
             out.notes.append(
-                f"{env.id} has no adapter of its own: its captions are made from the observation space alone."
+                f"{env.id} has no adapter of its own: its captions are made from the observation space alone. "
+                f"{adapter.left_out}".rstrip()
             )
         if dropped:
             out.notes.append(
