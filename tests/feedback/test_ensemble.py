@@ -254,7 +254,8 @@ def test_simulated_members_are_said_and_err_apart(door_key: EnvAdapter) -> None:
     made = params(*[{"annotator": "scripted", "scripted": {"error_rate": 0.3}}] * 3)
     annotator = make_annotator(made, door_key, 0)
     assert annotator.simulated
-    assert annotator.name.startswith("ensemble of 3 (members[0]: scripted (simulated: oracle teacher, errors 0.3")
+    first = "scripted (simulated: oracle teacher, 0.3 of preferences flipped)"
+    assert annotator.name.startswith(f"ensemble of 3 (members[0]: {first}")
     asked = [Pair("You reach the goal.", f"You turn. {i}") for i in range(300)]
     judged = list(annotator.annotate(asked))
     alone = [sum(j.members[k][1].p_first == 1.0 for j in judged) / 300 for k in range(3)]

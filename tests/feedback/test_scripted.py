@@ -143,6 +143,7 @@ def test_it_says_that_it_is_simulated_and_with_what_faults() -> None:
     assert annotator.simulated
     assert "simulated" in annotator.name
     assert all(rate in annotator.name for rate in ("0.25", "0.125", "0.5", "2"))
+    assert make(Ladder()).name == "scripted (simulated: oracle teacher)"
 
 
 def test_without_an_oracle_there_is_nothing_to_judge_by() -> None:

@@ -74,6 +74,24 @@ TEACHERS: Mapping[str, Faults] = MappingProxyType(
 """B-Pref's, with the rates of its experiments."""
 
 
+def _told(faults: Faults, params: ScriptedParams) -> Iterator[str]:
+    """Say in what a teacher differs from one that always knows and says which is better."""
+    if faults.error_rate:
+        yield f"{faults.error_rate:.4g} of preferences flipped"
+    if faults.skip_below > -math.inf:
+        yield f"no answer below {faults.skip_below:g}"
+    if faults.tie_band:
+        yield f"ties up to {faults.tie_band:g}"
+    if faults.gamma != 1:
+        yield f"gamma {faults.gamma:g}"
+    if math.isfinite(faults.beta):
+        yield f"beta {faults.beta:g}"
+    if params.abstain_rate:
+        yield f"no answer to {params.abstain_rate:.4g} of pairs"
+    if params.first_bias:
+        yield f"the first named in {params.first_bias:.4g} of pairs"
+
+
 class ScriptedAnnotator:
     """Judges by the adapter's oracle, then errs at the chosen rates.
 
@@ -92,11 +110,7 @@ class ScriptedAnnotator:
             )
         self.params = params
         self.faults = faults = Faults.of(params)
-        self.name = (
-            f"scripted (simulated: {params.teacher} teacher, errors {faults.error_rate:g}, "
-            f"skips below {faults.skip_below:g}, tie band {faults.tie_band:g}, gamma {faults.gamma:g}, "
-            f"beta {faults.beta:g}, abstains {params.abstain_rate:g}, names the first {params.first_bias:g})"
-        )
+        self.name = f"scripted (simulated: {', '.join([f'{params.teacher} teacher', *_told(faults, params)])})"
         self._utility = OracleUtility(adapter, captions)
         self._seed = seed
 
