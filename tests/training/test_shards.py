@@ -1,0 +1,58 @@
+"""Rounds of a language model whose proposals are sampled in shards: in one process, or each apart from the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from move_lists import SMALL
+
+from laurel.agents.checkpoint import MODEL
+from laurel.agents.language_model.shards import WRITTEN, SampledShard
+from laurel.data.json_file import read_json, write_json
+from laurel.envs import adapter_for
+from laurel.errors import DataError, ParamsError
+from laurel.params import EnvParams, parse_params
+from laurel.params.language_actor import LanguageActorParams
+from laurel.params.training import ShapingParams
+from laurel.training.curve import read_curve
+from laurel.training.loop import sample_shard, train
+from laurel.training.task import Assignment, Task
+
+SLIPPERY = EnvParams(
+    id="laurel/GridWorld-v0",
+    kwargs={"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2, "slip": 0.2, "max_episode_steps": 2},
+)
+"""Episodes of one step or two, drawn by the environments' own streams."""
+ROUNDS = 4
+
+
+def task(steps: int = 4 * 3 * 32, **settings: Any) -> Task:
+    own = LanguageActorParams.model_validate({**SMALL, "n_envs": 32, "n_steps": 3, "shards": 2, **settings})
+    return Task("lm", 0, 0, SLIPPERY, own, ShapingParams(), steps, checkpoint_steps=3 * 32)
+
+
+@pytest.mark.parametrize("settings", [{}, {"strategy": "free", "max_tokens": 6, "constrained": False}])
+def test_shards_sampled_apart_give_the_same_agent(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Each round goes on from the files of the last one: the checkpoint, and a file for each shard."""
+    adapter, whole, apart = adapter_for(SLIPPERY), tmp_path / "whole", tmp_path / "apart"
+    own = task(**settings)
+    train(own, adapter, None, whole, lambda _: None)
+    from laurel.training.loop import train_together
+
+    agent = Assignment(own, None, apart, until=1)
+    train_together([agent], adapter, lambda _: None)
+    for round_number in range(1, ROUNDS):
+        for shard in (1, 0):
+            place = tmp_path / f"{round_number}.{shard}"
+            place.mkdir()
+            sample_shard(agent, adapter, shard).write(place)
+        sampled = [SampledShard.read(tmp_path / f"{round_number}.{shard}") for shard in range(2)]
+        train_together([replace(agent, until=round_number + 1, sampled=sampled)], adapter, lambda _: None)
+    assert (apart / MODEL).read_bytes() == (whole / MODEL).read_bytes()
+    assert read_curve(apart).equals(read_curve(whole))
+    answers = [{one.turns[-1] for row in shard.written for one in row if one} for shard in sampled]
+    assert answers[0] != answers[1], "each shard has a stream of its own"
