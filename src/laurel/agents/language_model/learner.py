@@ -115,7 +115,7 @@ class LanguageModelLearner(Learner):
     ) -> list[tuple[Proposals, VectorEnv, np.random.Generator]]:
         """Return each shard's part of a rollout that is to be filled, its environments and its random generator.
 
-        What a shard draws depends on its number and on where the learner's own generator was at the rollout's beginning.
+        What a shard draws depends on its number and on the state of the learner's own generator.
         """
         self.adapter = envs.adapter
         rollout.observation[0] = observation
