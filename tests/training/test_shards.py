@@ -6,20 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from move_lists import SMALL
 
 from laurel.agents.checkpoint import MODEL
-from laurel.agents.language_model.shards import WRITTEN, SampledShard
-from laurel.data.json_file import read_json, write_json
+from laurel.agents.language_model.shards import ARRAYS, SampledShard
 from laurel.envs import adapter_for
 from laurel.errors import DataError, ParamsError
 from laurel.params import EnvParams, parse_params
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.training import ShapingParams
 from laurel.training.curve import read_curve
-from laurel.training.loop import sample_shard, train
+from laurel.training.loop import sample_shard, train, train_together
 from laurel.training.task import Assignment, Task
 
 SLIPPERY = EnvParams(
@@ -41,8 +39,6 @@ def test_shards_sampled_apart_give_the_same_agent(tmp_path: Path, settings: dict
     adapter, whole, apart = adapter_for(SLIPPERY), tmp_path / "whole", tmp_path / "apart"
     own = task(**settings)
     train(own, adapter, None, whole, lambda _: None)
-    from laurel.training.loop import train_together
-
     agent = Assignment(own, None, apart, until=1)
     train_together([agent], adapter, lambda _: None)
     for round_number in range(1, ROUNDS):
@@ -54,5 +50,32 @@ def test_shards_sampled_apart_give_the_same_agent(tmp_path: Path, settings: dict
         train_together([replace(agent, until=round_number + 1, sampled=sampled)], adapter, lambda _: None)
     assert (apart / MODEL).read_bytes() == (whole / MODEL).read_bytes()
     assert read_curve(apart).equals(read_curve(whole))
+    (place / ARRAYS).write_bytes((place / ARRAYS).read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"not a shard of proposals \(.*\)\. Sample it again\."):
+        SampledShard.read(place)
     answers = [{one.turns[-1] for row in shard.written for one in row if one} for shard in sampled]
     assert answers[0] != answers[1], "each shard has a stream of its own"
+
+
+def test_proposals_of_other_environments_are_refused(tmp_path: Path) -> None:
+    adapter, agent = adapter_for(SLIPPERY), Assignment(task(), None, tmp_path / "a", until=1)
+    train_together([agent], adapter, lambda _: None)
+    shards = [sample_shard(agent, adapter, number) for number in range(2)]
+    for wrong, sentence in (
+        (replace(shards[0], backend="envpool"), "sampled in 16 environments of envpool, but here are 16 of gymnasium"),
+        (replace(shards[0], written=[*reversed(shards[0].written)]), "Episodes end elsewhere than where proposals"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            train_together([replace(agent, until=2, sampled=[wrong, shards[1]])], adapter, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"language_model": {"n_envs": 32, "shards": 3}}, "has n_envs 32, which shards 3 do not divide equally"),
+        ({"glam": {"shards": 2}}, r"glam\.shards is unknown"),
+    ],
+)
+def test_shards_that_cannot_be(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ParamsError, match=sentence):
+        parse_params({"agent": {"algorithm": next(iter(settings)), **settings}}, "params")

@@ -15,8 +15,9 @@ from laurel.params.language_actor import LanguageActorParams
 from laurel.stages.merge_agents import MAX_BRANCHES, Branch, branches
 from laurel.training.task import steps_of, steps_per_update
 
-MAX_ROUNDS = 50
-"""Most rounds that are unrolled, at about 16 kB of YAML each: Kubernetes takes objects up to 1.5 MB."""
+MAX_ROUNDS = 32
+"""Most rounds that are unrolled: a cluster's KFP hands a loop on as one argument of a process, which is 128 kB at most
+in Linux, and each round takes 3 kB."""
 
 
 @dataclass(frozen=True)
