@@ -170,10 +170,10 @@ def _go_on(begun: Path, output: Path, places: Agents) -> None:
 
     for _, _, place in places:
         if not place.exists():
-            partial = place.with_name(f".{place.name}.copying")
-            shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(begun / place.relative_to(output), partial)
-            partial.rename(place)
+            copied = place.with_name(f".{place.name}.copying")
+            shutil.rmtree(copied, ignore_errors=True)
+            shutil.copytree(begun / place.relative_to(output), copied)
+            copied.rename(place)
 
 
 def _steps_until(arm: Arm, part: Part | None) -> int:
