@@ -20,7 +20,7 @@ def propose(
     tracking: dict[str, Any],
     code_version: str,
     branch: dict[str, Any],
-    round: int,
+    round_number: int,
     shard: int,
     begun: dsl.Input[dsl.Model],
     proposals: dsl.Output[dsl.Dataset],
@@ -29,7 +29,7 @@ def propose(
 
     Args:
         branch: The arm, one of arms, and its seed.
-        round: Number of the round, counted from 1.
+        round_number: Number of the round, counted from 1.
         shard: Number of the shard, counted from 0.
         begun: Output of train-round for the round before.
         proposals: Actions (safetensors), prompts and answers (JSON). Metadata: proposals and tokens (counts).
@@ -40,7 +40,7 @@ def propose(
 
     mine = Branch.read(branch)
     with (
-        step(f"propose {mine} round {round} shard {shard}", **sections_of(locals())) as given,
+        step(f"propose {mine} round {round_number} shard {shard}", **sections_of(locals())) as given,
         unpacked([begun]) as (place,),
         written(proposals) as output,
     ):

@@ -20,7 +20,7 @@ def train_round(
     tracking: dict[str, Any],
     code_version: str,
     branch: dict[str, Any],
-    round: int,
+    round_number: int,
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Input[dsl.Dataset],
     model: dsl.Input[dsl.Model],
@@ -32,7 +32,7 @@ def train_round(
 
     Args:
         branch: The arm, one of arms, and its seed.
-        round: Number of the round, counted from 1.
+        round_number: Number of the round, counted from 1.
         begun: Output of the round before; without it, all rounds up to this one are trained, and sampled here.
         proposals: Outputs of propose for this round, one a shard.
         agents: files.zip, with a directory for the seed: weights (safetensors), learning curve over environment
@@ -49,12 +49,12 @@ def train_round(
     sections = sections_of(locals())
     mine = Branch.read(branch)
     inputs = places(captions=captions, preferences=preferences, reward=model)
-    name = f"train-round {mine} round {round}"
+    name = f"train-round {mine} round {round_number}"
     with (
         step(name, **sections) as given,
         unpacked([begun] if begun else []) as before,
         written(agents, packed=True) as output,
         kept(output, agents, name, sections, [*inputs.values(), *before]),
     ):
-        part = Part(round, before[0] if before else None, [Path(one.path) for one in proposals or []])
+        part = Part(round_number, before[0] if before else None, [Path(one.path) for one in proposals or []])
         stage.run(**mine.narrow(given), **inputs, output=output, responses=responses(), branch=True, part=part)

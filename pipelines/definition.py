@@ -238,14 +238,8 @@ def make_pipeline(
             if sweep is not None:
                 _fan_out(sweep, {**training, "collect": collect}, place, at_once)
                 return
-            whole = []
-            if rounds is None or not rounds.alone:
-                with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
-                    trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
-                whole.append(dsl.Collected(trained))
-            if rounds is not None:
-                whole.append(dsl.Collected(_in_rounds(rounds, training, place, at_once)))
-            merging = merge_agents_step(**training, **dict(zip(("shards", "rounds"), whole, strict=False)))
+            trained = _train(plan, rounds, training, place, at_once)
+            merging = merge_agents_step(**training, **dict(zip(("shards", "rounds"), trained, strict=False)))
             agents = place(merging, "merge-agents").outputs["agents"]
 
             evaluating = evaluate_step(
@@ -260,23 +254,41 @@ def make_pipeline(
     return laurel
 
 
-def _in_rounds(rounds: ProposalRounds, training: Mapping[str, Any], place: Place, at_once: int | None) -> Any:
+def _train(
+    plan: dsl.PipelineTask,
+    rounds: ProposalRounds | None,
+    training: Mapping[str, Any],
+    place: Place,
+    at_once: int | None,
+) -> list[dsl.Collected]:
+    """Train the agents of all branches, and those of rounds; return the outputs of either loop that there is."""
+    found = []
+    if rounds is None or not rounds.alone:
+        with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
+            trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
+        found.append(dsl.Collected(trained))
+    if rounds is not None:
+        found.append(dsl.Collected(_train_in_rounds(rounds, training, place, at_once)))
+    return found
+
+
+def _train_in_rounds(rounds: ProposalRounds, training: Mapping[str, Any], place: Place, at_once: int | None) -> Any:
     """Train actors round by round, each round's shards sampled side by side; return the output of the last round.
 
     Only the checkpoint that a round begins with is needed to sample it.
     """
     sampling = {name: value for name, value in training.items() if name not in ("captions", "preferences", "model")}
     with dsl.ParallelFor(items=[one.write() for one in rounds.agents], name="actors", parallelism=at_once) as branch:
-        beginning = train_round_step(**training, branch=branch, round=rounds.first)
+        beginning = train_round_step(**training, branch=branch, round_number=rounds.first)
         agents = place(beginning, "train-round").outputs["agents"]
         for number in range(rounds.first + 1, rounds.rounds + 1):
             with dsl.ParallelFor(
                 items=list(range(rounds.shards)), name=f"round-{number}", parallelism=at_once
             ) as shard:
-                proposing = propose_step(**sampling, branch=branch, round=number, shard=shard, begun=agents)
+                proposing = propose_step(**sampling, branch=branch, round_number=number, shard=shard, begun=agents)
                 proposals = place(proposing, "propose").outputs["proposals"]
             learned = dsl.Collected(proposals)
-            learning = train_round_step(**training, branch=branch, round=number, begun=agents, proposals=learned)
+            learning = train_round_step(**training, branch=branch, round_number=number, begun=agents, proposals=learned)
             agents = place(learning, "train-round").outputs["agents"]
     return agents
 

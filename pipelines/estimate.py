@@ -105,9 +105,7 @@ def estimate(
     price = read_price(region, prices) if region else None
     repeated = Counter(tasks(spec))  # the rounds of an actor are in the graph one after another
     steps = list(repeated)
-    counts = [
-        n * math.prod(branches if loop is None else loop for loop in step.loops) for step, n in repeated.items()
-    ]
+    counts = [n * math.prod(branches if loop is None else loop for loop in step.loops) for step, n in repeated.items()]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
     trained = trainings(params, adapter) if sweep is None else list(_tried(params, sweep))
     to_train = sum(one.agents * one.steps_each for one in trained)

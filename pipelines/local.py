@@ -165,7 +165,7 @@ class _Listener(io.TextIOBase):
             self._screen.write(text)
         elif warning := re.fullmatch(r"\[KFP Executor .* WARNING\]: (.*)", line):
             self._show(f"WARNING: {warning[1]}")
-        elif any(line.startswith(f"{step}: ") for step in (*STEP_NAMES, *SWEEP_STEPS, *ROUND_STEPS)):  # a stage's progress
+        elif line.startswith(tuple(f"{step}: " for step in (*STEP_NAMES, *SWEEP_STEPS, *ROUND_STEPS))):  # progress
             self._show(line)
         return len(text)
 

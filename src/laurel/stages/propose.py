@@ -6,18 +6,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from laurel.data.directory import output_directory
 from laurel.data.lineage import PARTS, read_inputs
-from laurel.llm.served_sampling import servers
 from laurel.params.arms import served_actors, used
 from laurel.params.stage_sections import TrainingSections, arms_of
+from laurel.progress import progress
 from laurel.rewards.method import RewardContext
-
-if TYPE_CHECKING:
-    from laurel.agents.language_model.shards import SampledShard
-    from laurel.params.arms import Arm
+from laurel.training.preload import preload
+from laurel.training.task import steps_per_update
 
 
 def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSections]) -> None:
@@ -30,8 +28,14 @@ def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSectio
         sections: of one arm and one seed.
 
     Raises:
+        WorkerError: the process that samples died.
         DataError: the input is missing or damaged, or does not go with the parameters.
     """
+    from laurel.agents.language_model.shards import SampledShard
+    from laurel.llm.served_sampling import servers
+    from laurel.pool import Job, run_jobs
+    from laurel.training.arms import sample_arm
+
     described, inputs = used(sections), {"begun": begun}
     read_inputs(described, inputs)
     ((name, arm),), (seed,) = arms_of(sections).items(), sections["agent"].seeds
@@ -39,28 +43,11 @@ def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSectio
     with output_directory(output, stage=PARTS["proposals"], params={**described, "shard": shard}, inputs=inputs) as out:
         if not place.is_dir():
             return
-        with servers(served_actors([arm]).values()):
-            sampled = _sampled(sections, arm, place, shard)
-        sampled.write(out.path)
+        context = RewardContext(sections["env"], sections["caption"], sections["annotate"], sections["rewards"])
+        steps = steps_per_update(arm.agent.settings) // arm.agent.settings.shards
+        job = Job("propose", sample_arm, (sections["seed"], context, (arm, seed, place), shard, out.path), steps)
+        with servers(served_actors([arm]).values()), progress(steps, "propose", "steps") as advance:
+            run_jobs([job], 1, advance, preload("train", sections["env"], [arm]))
+        sampled = SampledShard.read(out.path)
         proposals = [one for of_step in sampled.written for one in of_step if one is not None]
         out.counts = {"proposals": len(proposals), "tokens": sum(one.tokens for one in proposals)}
-
-
-def _sampled(sections: TrainingSections, arm: Arm, place: Path, shard: int) -> SampledShard:
-    import torch
-    from threadpoolctl import threadpool_limits
-
-    from laurel.training.arms import task_of
-    from laurel.training.loop import sample_shard
-    from laurel.training.task import Assignment
-
-    env, annotate, (seed,) = sections["env"], sections["annotate"], sections["agent"].seeds
-    context = RewardContext(env, sections["caption"], annotate, sections["rewards"])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums keep the order that they have where all shards are sampled in one process
-    try:
-        with threadpool_limits(1, user_api="blas"):
-            agent = Assignment(task_of(sections["seed"], env, arm, seed, annotate), None, place)
-            return sample_shard(agent, context.adapter, shard)
-    finally:
-        torch.set_num_threads(threads)

@@ -18,7 +18,7 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
-from laurel.training.loop import train_together
+from laurel.training.loop import sample_shard, train_together
 from laurel.training.task import Assignment, Task, steps_per_update
 
 if TYPE_CHECKING:
@@ -98,6 +98,25 @@ def train_arms(
     ]
     with threadpool_limits(1, user_api="blas"):
         train_together(assigned, adapter, advance)
+
+
+def sample_arm(
+    run_seed: int,
+    context: RewardContext,
+    agent: tuple[Arm, int, Path],
+    shard: int,
+    output: Path,
+    advance: Callable[[int], None],
+) -> None:
+    """Write a shard of an agent's next round into a directory; runs in a process of its own, alike to `train_arms`."""
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(1)
+    arm, seed, directory = agent
+    task = task_of(run_seed, context.env, arm, seed, context.annotate)
+    with threadpool_limits(1, user_api="blas"):
+        sample_shard(Assignment(task, None, directory), context.adapter, shard).write(output)
+    advance(task.steps_per_update // task.settings.shards)
 
 
 def _sampled(proposals: Sequence[Path]) -> Sequence[SampledShard]:
