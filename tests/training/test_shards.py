@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from move_lists import SMALL
+from move_lists import GRID, SMALL, begun
 
 from laurel.agents.checkpoint import MODEL
 from laurel.agents.language_model.shards import ARRAYS, SampledShard
@@ -17,6 +18,7 @@ from laurel.params import EnvParams, parse_params
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.training import ShapingParams
 from laurel.training.curve import read_curve
+from laurel.training.lockstep import make_envs
 from laurel.training.loop import sample_shard, train, train_together
 from laurel.training.task import Assignment, Task
 
@@ -53,8 +55,17 @@ def test_shards_sampled_apart_give_the_same_agent(tmp_path: Path, settings: dict
     (place / ARRAYS).write_bytes((place / ARRAYS).read_bytes()[:-1])
     with pytest.raises(DataError, match=r"not a shard of proposals \(.*\)\. Sample it again\."):
         SampledShard.read(place)
-    answers = [{one.turns[-1] for row in shard.written for one in row if one} for shard in sampled]
-    assert answers[0] != answers[1], "each shard has a stream of its own"
+
+
+def test_each_shard_and_round_has_streams_of_its_own() -> None:
+    adapter = adapter_for(GRID)
+    learner, whole = begun(adapter, n_envs=32, shards=2)
+    whole.close()
+    envs = make_envs(GRID, adapter, 32, 0, None, shards=2)
+    observation, rollout = envs.reset(), learner.rollout(envs)
+    assert not np.array_equal(observation[:16], observation[16:])
+    drawn = [rng.random() for _ in range(2) for *_, rng in learner._shards(envs, observation, rollout)]
+    assert len(set(drawn)) == 4
 
 
 def test_proposals_of_other_environments_are_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Unpack
 from laurel.data.directory import output_directory
 from laurel.data.lineage import PARTS, read_inputs
 from laurel.params.arms import served_actors, used
+from laurel.params.language_actor import LanguageActorParams
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext
@@ -44,6 +45,7 @@ def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSectio
         if not place.is_dir():
             return
         context = RewardContext(sections["env"], sections["caption"], sections["annotate"], sections["rewards"])
+        assert isinstance(arm.agent.settings, LanguageActorParams)
         steps = steps_per_update(arm.agent.settings) // arm.agent.settings.shards
         job = Job("propose", sample_arm, (sections["seed"], context, (arm, seed, place), shard, out.path), steps)
         with servers(served_actors([arm]).values()), progress(steps, "propose", "steps") as advance:
