@@ -24,6 +24,7 @@ def merge_agents(
     model: dsl.Input[dsl.Model],
     shards: dsl.Input[list[dsl.Model]],
     agents: dsl.Output[dsl.Model],
+    rounds: dsl.Input[list[dsl.Model]] = None,
 ) -> None:
     """Join agents that were trained apart; the result is as if they had been trained together.
 
@@ -32,6 +33,7 @@ def merge_agents(
         preferences: Output of annotate; the agents must come from it.
         model: Output of train-reward; the agents must come from it.
         shards: Outputs of train-agents, one a branch.
+        rounds: Outputs of train-round after the last round, one an agent that is of no branch.
         agents: files.zip, with a directory for each arm and seed. Metadata: arms and seeds (counts), steps_each
             (environment steps of a training run).
     """
@@ -42,7 +44,7 @@ def merge_agents(
     inputs = places(captions=captions, preferences=preferences, reward=model)
     with (
         step("merge-agents", **sections) as given,
-        unpacked(shards) as branches,
+        unpacked([*shards, *(rounds or [])]) as branches,
         written(agents, packed=True) as output,
     ):
         stage.run(**given, **inputs, shards=branches, output=output)

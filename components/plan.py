@@ -24,6 +24,7 @@ def plan(
     run: str,
     collect_parts: int,
     seeds_per_step: int,
+    rounds: str = "",
 ) -> list[dict[str, Any]]:
     """Check the whole run, before any other step starts, and divide the training of agents into branches.
 
@@ -31,13 +32,14 @@ def plan(
         run: Name of this run of the pipeline.
         collect_parts: Parts of the collection that the graph was compiled with.
         seeds_per_step: Seeds of an arm that share a step; 0 stands for all.
+        rounds: As JSON the agents whose rounds the graph was compiled with, for shards of proposals; empty: none.
 
     Returns:
-        For each branch its arm and its seeds; at least one, and at most a hundred.
+        For each branch its arm and its seeds; at most a hundred, and at least one unless all agents are of rounds.
     """
     from laurel.components.step import sections_of, step, whole
-    from laurel.stages.merge_agents import branches
     from laurel.stages.preflight import check_parts, check_run
+    from laurel.stages.proposal_rounds import branches_beside
     from laurel.tracking.pipeline import open_pipeline_run
 
     sections = sections_of(locals())
@@ -45,6 +47,6 @@ def plan(
         params = whole(given)
         check_parts(params, collect_parts)
         check_run(params)
-        planned = branches(params.arms, params.agent.seeds, seeds_per_step or None)
+        planned = branches_beside(params, rounds, seeds_per_step)
         open_pipeline_run(params.env, params.tracking, run, code_version)
         return [branch.write() for branch in planned]

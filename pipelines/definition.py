@@ -4,13 +4,15 @@
 
 The plan checks the whole run before any other step starts, and says what the branches of train-agents are. `judges`
 names the judges that the arms need: other arms with the same judges take the labels from KFP's cache. A sweep has
-[try-candidate, one each] → pick-best after train-reward. With several collect.parts or annotate_shards, collect
-and annotate are loops with a merger, too. Whatever happens, `finish` closes the run in MLflow. The sections of
+[try-candidate, one each] → pick-best after train-reward. Actors with agent.language_model.shards have, beside
+train-agents, for each round [propose, a shard each] → train-round. With several collect.parts or annotate_shards,
+collect and annotate are loops with a merger, too. Whatever happens, `finish` closes the run in MLflow. The sections of
 params.yaml are arguments of a run, each step takes those that its stage reads, as in dvc.yaml: so a change reruns what
 it touches, and the rest comes from KFP's cache.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,15 +35,18 @@ from laurel.components.merge_preferences import merge_preferences as merge_prefe
 from laurel.components.merge_trajectories import merge_trajectories as merge_trajectories_step
 from laurel.components.pick_best import pick_best as pick_best_step
 from laurel.components.plan import plan as plan_step
+from laurel.components.propose import propose as propose_step
 from laurel.components.train_agents import train_agents as train_agents_step
 from laurel.components.train_reward import train_reward as train_reward_step
+from laurel.components.train_round import train_round as train_round_step
 from laurel.components.try_candidate import try_candidate as try_candidate_step
 from laurel.data.replacing import written_whole
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
-from laurel.pipelines.machines import check_accelerators, resources
+from laurel.pipelines.machines import check_accelerators, resources, sampler
 from laurel.pipelines.sweep import SweepPlan
+from laurel.stages.proposal_rounds import ProposalRounds
 
 NAME = "laurel"
 GPU = "-gpu"
@@ -107,7 +112,9 @@ def make_pipeline(
         ParamsError: an accelerator would stand idle.
     """
     default = arguments(params, code_version)
+    rounds = ProposalRounds.of(params) if sweep is None else None
     machines = resources(params)
+    machines |= {"train-round": machines["train-agents"], "propose": sampler(params)}
     if not on_this_machine:
         check_accelerators(params)
 
@@ -187,6 +194,7 @@ def make_pipeline(
                 run=name,
                 collect_parts=parts,
                 seeds_per_step=params.pipeline.seeds_per_step or 0,
+                rounds=json.dumps(rounds.write()) if rounds else "",
             )
             plan = place(planned, "plan").set_caching_options(enable_caching=False)
 
@@ -230,9 +238,8 @@ def make_pipeline(
             if sweep is not None:
                 _fan_out(sweep, {**training, "collect": collect}, place, at_once)
                 return
-            with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
-                trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
-            merging = merge_agents_step(**training, shards=dsl.Collected(trained))
+            trained = _train(plan, rounds, training, place, at_once)
+            merging = merge_agents_step(**training, **dict(zip(("shards", "rounds"), trained, strict=False)))
             agents = place(merging, "merge-agents").outputs["agents"]
 
             evaluating = evaluate_step(
@@ -245,6 +252,45 @@ def make_pipeline(
             place(evaluating, "evaluate").set_caching_options(enable_caching=False)
 
     return laurel
+
+
+def _train(
+    plan: dsl.PipelineTask,
+    rounds: ProposalRounds | None,
+    training: Mapping[str, Any],
+    place: Place,
+    at_once: int | None,
+) -> list[dsl.Collected]:
+    """Train the agents of all branches, and those of rounds; return the outputs of either loop that there is."""
+    found = []
+    if rounds is None or not rounds.alone:
+        with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
+            trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
+        found.append(dsl.Collected(trained))
+    if rounds is not None:
+        found.append(dsl.Collected(_train_in_rounds(rounds, training, place, at_once)))
+    return found
+
+
+def _train_in_rounds(rounds: ProposalRounds, training: Mapping[str, Any], place: Place, at_once: int | None) -> Any:
+    """Train actors round by round, each round's shards sampled side by side; return the output of the last round.
+
+    Only the checkpoint that a round begins with is needed to sample it.
+    """
+    sampling = {name: value for name, value in training.items() if name not in ("captions", "preferences", "model")}
+    with dsl.ParallelFor(items=[one.write() for one in rounds.agents], name="actors", parallelism=at_once) as branch:
+        beginning = train_round_step(**training, branch=branch, round_number=rounds.first)
+        agents = place(beginning, "train-round").outputs["agents"]
+        for number in range(rounds.first + 1, rounds.rounds + 1):
+            with dsl.ParallelFor(
+                items=list(range(rounds.shards)), name=f"round-{number}", parallelism=at_once
+            ) as shard:
+                proposing = propose_step(**sampling, branch=branch, round_number=number, shard=shard, begun=agents)
+                proposals = place(proposing, "propose").outputs["proposals"]
+            learned = dsl.Collected(proposals)
+            learning = train_round_step(**training, branch=branch, round_number=number, begun=agents, proposals=learned)
+            agents = place(learning, "train-round").outputs["agents"]
+    return agents
 
 
 def _fan_out(sweep: SweepPlan, training: Mapping[str, Any], place: Place, at_once: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -102,8 +103,9 @@ def estimate(
         DataError: the table is malformed.
     """
     price = read_price(region, prices) if region else None
-    steps = list(tasks(spec))
-    counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
+    repeated = Counter(tasks(spec))  # the rounds of an actor are in the graph one after another
+    steps = list(repeated)
+    counts = [n * math.prod(branches if loop is None else loop for loop in step.loops) for step, n in repeated.items()]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
     trained = trainings(params, adapter) if sweep is None else list(_tried(params, sweep))
     to_train = sum(one.agents * one.steps_each for one in trained)
@@ -139,6 +141,8 @@ def _tried(params: Params, sweep: SweepPlan) -> Iterator[Training]:
 
 def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, price: Price | None) -> str:
     """Say how long training takes at a speed, and what its machines cost for so long."""
+    if any(step.name == "propose" for step in steps):
+        return "how long training takes does not follow from a speed where proposals are sampled in tasks of their own"
     step, count = next(one for one in zip(steps, counts, strict=True) if one[0].name in AGENT_TRAINERS)
     hours = env_steps / speed / 3600
     hour = price.hour(step.machine) if price else None

@@ -9,7 +9,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.llm import smollm2
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
-from laurel.pipelines.machines import annotators_of, models_of, samples_by_server
+from laurel.pipelines.machines import annotators_of, machine_of, models_of, samples_by_server
 from laurel.pipelines.template import Spec, tasks
 
 
@@ -50,9 +50,8 @@ def check_quantization(spec: Spec, params: Params) -> str | None:
     """Say what is wrong with quantised weights, which need a GPU, in a step without one."""
     for task in tasks(spec):
         if not task.machine.accelerators and "bitsandbytes" in packages_of(annotators_of(params, task.name)):
-            step = "train-agents" if task.name == "try-candidate" else task.name  # whose machine a candidate has
             return (
                 f"annotate.huggingface.quantization needs a GPU, but the step {task.name} runs without one: set "
-                f"pipeline.resources.{step}.accelerator, or add --gpu L4"
+                f"pipeline.resources.{machine_of(task.name)}.accelerator, or add --gpu L4"
             )
     return None

@@ -23,8 +23,8 @@ from laurel.data.replacing import replace_directory
 from laurel.errors import DataError, LaurelError
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
+from laurel.params.pipeline import ROUND_STEPS, SWEEP_STEPS
 from laurel.params.pipeline import STEPS as STEP_NAMES
-from laurel.params.pipeline import SWEEP_STEPS
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
 from laurel.pipelines.sweep import SweepPlan
@@ -165,7 +165,7 @@ class _Listener(io.TextIOBase):
             self._screen.write(text)
         elif warning := re.fullmatch(r"\[KFP Executor .* WARNING\]: (.*)", line):
             self._show(f"WARNING: {warning[1]}")
-        elif any(line.startswith(f"{step}: ") for step in (*STEP_NAMES, *SWEEP_STEPS)):  # a stage's progress
+        elif line.startswith(tuple(f"{step}: " for step in (*STEP_NAMES, *SWEEP_STEPS, *ROUND_STEPS))):  # progress
             self._show(line)
         return len(text)
 

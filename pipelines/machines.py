@@ -1,7 +1,7 @@
 """The machine of each step: cores, memory, and an accelerator where the step can use one."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from laurel.agents.actors import judge_asked
@@ -57,10 +57,23 @@ def resources(params: Params) -> dict[str, Resources]:
     return found
 
 
+def sampler(params: Params) -> Resources:
+    """Return the machine of propose: that of train-agents, with all its accelerators only if a server uses them."""
+    found = resources(params)["train-agents"]
+    return found if samples_by_server(params, "propose") else replace(found, accelerators=min(1, found.accelerators))
+
+
 GPU_USERS = ("annotate", "train-reward", "train-agents")
 """Steps that can use an accelerator."""
-AGENT_TRAINERS = ("train-agents", "try-candidate")
+AGENT_TRAINERS = ("train-agents", "try-candidate", "train-round")
 """Steps that train agents."""
+ON_TRAINERS_MACHINE = (*AGENT_TRAINERS, "propose")
+"""Steps whose machine is that of train-agents."""
+
+
+def machine_of(step: str) -> str:
+    """Return the step whose entry in pipeline.resources says what machine a step has."""
+    return "train-agents" if step in ON_TRAINERS_MACHINE else step
 
 
 def device_key(params: Params, step: str) -> str | None:
@@ -99,7 +112,7 @@ def models_of(params: Params, step: str) -> set[str]:
     """Return the language models that a step trains or evaluates: agents, and rewards of texts."""
     if step == "train-reward":
         return {settings.model for settings in params.rewards.values() if isinstance(settings, TextParams)}
-    if step not in AGENT_TRAINERS and step != "evaluate":
+    if step not in (*ON_TRAINERS_MACHINE, "evaluate"):
         return set()
     trained = [arm.agent.settings for arm in params.resolved_arms.values() if arm.trained and arm.agent.engine != "sb3"]
     acting = [str(arm.actor_options.get("model")) for arm in params.arms if arm.actor is not None]
@@ -113,7 +126,7 @@ def starts_server(judge: AnnotateParams) -> bool:
 
 def samples_by_server(params: Params, step: str) -> bool:
     """Whether a step starts servers that sample proposals, on all accelerators of its machine."""
-    return step in AGENT_TRAINERS and bool(served_actors(params.resolved_arms.values()))
+    return step in ON_TRAINERS_MACHINE and bool(served_actors(params.resolved_arms.values()))
 
 
 def tunes_together(params: Params, step: str) -> bool:

@@ -26,7 +26,7 @@ from laurel.pipelines.environment import chat_models, variables_of
 from laurel.pipelines.estimate import cores, gigabytes
 from laurel.pipelines.files import local_files
 from laurel.pipelines.images import Needs, check_quantization, needed
-from laurel.pipelines.machines import GPU_USERS, device_key, idle, uses_all
+from laurel.pipelines.machines import GPU_USERS, device_key, idle, machine_of, uses_all
 from laurel.pipelines.options import Findings, Options
 from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import (
@@ -40,8 +40,8 @@ from laurel.pipelines.template import (
     read_template,
     tasks,
 )
-from laurel.stages.merge_agents import branches
 from laurel.stages.preflight import check_fit, check_parts
+from laurel.stages.proposal_rounds import branches_beside
 
 
 class SubmissionError(LaurelError):
@@ -227,13 +227,13 @@ def _check_fit(params: Params, found: Findings) -> EnvAdapter | None:
 def _branches(spec: Spec, params: Params) -> int:
     """Count the branches of training, as the pipeline's first step will."""
     check_parts(params, constant(spec, "plan", "collect_parts"))
-    return len(branches(params.arms, params.agent.seeds, constant(spec, "plan", "seeds_per_step") or None))
+    return len(branches_beside(params, constant(spec, "plan", "rounds"), constant(spec, "plan", "seeds_per_step")))
 
 
 def _check_machines(spec: Spec, params: Params, options: Options, found: Findings) -> None:
     """Refuse machines that Vertex AI does not have, and accelerators that would stand idle."""
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
-    for task in tasks(spec):
+    for task in dict.fromkeys(tasks(spec)):  # of the rounds of an actor, each once
         kind, count = task.machine.accelerator, task.machine.accelerators
         known = by_name.get(kind) if options.vertex else None
         if count:
@@ -254,7 +254,7 @@ def _check_accelerators(task: Task, params: Params, options: Options, found: Fin
         )
     elif options.vertex:
         found.attempt(partial(check_count, task.name, by_name[kind], count))
-    if options.template and (why := idle(params, {"try-candidate": "train-agents"}.get(task.name, task.name))):
+    if options.template and (why := idle(params, machine_of(task.name))):
         found.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
     if count > 1 and not uses_all(params, task.name):
         found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")

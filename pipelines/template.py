@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...]) ->
         else:
             container = spec["deploymentSpec"]["executors"][component["executorLabel"]]["container"]
             yield Task(
-                name=task["taskInfo"]["name"],
+                name=re.sub(r"-\d+$", "", task["taskInfo"]["name"]),  # KFP numbers those of one component
                 loops=around,
                 cached=bool(task.get("cachingOptions", {}).get("enableCache")),
                 attempts=1 + task.get("retryPolicy", {}).get("maxRetryCount", 0),

@@ -20,6 +20,8 @@ PRODUCERS = {
     "agents": "train-agents",
 }
 """Name of an input -> the stage that writes it."""
+PARTS = {"begun": "train-agents-part", "proposals": "propose"}
+"""The same of what only the pipeline on KFP divides: agents whose training goes on, and a shard of a round."""
 
 FREE = ("env.backend", "agent.seeds", "agent.workers")
 """Parameters that may differ: results do not depend on them, or each arm and seed stands for itself."""
@@ -37,15 +39,16 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
 
     Args:
         used: the params that the stage says it used; where an input names the same, they must agree.
-        inputs: names of PRODUCERS -> directories.
+        inputs: names of PRODUCERS and PARTS -> directories.
 
     Raises:
         DataError: an input is missing, damaged, changed or another stage's, was made with other parameters, or from
             another input than is given beside it.
     """
-    manifests = {name: checked_manifest(path, PRODUCERS[name]) for name, path in inputs.items()}
+    producers = PRODUCERS | PARTS
+    manifests = {name: checked_manifest(path, producers[name]) for name, path in inputs.items()}
     for name, manifest in manifests.items():
-        again = f"Run laurel {PRODUCERS[name]} again."
+        again = f"Run laurel {producers[name]} again."
         shared = {section: value for section, value in used.items() if section in manifest["params"]}
         for key, then, now in _differences({s: manifest["params"][s] for s in shared}, shared, ""):
             if key in FREE or (NAMED.fullmatch(key) and _UNSET in (then, now)):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.arrays import Array
+from laurel.arrays import Array, FloatArray
 from laurel.envs.vector import Step, VectorEnv
 
 
@@ -49,6 +49,34 @@ class _InTurns(VectorEnv):
 
     def end_step(self) -> Step:
         return Step.concatenated([its.end_step() for its in self._members])
+
+
+class Shards(_InTurns):
+    """Environments in equal shards, each with its own random stream, so that one can be stepped apart from the others.
+
+    Args:
+        members: vector environments of the same adapter and number, made with different seeds.
+    """
+
+    def __init__(self, members: Sequence[VectorEnv]) -> None:
+        super().__init__(members)
+        self.members, self.backend = members, members[0].backend
+
+    def rows(self) -> list[tuple[slice, VectorEnv]]:
+        """Return the shards with their rows."""
+        size = self.n_envs // len(self.members)
+        return [(slice(i * size, (i + 1) * size), its) for i, its in enumerate(self.members)]
+
+    def reset(self) -> Array:
+        return np.concatenate([its.reset() for its in self.members])
+
+    def draw_tasks(self, chances: FloatArray) -> None:
+        for its in self.members:
+            its.draw_tasks(chances)
+
+    def close(self) -> None:
+        for its in self.members:
+            its.close()
 
 
 class _CartPoles(VectorEnv):

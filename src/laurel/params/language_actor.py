@@ -151,6 +151,9 @@ class LanguageActorParams(TunedModelParams):
 
     processes: Count = Field(default=1, exclude_if=lambda processes: processes == 1)
     """Processes that share each batch of tuning, on GPUs one per GPU; they load the model anew in each round."""
+    shards: Annotated[int, Field(ge=1, le=100)] = Field(default=1, exclude_if=lambda shards: shards == 1)
+    """Equal parts of n_envs with random streams of their own. In the pipeline on Kubeflow or Vertex AI each samples its
+    proposals in a task of its own; elsewhere one after another, with the same result."""
 
     @model_validator(mode="after")
     def _batch_is_shared_equally(self) -> LanguageActorParams:
@@ -163,6 +166,12 @@ class LanguageActorParams(TunedModelParams):
                 f"has processes {self.processes} and {per_step}, which they cannot share equally: set batch_size to "
                 f"{more}, for instance."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _shards_are_equal(self) -> LanguageActorParams:
+        if self.n_envs % self.shards:
+            raise ValueError(f"has n_envs {self.n_envs}, which shards {self.shards} do not divide equally.")
         return self
 
     @model_validator(mode="after")

@@ -29,6 +29,8 @@ STEPS = (
 """The steps of the pipeline on Kubeflow: the stages, and what divides their work and joins it again."""
 SWEEP_STEPS = ("try-candidate", "pick-best")
 """The steps of a sweep in place of train-agents and merge-agents, on the same machines."""
+ROUND_STEPS = ("train-round", "propose")
+"""The steps of agents with `agent.language_model.shards` in place of train-agents, on the same machines."""
 
 
 def _quantity(value: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Unpack
@@ -13,7 +14,7 @@ from laurel.console import tell
 from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
-from laurel.data.lineage import read_inputs
+from laurel.data.lineage import PARTS, read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
@@ -27,6 +28,7 @@ from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
+from laurel.stages.parts import check_each_once
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
 from laurel.tracking.judgements import log_asked
 from laurel.tracking.run import Run
@@ -36,11 +38,12 @@ from laurel.training.checks import check_agents
 from laurel.training.curve import CURVE
 from laurel.training.lockstep import on_device
 from laurel.training.preload import preload
-from laurel.training.task import steps_of
+from laurel.training.task import steps_of, steps_per_update
 
 if TYPE_CHECKING:
     from laurel.pool import Job
     from laurel.stages.live import LivePage
+    from laurel.training.arms import Part
 
 Agents = Sequence[tuple[Arm, int, Path]]
 """Arm, seed and directory of each."""
@@ -58,6 +61,7 @@ def run(
     live: Live | None = None,
     *,
     branch: bool = False,
+    part: Part | None = None,
     **sections: Unpack[TrainingSections],
 ) -> None:
     """Train the agents of all arms and seeds.
@@ -67,6 +71,7 @@ def run(
         responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
         live: makes the page of learning curves while agents train; None: no page.
         branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
+        part: some rounds of one arm with one seed, which are not tracked; None: all of the training.
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
@@ -84,9 +89,13 @@ def run(
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(described, inputs)
     kept = responses if annotate.keeps_responses else None
+    stage = "train-agents"
+    if part is not None:
+        sections["tracking"] = sections["tracking"].model_copy(update={"enabled": False})
+        stage = _check_part(part, sections, inputs)
     with (
         mirrored(annotate.language_model.store, kept),
-        output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
+        output_directory(output, stage=stage, params=described, inputs=inputs, resumable=True) as out,
     ):
         adapter, every = context.adapter, arms_of(sections)
         # the preflight of a run has done so, but a notebook that calls this has none
@@ -95,11 +104,13 @@ def run(
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
         out.notes += [*skipped.values(), *_notes_on_sb3(trained), *_notes_on_interest(trained, annotate)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
-        unfinished = [agent for agent in places if not is_finished(agent[2])]
+        if part is not None and part.begun is not None:
+            _go_on(part.begun, out.path, places)
+        unfinished = [agent for agent in places if not is_finished(agent[2], part.until if part else None)]
         out.notes += [*_notes_on_gpu(env, trained, adapter), *_notes_on_servers(trained)]
         modules = preload("train", env, every.values())
         judging = Judging(seed, context, topics(unfinished, context), modules)
-        total = sum(steps_of(arm) for arm, _, _ in unfinished)
+        total = sum(_steps_until(arm, part) for arm, _, _ in unfinished)
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
@@ -115,10 +126,11 @@ def run(
             if page and tracked:
                 tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with runs or nullcontext(), page or nullcontext():
-                served = servers(served_actors(arm for arm, _, _ in unfinished).values())
+                sampling = () if part and part.proposals else unfinished
+                served = servers(served_actors(arm for arm, _, _ in sampling).values())
                 with served, judging, progress(total, "train-agents", "steps") as advance:
                     sources = Inputs(captions, preferences, reward, judge=judging.queue)
-                    jobs = _jobs(seed, context, unfinished, sources)
+                    jobs = _jobs(seed, context, unfinished, sources, part)
                     run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
                 out.asked = [*judging.asked, *_asked_by(places)]
                 if runs:
@@ -135,14 +147,48 @@ def run(
         out.run_notes += page.notes if page else []
 
 
-def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) -> list[Job]:
+def _check_part(part: Part, sections: TrainingSections, inputs: Mapping[str, Path]) -> str:
+    """Check what a part of a training goes on from; return the stage that it is: the last part ends the whole one.
+
+    Raises:
+        DataError: as `read_inputs`, or proposals are missing or there twice.
+    """
+    described = used(sections)
+    if part.begun is not None:
+        read_inputs(described, {**inputs, "begun": part.begun})
+        read = [read_inputs(described, {"begun": part.begun, "proposals": path}) for path in part.proposals]
+        held = [(path, [one["proposals"]["params"]["shard"]]) for path, one in zip(part.proposals, read, strict=True)]
+        shards = [getattr(arm.agent.settings, "shards", 1) for arm in arms_of(sections).values()]
+        check_each_once(held, range(max(shards)) if held else (), lambda shard: f"proposals of shard {shard}")
+    last = all(part.until * steps_per_update(arm.agent.settings) >= steps_of(arm) for arm in arms_of(sections).values())
+    return "train-agents" if last else PARTS["begun"]
+
+
+def _go_on(begun: Path, output: Path, places: Agents) -> None:
+    """Copy the checkpoints that agents go on from, unless an earlier attempt has done so."""
+    import shutil
+
+    for _, _, place in places:
+        if not place.exists():
+            copied = place.with_name(f".{place.name}.copying")
+            shutil.rmtree(copied, ignore_errors=True)
+            shutil.copytree(begun / place.relative_to(output), copied)
+            copied.rename(place)
+
+
+def _steps_until(arm: Arm, part: Part | None) -> int:
+    """Return the environment steps of an agent, up to the end of a part."""
+    return steps_of(arm) if part is None else min(steps_of(arm), part.until * steps_per_update(arm.agent.settings))
+
+
+def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs, part: Part | None) -> list[Job]:
     """Return the processes that train agents."""
     from laurel.training.arms import train_arms
 
     return [
         job_of(
             ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
-            train_arms,
+            train_arms if part is None else partial(train_arms, part=part),
             (seed, context, some, sources),
         )
         for some in groups(agents, context.adapter)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
+from laurel.data.manifest import read_manifest
 from laurel.feedback.question_queue import Topic
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
@@ -15,8 +18,11 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
-from laurel.training.loop import train_together
+from laurel.training.loop import sample_shard, train_together
 from laurel.training.task import Assignment, Task, steps_per_update
+
+if TYPE_CHECKING:
+    from laurel.agents.language_model.shards import SampledShard
 
 CHECKPOINT_STEPS = 50_000
 """Environment steps between checkpoints where agent.checkpoint_steps is null."""
@@ -41,16 +47,31 @@ def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: Annota
     )
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some rounds of training a language-model actor, which goes on elsewhere."""
+
+    until: int
+    """The round after which it stops."""
+    begun: Path | None = None
+    """Output of the stage for the rounds before; None: from the beginning."""
+    proposals: Sequence[Path] = ()
+    """Outputs of the stage propose, one a shard in any order, for the only round of this part; empty: its rounds are
+    sampled here."""
+
+
 def train_arms(
     run_seed: int,
     context: RewardContext,
     agents: Sequence[tuple[Arm, int, Path]],
     inputs: Inputs,
     advance: Callable[[int], None],
+    part: Part | None = None,
 ) -> None:
     """Train agents, each an arm with a seed and its directory; runs in a process of its own.
 
-    Their arms have the same algorithm and settings, so that they are trained in lockstep.
+    Their arms have the same algorithm and settings, so that they are trained in lockstep. A part of a training with
+    proposals is of one agent.
     """
     from threadpoolctl import threadpool_limits
 
@@ -66,11 +87,46 @@ def train_arms(
             train_sb3(task_of(run_seed, context.env, arm, seed), adapter, reward, directory, advance)
         return
     assigned = [
-        Assignment(task_of(run_seed, context.env, arm, seed, context.annotate), reward, directory)
+        Assignment(
+            task_of(run_seed, context.env, arm, seed, context.annotate),
+            reward,
+            directory,
+            until=part.until if part else None,
+            sampled=_sampled(part.proposals) if part else (),
+        )
         for (arm, seed, directory), reward in zip(agents, rewards, strict=True)
     ]
     with threadpool_limits(1, user_api="blas"):
         train_together(assigned, adapter, advance)
+
+
+def sample_arm(
+    run_seed: int,
+    context: RewardContext,
+    agent: tuple[Arm, int, Path],
+    shard: int,
+    output: Path,
+    advance: Callable[[int], None],
+) -> None:
+    """Write a shard of an agent's next round into a directory; runs in a process of its own, alike to `train_arms`."""
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(1)
+    arm, seed, directory = agent
+    task = task_of(run_seed, context.env, arm, seed, context.annotate)
+    with threadpool_limits(1, user_api="blas"):
+        sample_shard(Assignment(task, None, directory), context.adapter, shard).write(output)
+    advance(task.steps_per_update // task.settings.shards)
+
+
+def _sampled(proposals: Sequence[Path]) -> Sequence[SampledShard]:
+    """Read the shards of a round, in order."""
+    if not proposals:
+        return ()
+    from laurel.agents.language_model.shards import SampledShard
+
+    numbered = {read_manifest(path)["params"]["shard"]: path for path in proposals}
+    return [SampledShard.read(numbered[shard]) for shard in sorted(numbered)]
 
 
 def topics(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> list[Topic]:

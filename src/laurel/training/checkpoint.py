@@ -159,7 +159,10 @@ def read_run(directory: Path) -> dict[str, Any]:
         return {"seconds": 0.0, "wall": [written, written]}
 
 
-def is_finished(directory: Path) -> bool:
-    """Whether an agent's directory holds the end of its training."""
+def is_finished(directory: Path, until: int | None = None) -> bool:
+    """Whether an agent's directory holds the end of its training, or of its training until an update."""
     recover(directory)
-    return directory.exists() and bool(read_json(directory / STATE)["finished"])
+    if not directory.exists():
+        return False
+    state = read_json(directory / STATE)
+    return bool(state["finished"]) or (until is not None and state["update"] >= until)

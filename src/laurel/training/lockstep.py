@@ -17,11 +17,13 @@ from laurel.agents.policy import ActorCritic
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
+from laurel.envs.joined import Shards
 from laurel.envs.tensor import has_tensors, make_tensors
 from laurel.envs.tensor.vector import TensorVector
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
 from laurel.params.algorithms import AlgorithmParams, PPOParams
+from laurel.seeding import derive_seed
 
 
 def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, device: str) -> bool:
@@ -46,8 +48,13 @@ def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmPar
     )
 
 
-def make_envs(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int, device: torch.device | None) -> VectorEnv:
+def make_envs(
+    env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int, device: torch.device | None, shards: int = 1
+) -> VectorEnv:
     """Make the environments of an agent: tensors on a device, or those of the host where it is None."""
+    if shards > 1:
+        seeds = [derive_seed(seed, "shard", number) for number in range(shards)]
+        return Shards([make_vector(env, adapter, n_envs // shards, own) for own in seeds])
     if device is None:
         return make_vector(env, adapter, n_envs, seed)
     return TensorVector(make_tensors(env, adapter, n_envs, seed, device), adapter)

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laurel.agents.actor import Advisor
 from laurel.agents.algorithms import initial_policy, make_learner
@@ -37,6 +37,9 @@ from laurel.training.curve import joined
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.pay import TrainingReward
 from laurel.training.task import Assignment, Task
+
+if TYPE_CHECKING:
+    from laurel.agents.language_model.shards import SampledShard
 
 
 def train(
@@ -66,7 +69,7 @@ def train_together(
     for update in sorted({run.progress.update for run in runs}):
         together = [run for run in runs if run.progress.update == update]
         group = _caught_up(together)
-        while together[0].progress.update < together[0].task.updates:
+        while together[0].progress.update < together[0].agent.last:
             if any(run.ends_here for run in together):
                 together = [_anew(run, adapter, tensors, advisor) if run.ends_here else run for run in together]
                 group = _group(together)
@@ -74,6 +77,16 @@ def train_together(
             advance(sum(run.task.steps_per_update for run in together))
         for run in together:
             run.envs.close()
+
+
+def sample_shard(agent: Assignment, adapter: EnvAdapter, shard: int) -> SampledShard:
+    """Sample a shard of the proposals that an agent's next update will learn from; its checkpoint stays as it is."""
+    run = _Run(agent, adapter, tensors=False, advisor=None)
+    _caught_up([run])
+    sharded: Any = run.learner  # a LanguageModelLearner
+    sampled: SampledShard = sharded.sample(run.envs, run.observation, run.rollout, shard)
+    run.envs.close()
+    return sampled
 
 
 def _anew(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
@@ -161,9 +174,13 @@ class _Run:
             its_own = derive_seed(task.run_seed, "agent", task.seed, "hints")
             self.learner.hints = Hints(advisor, task.settings.hints, its_own)
         self.progress = restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
+        if agent.sampled:
+            sharded: Any = self.learner  # a LanguageModelLearner
+            sharded.sampled = agent.sampled
         since = self.progress.since
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs", *([since] if since else []))
-        self.envs = make_envs(task.env, adapter, task.settings.n_envs, seed, policy.device if tensors else None)
+        n_envs, shards = task.settings.n_envs, getattr(task.settings, "shards", 1)
+        self.envs = make_envs(task.env, adapter, n_envs, seed, policy.device if tensors else None, shards)
         if self.progress.actions and self.progress.backend != self.envs.backend:
             raise DataError(
                 f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
@@ -217,7 +234,7 @@ class _Run:
             self.ends_here = True
             self.learner.begin()
             progress.since, progress.actions = progress.update, []
-        if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
+        if progress.update % task.updates_per_checkpoint == 0 or progress.update == self.agent.last:
             hints = dict(self.advisor.account) if self.advisor else {}
             asked = {"hints": hints, "its interest in tasks": self._interest}
             accounts = {**{name: one for name, one in asked.items() if one}, **self.reward.accounts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,12 @@ class Assignment:
     """The learned reward; None trains on the environment's reward alone."""
     directory: Path
     """Where checkpoints and, in the end, the agent are."""
+    until: int | None = None
+    """The update after which training stops for now, with a checkpoint; None: the last one."""
+    sampled: Sequence[Any] = ()
+    """The shards of the next update's rollout (SampledShard), where they were sampled elsewhere."""
+
+    @property
+    def last(self) -> int:
+        """The update after which training stops."""
+        return self.task.updates if self.until is None else min(self.until, self.task.updates)

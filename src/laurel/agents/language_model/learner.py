@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -23,13 +23,15 @@ from laurel.agents.language_model.chain import Proposal, Reader, Turn
 from laurel.agents.language_model.critic import Critic, EncoderCritic, TableCritic
 from laurel.agents.language_model.pairs import BestAnswers, Memory, RecentMemory, RoundMemory, Scored
 from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
+from laurel.agents.language_model.shards import SampledShard
 from laurel.agents.learner import Learner, Rollout
 from laurel.agents.ppo import gae
 from laurel.arrays import Array, DoubleArray, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.builtin.model import from_table
+from laurel.envs.joined import Shards
 from laurel.envs.vector import VectorEnv
-from laurel.errors import EnvError, TrainingError
+from laurel.errors import DataError, EnvError, TrainingError
 from laurel.llm.encoder import PACKAGED
 from laurel.llm.served_sampling import ServedModel
 from laurel.llm.trl_tuning import PAIRED, Group, Pair, Tuning
@@ -48,6 +50,12 @@ class Proposals(Rollout):
 
     written: list[list[Proposal | None]] = field(default_factory=list, kw_only=True)
     """T lists of N; None where an environment was reset."""
+
+    def columns(self, rows: slice) -> Proposals:
+        """Return the part of some environments: its arrays are views of these, with nothing written yet."""
+        names = ("observation", "action", "extrinsic", "reward", "terminated", "truncated", "valid")
+        parts = {name: getattr(self, name)[:, rows] for name in names}
+        return replace(self, **parts, info={name: values[:, rows] for name, values in self.info.items()}, written=[])
 
 
 class LanguageModelLearner(Learner):
@@ -73,6 +81,8 @@ class LanguageModelLearner(Learner):
         """Mean return of the last random round, and the variance of that mean."""
         self.calibration: Calibration | None = None
         """Measures the critic as the random rounds left it, where the true values are known."""
+        self.sampled: Sequence[SampledShard] = ()
+        """The shards of the next rollout, where they were sampled elsewhere; empty: `collect` samples them."""
 
     def schedule(self, done: float) -> None:
         self._left = 1 - done if self.params.anneal else 1.0
@@ -82,34 +92,84 @@ class LanguageModelLearner(Learner):
         return Proposals(**Rollout.shapes(self.params.n_steps, envs, self.policy))
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: Proposals) -> Array:
+        sampled, self.sampled = self.sampled, ()
+        parts = []
+        for number, (part, its, rng) in enumerate(self._shards(envs, observation, rollout)):
+            if sampled:
+                self._take(its, part, sampled[number])
+            else:
+                self._sample(its, part, rng)
+            parts.append(part.written)
+        rollout.written = [[one for written in of_step for one in written] for of_step in zip(*parts, strict=True)]
+        rollout.reward[:] = rollout.extrinsic
+        return rollout.observation[-1].copy()
+
+    def sample(self, envs: VectorEnv, observation: Array, rollout: Proposals, shard: int) -> SampledShard:
+        """Sample a shard of the next rollout as `collect` would, and nothing else."""
+        part, its, rng = self._shards(envs, observation, rollout)[shard]
+        self._sample(its, part, rng)
+        return SampledShard(part.action, part.written, its.backend)
+
+    def _shards(
+        self, envs: VectorEnv, observation: Array, rollout: Proposals
+    ) -> list[tuple[Proposals, VectorEnv, np.random.Generator]]:
+        """Return each shard's part of a rollout that is to be filled, its environments and its random generator.
+
+        What a shard draws depends on its number and on the state of the learner's own generator.
+        """
+        self.adapter = envs.adapter
         rollout.observation[0] = observation
-        rollout.written = []
+        if not isinstance(envs, Shards):
+            return [(rollout.columns(slice(None)), envs, self.rng)]
+        seeds = self.rng.integers(2**63, size=len(envs.members)).tolist()
+        return [
+            (rollout.columns(rows), its, np.random.default_rng(seed))
+            for (rows, its), seed in zip(envs.rows(), seeds, strict=True)
+        ]
+
+    def _sample(self, envs: VectorEnv, part: Proposals, rng: np.random.Generator) -> None:
+        """Fill a shard of a rollout by proposals."""
         if self.server:
             self.server.take(self.policy.local)
         for t in range(self.params.n_steps):
             asked = np.flatnonzero(~envs.ended)  # where an episode ended, the next step begins another
-            states = View(envs.adapter, rollout.observation[t][asked]).text
-            proposals = self._propose(states)
+            states = View(envs.adapter, part.observation[t][asked]).text
+            proposals = self._propose(states, rng)
             action = np.zeros(envs.n_envs, dtype=np.int64)
-            action[asked] = actions_of(proposals, self.policy.lists, self.rng)
+            action[asked] = actions_of(proposals, self.policy.lists, rng)
             written: list[Proposal | None] = [None] * envs.n_envs
             for place, one in zip(asked.tolist(), proposals, strict=True):
                 written[place] = one
-            rollout.written.append(written)
-            rollout.record(t, action, envs.step(action))
-        rollout.reward[:] = rollout.extrinsic
-        return rollout.observation[-1].copy()
+            part.written.append(written)
+            part.record(t, action, envs.step(action))
+
+    def _take(self, envs: VectorEnv, part: Proposals, sampled: SampledShard) -> None:
+        """Fill a shard of a rollout by what was sampled elsewhere; its environments take the same actions again.
+
+        Raises:
+            DataError: the environments there were others.
+        """
+        if (sampled.backend, *sampled.action.shape) != (envs.backend, *part.action.shape):
+            raise DataError(
+                f"Proposals were sampled in {sampled.action.shape[1]} environments of {sampled.backend}, but here are "
+                f"{envs.n_envs} of {envs.backend}. Use the same packages in all tasks."
+            )
+        for t, (action, written) in enumerate(zip(sampled.action, sampled.written, strict=True)):
+            if [one is None for one in written] != envs.ended.tolist():
+                raise DataError("Episodes end elsewhere than where proposals were sampled. Use the same packages.")
+            part.record(t, action.astype(np.int64), envs.step(action.astype(np.int64)))
+        part.written.extend(sampled.written)
 
     @property
     def _imitating(self) -> bool:
         return self.round < self.params.imitation_rounds
 
-    def _propose(self, states: Sequence[str]) -> list[Proposal]:
+    def _propose(self, states: Sequence[str], rng: np.random.Generator) -> list[Proposal]:
         policy, reader = self.policy, Reader(self.policy.local, self.adapter, self.server)
         if not self._imitating:
-            return policy.asks.propose(reader, states, self.rng, policy.temperature)
-        moves = [policy.lists.moves(number) for number in policy.lists.draw(len(states), self.rng).tolist()]
-        return policy.asks.taught(reader, states, moves, self.rng)
+            return policy.asks.propose(reader, states, rng, policy.temperature)
+        moves = [policy.lists.moves(number) for number in policy.lists.draw(len(states), rng).tolist()]
+        return policy.asks.taught(reader, states, moves, rng)
 
     def learn(self, rollout: Proposals) -> Mapping[str, float]:
         """Score the proposals, fit the critic in rounds that do so, and tune the model.
