@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from laurel.errors import ParamsError
 from laurel.params import Params, PolicyShare, parse_params
-from laurel.params.arms import WELL_KNOWN, arm_of
+from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
 from minimal_params import MINIMAL, with_value
 
 
@@ -28,6 +28,18 @@ def refusal(content: Any) -> str:
     with pytest.raises(ParamsError) as caught:
         parse_params(content, "my.yaml")
     return str(caught.value)
+
+
+def test_an_arm_is_the_same_in_whatever_order_its_mappings_are_written() -> None:
+    written = {
+        "reward": {"novelty": 0.5, "preference": 1.0},
+        "shaping": {"quantile": 0.1, "beta": 1},
+        "agent": {"dqn": {"gamma": 0.9, "batch_size": 32}, "algorithm": "dqn"},
+    }
+    turned = {name: dict(reversed(mapping.items())) for name, mapping in written.items()}
+    one, other = (parse_params(with_value("arms", {"mix": arm}), "my.yaml") for arm in (written, turned))
+    assert arm_infos(one.arms, one.rewards) == arm_infos(other.arms, other.rewards)
+    assert list(one.arms[0].reward) == list(other.arms[0].reward) == ["preference", "novelty"]
 
 
 # -- what is accepted -------------------------------------------------------------------------------------------

@@ -61,6 +61,12 @@ class ArmParams(Section):
             return {}
         return {reward: 1.0} if isinstance(reward, str) else reward
 
+    @field_validator("reward")
+    @classmethod
+    def _in_order(cls, reward: dict[str, float]) -> dict[str, float]:
+        """Put the largest weight first: in structures of Kubeflow Pipelines the order that was written is lost."""
+        return dict(sorted(reward.items(), key=lambda one: (-one[1], one[0])))
+
     @field_validator("agent")
     @classmethod
     def _may_differ(cls, agent: Any) -> Any:
@@ -315,10 +321,10 @@ def _used_agent(agent: AgentParams) -> dict[str, Any]:
 
 
 def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
-    """Say each value with its dotted key."""
+    """Say each value with its dotted key, in the order of these."""
     return [
         words
-        for name, value in values.items()
+        for name, value in sorted(values.items())
         for words in (
             _in_words(f"{key}.{name}", value)
             if isinstance(value, dict)
@@ -351,7 +357,7 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
             ("" if weight == 1.0 else f"{weight:g} of ") + methods[name].summary + _by_judge(name, rewards)
             for name, weight in arm.reward.items()
         ]
-        differs = [f"shaping.{key} {value}" for key, value in arm.shaping.items()]
+        differs = [f"shaping.{key} {value}" for key, value in sorted(arm.shaping.items())]
         differs += [] if arm.extrinsic is None else [f"shaping.extrinsic {arm.extrinsic:g}"]
         differs += _in_words("agent", arm.agent) if isinstance(arm.agent, dict) else []
         label = "; ".join([" + ".join(weights) or "the environment's reward alone", *differs])

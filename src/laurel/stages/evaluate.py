@@ -303,7 +303,8 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
 
 def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTable | None, dict[str, Any]]:
     """Return the table of the reward that scores all agents, and its quality beside that of the other rewards."""
-    name, seed = next(iter(watched.reward)), watched.agent.seeds[0]
+    learned = (one for one in watched.reward if method_of(stored.settings[one]).role == "method")
+    name, seed = next(learned, next(iter(watched.reward))), watched.agent.seeds[0]
     qualities = stored.qualities()
     own = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}
     every = [
