@@ -205,13 +205,13 @@ def test_aliases_are_fine_where_they_repeat_little(tmp_path: Path) -> None:
     assert load_params(file).shaping.beta == 2.0
 
 
-def test_of_many_mistakes_the_first_are_told(tmp_path: Path) -> None:
+def test_only_the_first_of_many_errors_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     file.write_text(many_keys())
     lines = file_refusal(file).splitlines()
     assert len(lines) == 11
     assert "k0 is unknown" in lines[0]
-    assert lines[-1].endswith("and 9,990 more mistakes of this kind or another.")
+    assert lines[-1].endswith("and 9,990 more errors.")
 
 
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.bandit_policy import METHODS, BanditPolicy
 from laurel.agents.bandits import UCB, GaussianThompson, Gradient, RewardAveraging
 from laurel.agents.bandits.agent import OpenBanditAgent
-from laurel.agents.bandits.thompson import chances_of_best
+from laurel.agents.bandits.thompson import probability_of_best
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.learner import Rollout
 from laurel.envs import adapter_for
@@ -217,7 +217,7 @@ def test_it_acts_in_any_environment_with_discrete_actions() -> None:
 )
 def test_chances_of_two_are_known(means: list[float], deviations: list[float]) -> None:
     expected = 0.5 * math.erfc((means[1] - means[0]) / math.hypot(*deviations) / math.sqrt(2))
-    chances = chances_of_best(np.array(means), np.array(deviations))
+    chances = probability_of_best(np.array(means), np.array(deviations))
     np.testing.assert_allclose(chances, [expected, 1 - expected], atol=1e-6)
 
 
@@ -225,7 +225,7 @@ def test_chances_of_two_are_known(means: list[float], deviations: list[float]) -
 @given(st.lists(st.tuples(st.floats(-3, 3), st.floats(0.01, 5)), min_size=1, max_size=6), st.integers(0, 99))
 def test_chances_of_several_are_how_often_they_win(arms: list[tuple[float, float]], seed: int) -> None:
     means, deviations = (np.array(part) for part in zip(*arms, strict=True))
-    chances = chances_of_best(means, deviations)
+    chances = probability_of_best(means, deviations)
     assert chances.sum() == pytest.approx(1.0)
     n = 20_000
     draws = means + deviations * np.random.default_rng(seed).standard_normal((n, len(arms)))

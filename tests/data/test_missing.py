@@ -47,6 +47,4 @@ def test_they_are_kept_and_said(tmp_path: Path) -> None:
     missing = [Missing("m", "failed", reason, n) for reason, n in (("a", 1), ("b", 2000), ("c", 3), ("d", 4))]
     write_missing(tmp_path, missing)
     assert read_missing(tmp_path) == missing
-    assert most_frequent(missing, 2) == (
-        "no answer came, 2,000 times: b; no answer came, 4 times: d; 4 for other reasons"
-    )
+    assert most_frequent(missing, 2) == ("no answer, 2,000 times: b; no answer, 4 times: d; 4 for other reasons")

@@ -84,8 +84,8 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, said: list[Judgeme
     ("change", "words"),
     [
         ({"status": np.array(["ok", "maybe", "tie"])}, "pair 1 has a status that is not one of ok, tie"),
-        ({"p_first": np.array([0.2, 0.4, 0.5])}, "pair 1 has a probability if and only if"),
-        ({"p_first": np.array([np.nan, np.nan, 0.5])}, "pair 0 has a probability if and only if"),
+        ({"p_first": np.array([0.2, 0.4, 0.5])}, "pair 1 must have a probability if and only if"),
+        ({"p_first": np.array([np.nan, np.nan, 0.5])}, "pair 0 must have a probability if and only if"),
         ({"p_first": np.array([1.2, np.nan, 0.5])}, r"pair 0 has a probability outside \[0, 1\]"),
         ({"p_first": np.array([0.2, np.nan, 0.6])}, "pair 2 is a tie"),
     ],

@@ -84,16 +84,16 @@ def test_labelled_pairs_can_be_judged_by_a_person(words_only):
         "You <b>win</b>. You lose. Reference: the environment's progress: 2 is better. 1 shown first → 1" in page.text
     )
     assert "2 shown first → 2 It is 2." in page.text
-    assert "no answer no answer came a b No reference label. 1 shown first → failed" in page.text
+    assert "no answer no answer a b No reference label. 1 shown first → failed" in page.text
 
 
 def test_why_answers_are_missing(words_only):
     text = Page(render(words_only)).text
-    assert f"what times annotator why no answer came 1,200 judge <0> status 400: {INJECTED}" in text
+    assert f"what times annotator why no answer 1,200 judge <0> status 400: {INJECTED}" in text
     assert "the answer could not be read 3 judge <1> it is empty" in text
     alone = {key: value for key, value in words_only.annotation.items() if key != "by"}
     text = Page(render(dataclasses.replace(words_only, annotation=alone))).text
-    assert "what times why no answer came 1,200 status 400" in text
+    assert "what times why no answer 1,200 status 400" in text
     alone.pop("missing")
     assert "answers are missing" not in Page(render(dataclasses.replace(words_only, annotation=alone))).text
 

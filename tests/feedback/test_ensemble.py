@@ -238,7 +238,7 @@ def test_what_a_member_cannot_be() -> None:
         ({"annotator": "openai"}, "needs `openai.model`"),
         ({"annotator": "scripted", "scripted": {"eror_rate": 1}}, r"members\[1\]: scripted.eror_rate is unknown. Did"),
         ({"annotator": "scripted", "weight": 0.0}, "greater than 0"),
-        ({"annotator": "huggingface", "language_model": {"responses": "x.db"}}, "responses is what all members share"),
+        ({"annotator": "huggingface", "language_model": {"responses": "x.db"}}, "responses is shared by all members"),
     ):
         with pytest.raises(ValueError, match=says):
             params({"annotator": "embedding"}, member)

@@ -45,7 +45,7 @@ def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
     recurrent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Environments are made anew every second update, and a row of the curve is the mean of two."""
-    monkeypatch.setattr(tasks, "ANEW", 100)
+    monkeypatch.setattr(tasks, "ENV_LIFETIME", 100)
     monkeypatch.setattr(tasks, "MOST_ROWS", 4)
     task = make_task("FrozenLake-v1", ppo={"recurrent": recurrent})
     adapter = adapter_for(task.env)

@@ -67,7 +67,7 @@ class View:
         return tuple(texts)
 
 
-def beginnings(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
+def initial_observations(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
     """Return the first states of n episodes."""
     from laurel.envs.vector import make_vector
 

@@ -87,7 +87,7 @@ class DevicePPO(PPOGroup):
         """Fill the rollouts, going on from the environments' state on the device; `observations` are not used."""
         self._keys = self.stack.put(np.stack([learner.rng.integers(WORD, size=2) for learner in self.learners]))
         self.act()
-        self._tell(rollouts)
+        self._copy_to_host(rollouts)
         return list(observations)
 
     @torch.no_grad()
@@ -97,7 +97,7 @@ class DevicePPO(PPOGroup):
         """Take the actions (T, N) of an update again, so that environments and rollouts are as they were after it."""
         taken = self.stack.put(np.stack(actions, axis=1).astype(np.int64))
         self._step(taken.__getitem__)
-        self._tell(rollouts)
+        self._copy_to_host(rollouts)
         return list(observations)
 
     def act(self) -> None:
@@ -106,11 +106,11 @@ class DevicePPO(PPOGroup):
         noise = uniform(words(self._keys, ACTIONS, 0, (n_steps, n_envs, 1))[..., 0])
 
         def drawn(t: int) -> Tensor:
-            self._think(t)
+            self._forward(t)
             return _inverted(self._steps.output[t], noise[t])
 
         self._step(drawn)
-        self._think(n_steps)
+        self._forward(n_steps)
 
     def _step(self, action_of: Callable[[int], Tensor]) -> None:
         """Take T steps; `action_of(t)` returns the actions (S, N), called once the observations at t are there."""
@@ -125,7 +125,7 @@ class DevicePPO(PPOGroup):
             steps.extrinsic[t], steps.valid[t] = step.reward.view(each), step.valid.view(each)
             steps.terminated[t], steps.truncated[t] = step.terminated.view(each), step.truncated.view(each)
 
-    def _think(self, t: int) -> None:
+    def _forward(self, t: int) -> None:
         """Keep the outputs of actors and critics for the observations at t; after the last step, only the critics'."""
         steps, work = self._steps, self.pass_of(slice(0, len(self.learners)), self.envs.n_envs, BOTH)
         work.forward(self.envs.features(steps.observation[t]))
@@ -133,7 +133,7 @@ class DevicePPO(PPOGroup):
         if t < self.params.n_steps:
             steps.output[t] = work.output
 
-    def _tell(self, rollouts: Sequence[Rollout]) -> None:
+    def _copy_to_host(self, rollouts: Sequence[Rollout]) -> None:
         """Copy the steps to the host's rollouts, all at once: this waits for the device."""
         steps = self._steps
         flags = steps.terminated * 1 + steps.truncated * 2 + steps.valid * 4

@@ -188,7 +188,7 @@ class Learner(ABC):
         """
 
     @property
-    def forgets(self) -> bool:
+    def needs_no_history(self) -> bool:
         """Whether it learns from each rollout alone, so that earlier ones need not be replayed."""
         return type(self).replayed is Learner.replayed
 

@@ -145,11 +145,11 @@ def gae_of(params: ClippedParams | A2CParams, rollout: Rollout, value: FloatArra
     """Return the advantages (T, N) of a rollout by the critic's values (T + 1, N); resets earn nothing."""
     reward = np.where(rollout.valid, rollout.reward, 0)
     if isinstance(params, ClippedParams) and not params.episodic:
-        reward = going_on(reward, value, rollout.terminated, rollout.valid, params.gamma)
+        reward = non_episodic_reward(reward, value, rollout.terminated, rollout.valid, params.gamma)
     return gae(reward, value, rollout.terminated, rollout.truncated, gamma=params.gamma, lam=params.gae_lambda)
 
 
-def going_on(
+def non_episodic_reward(
     reward: FloatArray, value: FloatArray, terminated: BoolArray, valid: BoolArray, gamma: float
 ) -> FloatArray:
     """Add to the reward of a step that terminates an episode the discounted value of the next episode's first state.

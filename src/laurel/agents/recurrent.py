@@ -58,7 +58,7 @@ class RecurrentActorCritic(PolicyNetwork):
         self.core = nn.GRUCell(width, self.memory_size)
         self.heads = ActorCritic(self.memory_size, n_actions, continuous=continuous, hidden=())
 
-    def nothing(self, n: int) -> FloatArray:
+    def initial_memory(self, n: int) -> FloatArray:
         """Return the memory (n, M) before an episode's first step."""
         return np.zeros((n, self.memory_size), dtype=np.float32)
 
@@ -73,11 +73,11 @@ class RecurrentActorCritic(PolicyNetwork):
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
         """Act as in an episode's first step: with nothing to remember."""
-        return self.heads.act(self.remember(features, self.nothing(len(features))), rng, greedy=greedy)
+        return self.heads.act(self.remember(features, self.initial_memory(len(features))), rng, greedy=greedy)
 
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
         """Return the log-probabilities (N,) of actions in an episode's first step."""
-        return self.heads.log_prob(self.remember(features, self.nothing(len(features))), action)
+        return self.heads.log_prob(self.remember(features, self.initial_memory(len(features))), action)
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
         return RecurrentActor(self, greedy=greedy)
@@ -109,11 +109,11 @@ class RecurrentActor(Actor):
 
     def __init__(self, policy: RecurrentActorCritic, *, greedy: bool) -> None:
         self._policy, self._greedy = policy, greedy
-        self.memory: FloatArray = policy.nothing(0)
+        self.memory: FloatArray = policy.initial_memory(0)
 
     def begin(self, which: BoolArray) -> None:
         if len(which) != len(self.memory):
-            self.memory = self._policy.nothing(len(which))
+            self.memory = self._policy.initial_memory(len(which))
         self.memory[which] = 0
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:

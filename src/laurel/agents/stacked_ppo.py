@@ -19,7 +19,7 @@ from torch import Tensor
 from laurel.agents.hints import hints_of
 from laurel.agents.learner import Learner, LearnerGroup
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import PPO, OnPolicyRollout, gae, going_on, minibatches
+from laurel.agents.ppo import PPO, OnPolicyRollout, gae, non_episodic_reward, minibatches
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
 from laurel.agents.stacked_update import Update, epoch, gaussian
 from laurel.arrays import Array, FloatArray
@@ -227,7 +227,7 @@ class PPOGroup(LearnerGroup):
             np.stack([getattr(rollout, name) for rollout in rollouts]) for name in ("terminated", "truncated")
         )
         if not p.episodic:
-            reward = going_on(reward, value, terminated, valid, p.gamma)
+            reward = non_episodic_reward(reward, value, terminated, valid, p.gamma)
         advantage = gae(reward, value, terminated, truncated, gamma=p.gamma, lam=p.gae_lambda)
         returns = advantage + value[:, :-1]
 

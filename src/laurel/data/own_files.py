@@ -1,4 +1,4 @@
-"""The user's own files that parameters name, and their digests."""
+"""User files that parameters name, and their digests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from laurel.data.manifest import stamp_directory
 
 
 def named_files(content: Any) -> dict[str, str]:
-    """Return file or directory -> digest, or stamp, of what parameters name: modules, prompts, labels, models.
+    """Return file or directory -> digest, or stamp, for the files that parameters name: modules, prompts, labels,
+    models.
 
-    The store of answers is left out: each run adds to it.
+    The response store is left out, since every run adds to it.
     """
     if isinstance(content, Mapping):
         content = [value for key, value in content.items() if key != "responses"]
@@ -29,8 +30,8 @@ def named_files(content: Any) -> dict[str, str]:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file or folder of this name exists; the name may be any text."""
+    """Whether a file or folder of this name exists; any text is accepted."""
     try:
         return path.exists()
-    except OSError:  # a sentence, such as a goal, may be longer than a name can be
+    except OSError:  # a sentence, such as a goal, may be longer than a file name can be
         return False

@@ -66,7 +66,7 @@ class Captioner:
         ids[valid] = self.ids(transitions[valid])
         return ids
 
-    def recall(self, texts: Sequence[str]) -> None:
+    def restore(self, texts: Sequence[str]) -> None:
         """Number captions that were met in an earlier run, in this order."""
         for text in texts:
             if text not in self._ids:

@@ -60,9 +60,9 @@ class RewardCalculator:
         """texts[id] is the caption."""
         return self._captioner.texts
 
-    def recall(self, texts: Sequence[str]) -> None:
+    def restore(self, texts: Sequence[str]) -> None:
         """Give ids to captions that were met before, in this order."""
-        self._captioner.recall(texts)
+        self._captioner.restore(texts)
 
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
         """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""

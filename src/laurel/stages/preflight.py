@@ -246,7 +246,7 @@ def _left_over(params: Params) -> list[str]:
 
 def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     """Estimate what untrained actors ask a language model, from the first states of episodes."""
-    from laurel.agents.actor import beginnings
+    from laurel.agents.actor import initial_observations
     from laurel.agents.actors import make_actor
     from laurel.agents.hints import make_advisor
 
@@ -254,7 +254,7 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     hints = {name: hints for name, arm in params.resolved_arms.items() if arm.trained and (hints := _hints(arm))}
     if not arms and not hints:
         return []
-    view = beginnings(params.env, adapter)
+    view = initial_observations(params.env, adapter)
     most = params.evaluate.episodes * len(params.agent.seeds)
     lines = []
     for arm in arms:

@@ -45,7 +45,7 @@ class Credit:
         self._pay[third] += np.bincount(ids, pay.shaped[valid], minlength=width)
         self._steps[third] += np.bincount(ids, minlength=width)
 
-    def recall(self, rows: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
+    def restore(self, rows: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
         """Continue from the rows of a `table`; `ids` are those of its captions now."""
         self._make_room(len(ids) + 1)
         for row in rows:

@@ -74,7 +74,7 @@ class Curriculum:
         self._steps += over.size
         progress = np.abs(_spread(self._fast) - _spread(self._slow))
         boring = bored(self._fast, self._boring, self._params.mastered)
-        found = chances(progress, np.where(boring, self._params.boring, 1.0))
+        found = task_probabilities(progress, np.where(boring, self._params.boring, 1.0))
         self._envs.draw_tasks(found)
         columns = (self._adapter.tasks, self._episodes, self._fast, progress, boring, found)
         self._rows += [
@@ -94,10 +94,10 @@ class Curriculum:
             self._episodes[task] += 1
 
 
-def chances(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
+def task_probabilities(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
     """Return the probability that a new episode is of each task (K,), from learning progress and weights.
 
-    >>> chances(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2)
+    >>> task_probabilities(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2)
     array([0.23, 0.23, 0.54, 0.  ], dtype=float32)
     """
     apart = progress - progress.mean()

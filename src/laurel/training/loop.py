@@ -4,7 +4,7 @@ Several go in lockstep, so that an algorithm may compute them together. An agent
 checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
 saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the state that it
 was in. If nothing that a run learns with remembers older steps, it resumes from its own checkpoint in new environments
-every ANEW steps: so billions of steps take no more memory, and no longer to resume, than ANEW steps do.
+every ENV_LIFETIME steps: so billions of steps take no more memory, and no longer to resume, than ENV_LIFETIME steps do.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def train_together(
         group = _caught_up(together)
         while together[0].progress.update < together[0].task.updates:
             if any(run.ends_here for run in together):
-                together = [_anew(run, adapter, tensors, advisor) if run.ends_here else run for run in together]
+                together = [_in_new_envs(run, adapter, tensors, advisor) if run.ends_here else run for run in together]
                 group = _group(together)
             _update(together, group)
             advance(sum(run.task.steps_per_update for run in together))
@@ -76,7 +76,7 @@ def train_together(
             run.envs.close()
 
 
-def _anew(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
+def _in_new_envs(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
     """Go on from the checkpoint that was just written, in other environments, as a resumed run would."""
     run.envs.close()
     return _Run(run.agent, adapter, tensors, advisor)
@@ -172,7 +172,7 @@ class _Run:
             )
         self.reward = TrainingReward(task.shaping, adapter, agent.reward, task.settings.n_envs)
         if since:
-            self.reward.recall(agent.directory)
+            self.reward.restore(agent.directory)
         for part in self.reward.learned if self.progress.update else ():
             part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.rows: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ class _Run:
         self.ends_here = False
         """Whether this object is done: training resumes from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None
-        self.forgets = not remembers and self.learner.forgets and self.reward.forgets
+        self.needs_no_history = not remembers and self.learner.needs_no_history and self.reward.needs_no_history
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.reward.rewarded)
         self.curriculum, self._interest = None, interest[1]
@@ -213,7 +213,11 @@ class _Run:
         if len(self.rows) == task.updates_per_row or progress.update == task.updates:
             progress.curve.append(joined(self.rows))
             self.rows = []
-        if self.forgets and progress.update % task.updates_until_anew == 0 and progress.update < task.updates:
+        if (
+            self.needs_no_history
+            and progress.update % task.updates_per_env_lifetime == 0
+            and progress.update < task.updates
+        ):
             self.ends_here = True
             self.learner.begin()
             progress.since, progress.actions = progress.update, []

@@ -36,16 +36,16 @@ class TrainingReward:
         return self._credit.table(self._calculator.texts) if self._calculator else None
 
     @property
-    def forgets(self) -> bool:
+    def needs_no_history(self) -> bool:
         """Whether what is paid for a step depends on nothing before its episode."""
         return all(isinstance(part, CaptionReward | ObservationReward) for part in parts_of(self._reward))
 
-    def recall(self, agent: Path) -> None:
+    def restore(self, agent: Path) -> None:
         """Restore what captions had earned up to an agent's checkpoint, whose steps are not replayed."""
         if self._calculator is not None:
             rows = pq.read_table(agent / CREDIT, schema=SCHEMA).to_pylist()
-            self._calculator.recall(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
-            self._credit.recall(rows, {text: place for place, text in enumerate(self._calculator.texts)})
+            self._calculator.restore(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
+            self._credit.restore(rows, {text: place for place, text in enumerate(self._calculator.texts)})
 
     @property
     def unseen(self) -> int:

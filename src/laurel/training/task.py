@@ -12,7 +12,7 @@ from laurel.params.arms import Arm
 from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 
-ANEW = 10_000_000
+ENV_LIFETIME = 10_000_000
 """Environment steps after which environments are made anew; all episodes that run then are left without an end."""
 MOST_ROWS = 50_000
 """Rows of a learning curve; if there are more updates, a row is the mean of several."""
@@ -67,9 +67,9 @@ class Task:
         return rows * self.updates_per_row
 
     @property
-    def updates_until_anew(self) -> int:
+    def updates_per_env_lifetime(self) -> int:
         """Updates after which environments are made anew, at a checkpoint."""
-        checkpoints = max(1, ANEW // (self.steps_per_update * self.updates_per_checkpoint))
+        checkpoints = max(1, ENV_LIFETIME // (self.steps_per_update * self.updates_per_checkpoint))
         return checkpoints * self.updates_per_checkpoint
 
 

@@ -53,7 +53,7 @@ class GaussianThompson(OpenBanditAgent):
         return choice.argmax(draws, self.rng)
 
     def probabilities(self) -> DoubleArray:
-        return np.stack([chances_of_best(*row) for row in zip(self.means, self.precisions**-0.5, strict=True)])
+        return np.stack([probability_of_best(*row) for row in zip(self.means, self.precisions**-0.5, strict=True)])
 
     def expected(self) -> DoubleArray:
         return self.means
@@ -96,7 +96,7 @@ class BernoulliThompson(BanditAgent):
         self.failures[at] += 1 - experience.reward[rows]
 
 
-def chances_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
+def probability_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
     """Return how likely each of some independent normal numbers (K,) is the highest of them (K,).
 
         P(a) = ∫ φ_a(x) Π_{b≠a} Φ_b(x) dx

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, JsonValue
 
-from laurel.agents.actor import Advisor, View, beginnings
+from laurel.agents.actor import Advisor, View, initial_observations
 from laurel.agents.actors import judge_asked
 from laurel.agents.hints import Shuffled, make_advisor
 from laurel.arrays import FloatArray
@@ -83,7 +83,7 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Estimate the cost per state from initial states of episodes."""
-        return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
+        return self._advisor(adapter, params.annotate).estimate(initial_observations(params.env, adapter))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         write_json(place / CONFIG, _config(params))
