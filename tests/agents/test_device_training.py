@@ -121,7 +121,7 @@ def test_a_checkpoint_of_other_environments_is_not_gone_on_from(tmp_path: Path) 
     """Its actions would lead elsewhere, without a word."""
     task = task_of("CartPole-v1")
     run([task], tmp_path, stop_after=3)
-    with pytest.raises(DataError, match="in environments of tensors, but here they are of gymnasium"):
+    with pytest.raises(DataError, match="with the environment backend tensors, but here the backend is gymnasium"):
         train(task, adapter_for(task.env), None, tmp_path / "0", lambda n: None)
     run([task], tmp_path)
     assert read_json(tmp_path / "0/state.json")["finished"]

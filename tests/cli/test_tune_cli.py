@@ -60,7 +60,7 @@ def test_what_no_trial_could_train_is_refused_before_any(
     monkeypatch.setattr("laurel.stages.tune.run", lambda *_, **__: pytest.fail("the search began"))
     project.change({"agent.ppo.network": "cnn"})
     assert main(["tune"]) == 2
-    assert "agent.ppo.network is cnn, but the features of FrozenLake-v1 hold no image" in capsys.readouterr().err
+    assert "agent.ppo.network is cnn, but the features of FrozenLake-v1 contain no image" in capsys.readouterr().err
     project.change({"agent.ppo.network": "auto", "agent.algorithm": "grpo"})
     assert main(["tune", "--search", "agent.algorithm=ppo,dqn,grpo"]) == 2
     assert "texts" in capsys.readouterr().err

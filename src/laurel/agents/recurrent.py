@@ -1,4 +1,4 @@
-"""An actor-critic with memory: a gated recurrent unit between encoder and heads. Callers say where episodes begin."""
+"""An actor-critic with memory: a gated recurrent unit between encoder and heads. Callers mark where episodes begin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from laurel.arrays import Array, BoolArray, FloatArray
 
 
 class RecurrentActorCritic(PolicyNetwork):
-    """Policy and value heads on one memory (a GRU: Cho et al. 2014, arXiv 1406.1078).
+    """Policy and value heads on a shared recurrent state (a GRU: Cho et al. 2014, arXiv 1406.1078).
 
     Args:
         n_features: F, width of a feature row.
@@ -72,7 +72,7 @@ class RecurrentActorCritic(PolicyNetwork):
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
-        """Act as in an episode's first step: with nothing to remember."""
+        """Act as in an episode's first step, with the initial memory."""
         return self.heads.act(self.remember(features, self.initial_memory(len(features))), rng, greedy=greedy)
 
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
@@ -89,7 +89,7 @@ class RecurrentActorCritic(PolicyNetwork):
             features: (T, B, F).
             action: (T, B) or (T, B, A).
             memory: (B, M) before the first step.
-            begins: (T, B) 1.0 where an episode begins, and all before is forgotten.
+            begins: (T, B) 1.0 where an episode begins and the memory is reset.
 
         Returns:
             Log-probabilities of the actions, entropies and values, each (T, B).
@@ -105,7 +105,7 @@ class RecurrentActorCritic(PolicyNetwork):
 
 
 class RecurrentActor(Actor):
-    """Acts by a recurrent policy, whose memories of N environments it keeps."""
+    """Acts with a recurrent policy, and keeps its memory for N environments."""
 
     def __init__(self, policy: RecurrentActorCritic, *, greedy: bool) -> None:
         self._policy, self._greedy = policy, greedy

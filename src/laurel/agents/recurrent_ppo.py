@@ -1,8 +1,8 @@
-"""PPO with a policy that remembers: minibatches are whole sequences of some of the environments.
+"""PPO with a recurrent policy: minibatches are whole sequences of some of the environments.
 
-The loss is that of `laurel.agents.ppo` (equation 7 there); the memory continues from rollout to rollout, is reset
-where an episode begins, and gradients go back to the rollout's first step, through time. Each epoch begins with the
-memories that the rollout began with.
+The loss is that of `laurel.agents.ppo` (equation 7 there); the memory persists between rollouts, is reset where an
+episode begins, and gradients are backpropagated through time to the rollout's first step. Each epoch starts with the
+memories from the start of the rollout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RecurrentRollout(Rollout):
     """A rollout with the features, memories, log-probabilities and values of the policy that acted."""
 
     features: FloatArray
-    """(T + 1, N, F) what the network saw."""
+    """(T + 1, N, F) input of the network."""
     memory: FloatArray
     """(N, M) before the first step."""
     begins: BoolArray

@@ -1,10 +1,11 @@
 """Training of agents, each an arm with a seed, from the first step to the last, resumable anywhere.
 
-Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
-checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
-saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the state that it
-was in. If nothing that a run learns with remembers older steps, it resumes from its own checkpoint in new environments
-every ENV_LIFETIME steps: so billions of steps take no more memory, and no longer to resume, than ENV_LIFETIME steps do.
+Several agents are trained in lockstep, so that an algorithm may batch their computation. An agent's directory is always
+a
+complete checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot
+be saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the same state
+as before. If the learner and the reward need no older steps, training restarts from its own checkpoint in new
+environments every ENV_LIFETIME steps; this bounds the memory and the time to resume, even for billions of steps.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def train(
 def train_together(
     agents: Sequence[Assignment], adapter: EnvAdapter, advance: Callable[[int], None], *, tensors: bool | None = None
 ) -> None:
-    """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
+    """Train agents in lockstep until `task.steps`, resuming each from its checkpoint if there is one.
 
-    Each ends as if it had been trained alone. Agents at different updates are trained in separate groups.
+    The result is the same as if each were trained alone. Agents at different updates are trained in separate groups.
 
     Args:
         agents: to train; their tasks differ only in arm, seed and shaping.
@@ -77,7 +78,7 @@ def train_together(
 
 
 def _in_new_envs(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
-    """Go on from the checkpoint that was just written, in other environments, as a resumed run would."""
+    """Resume from the checkpoint that was just written, in new environments."""
     run.envs.close()
     return _Run(run.agent, adapter, tensors, advisor)
 
@@ -93,7 +94,7 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
 
 
 def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
-    """Return which tasks the judge calls boring beside which, and what asking it cost; None if it is not asked."""
+    """Return for which tasks the judge calls which others boring, and the cost of asking; None if it is not asked."""
     if task.curriculum is None or task.curriculum.interest is None:
         return None, {}
     assert task.annotate is not None
@@ -114,7 +115,7 @@ def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
             run.reward.mix_into(run.rollout, update / run.task.updates)
             run.learner.replayed(run.rollout)
             run.follow()
-            run.episodes.figures()  # they are in the curve already
+            run.episodes.figures()  # they are already in the curve
     return group
 
 
@@ -133,7 +134,7 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
 
 
 def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
-    """Note where the next rollouts begin."""
+    """Set the observations with which the next rollouts begin."""
     for run, observation in zip(runs, observations, strict=True):
         run.observation = observation
 
@@ -166,9 +167,10 @@ class _Run:
         self.envs = make_envs(task.env, adapter, task.settings.n_envs, seed, policy.device if tensors else None)
         if self.progress.actions and self.progress.backend != self.envs.backend:
             raise DataError(
-                f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
-                f"of {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is used, or "
-                "delete it to train it anew."
+                f"{agent.directory}: its training began with the environment backend {self.progress.backend}, but "
+                f"here the "
+                f"backend is {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is "
+                f"used, or delete it to train from scratch."
             )
         self.reward = TrainingReward(task.shaping, adapter, agent.reward, task.settings.n_envs)
         if since:
@@ -195,7 +197,7 @@ class _Run:
             self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
-        """Note an update that was made, and save where it is time; raise TrainingError for a NaN or infinite loss."""
+        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss."""
         task, progress = self.task, self.progress
         if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.main_loss, 0.0)):
             raise TrainingError(

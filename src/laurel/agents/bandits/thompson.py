@@ -97,7 +97,7 @@ class BernoulliThompson(BanditAgent):
 
 
 def probability_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
-    """Return how likely each of some independent normal numbers (K,) is the highest of them (K,).
+    """Return the probability of each of K independent normal variables to be the largest (K,).
 
         P(a) = ∫ φ_a(x) Π_{b≠a} Φ_b(x) dx
 
@@ -109,7 +109,7 @@ def probability_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleAr
     half = np.diff(cuts)[:, None] / 2
     x = (cuts[:-1, None] + half + half * NODES).reshape(-1, 1)
     z = (x - means) / deviations
-    below = log_ndtr(z)  # logarithms, because a factor is taken out of a product that may be too small for a float
+    below = log_ndtr(z)  # in log space, since the product may underflow
     others = below.sum(axis=1, keepdims=True) - below
     density = np.exp(others - z**2 / 2) / (deviations * np.sqrt(2 * np.pi))
     chances: DoubleArray = (half * WEIGHTS).reshape(-1) @ density
