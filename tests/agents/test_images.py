@@ -104,7 +104,9 @@ def test_it_is_saved_and_loaded(network: str, recurrent: bool, kind: type, tmp_p
 
 
 def test_without_an_image_there_is_nothing_to_filter() -> None:
-    with pytest.raises(EnvError, match=r"agent\.ppo\.network is cnn, but the features of .*Countdown.* contain no image"):
+    with pytest.raises(
+        EnvError, match=r"agent\.ppo\.network is cnn, but the features of .*Countdown.* contain no image"
+    ):
         initial_policy(adapter_for(probe(Countdown)), SMALL.model_copy(update={"network": "cnn"}), 0, 0)
     plain = initial_policy(adapter_for(probe(Bar)), SMALL.model_copy(update={"network": "mlp"}), 0, 0)
     assert not isinstance(plain, ImageActorCritic)

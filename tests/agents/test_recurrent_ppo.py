@@ -87,15 +87,15 @@ def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> 
     rollouts.append(rollout)
     begins_anew = True
     for n in range(2):
-        memory = learner.policy.nothing(1)
+        memory = learner.policy.initial_memory(1)
         for part in rollouts:
             if begins_anew:
-                memory = learner.policy.nothing(1)
+                memory = learner.policy.initial_memory(1)
             np.testing.assert_allclose(part.memory[n] * (not begins_anew), memory[0], atol=1e-6)
             for t in range(SMALL.n_steps):
                 assert bool(part.begins[t, n]) == begins_anew
                 if begins_anew:
-                    memory = learner.policy.nothing(1)
+                    memory = learner.policy.initial_memory(1)
                 memory = learner.policy.remember(part.features[t, n][None], memory)
                 value = learner.policy.heads.evaluate(memory)
                 assert part.value[t, n] == pytest.approx(float(value[0]), abs=1e-5)
@@ -200,7 +200,7 @@ def test_a_recurrent_actor_remembers_until_an_episode_begins(tmp_path: Path) -> 
     actor = policy.as_actor()
     actor.begin(np.array([True, True]))
     features = np.random.default_rng(0).random((5, 2, 3), dtype=np.float32)
-    memory = policy.nothing(2)
+    memory = policy.initial_memory(2)
     for t, row in enumerate(features):
         if t == 3:
             actor.begin(np.array([True, False]))
@@ -232,7 +232,7 @@ def test_collection_remembers_too(tmp_path: Path) -> None:
     adapter = adapter_for(probe(Recall))
     for kind in ("checkpoint", "epsilon_random"):
         share = PolicyShare(kind=kind, epsilon=0.5, path=tmp_path)
-        behaviour, memory = Behaviour([share], adapter, 2, 0), network.nothing(2)
+        behaviour, memory = Behaviour([share], adapter, 2, 0), network.initial_memory(2)
         for t, begins in enumerate([[True, True], [False, False], [False, True], [False, False]]):
             observation = np.array([[t % 3], [(t + 1) % 3]])
             memory[begins] = 0

@@ -144,7 +144,7 @@ def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> No
     write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS["gemini"], file)
     lines = file.read_text().splitlines()
     file.write_text("\n".join(lines[:2]))
-    with pytest.raises(DataError, match="belongs to other rows"):
+    with pytest.raises(DataError, match="does not belong to the rows"):
         read_file(file)
     file.write_text("\n".join([lines[1], *lines[1:]]))
     with pytest.raises(DataError, match=r"line 1, column laurel_p_first: is 0\.75, but the row names the other"):

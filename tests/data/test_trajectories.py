@@ -168,8 +168,8 @@ def test_metadata(written: Path) -> None:
     assert read_metadata(written) == {"env": {"id": "X"}}
 
 
-def test_rows_that_end_amid_an_episode_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="amid an episode"):
+def test_rows_that_end_in_the_middle_of_an_episode_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="in the middle of an episode"):
         write(tmp_path / "t", [make_rows([3])[:-1]])
 
 

@@ -84,7 +84,7 @@ def test_labelled_pairs_can_be_judged_by_a_person(words_only):
         "You <b>win</b>. You lose. Reference: the environment's progress: 2 is better. 1 shown first → 1" in page.text
     )
     assert "2 shown first → 2 It is 2." in page.text
-    assert "no answer no answer a b No reference label. 1 shown first → failed" in page.text
+    assert "no answer it gave no answer a b No reference label. 1 shown first → failed" in page.text
 
 
 def test_why_answers_are_missing(words_only):

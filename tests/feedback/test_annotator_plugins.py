@@ -156,7 +156,9 @@ def test_what_it_lacks_is_refused_before_anything_is_collected(
         {**MINIMAL, "annotate": {"annotator": "length"}, "arms": {"x": {"reward": "online"}},
          "rewards": {"online": {"form": "retrieval"}}}, "params.yaml",
     )  # fmt: skip
-    with pytest.raises(AnnotationError, match="the annotator length judges pairs, and cannot say of a single caption"):
+    with pytest.raises(
+        AnnotationError, match="the annotator length judges pairs, and cannot judge whether a single caption"
+    ):
         method_of(online.rewards["online"]).check(RewardContext.of(online), context.adapter)
 
 

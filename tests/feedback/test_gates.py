@@ -93,7 +93,7 @@ def test_the_worst_is_stopped_without_any_gate_set(figure: str, value: Any, gate
         ("position_bias", rate(800, 1000), r"80\.0% of decided answers preferred the text shown first .*30\.0% and"),
         ("parse_rate", rate(92, 100), None),
         ("parse_rate", rate(920, 1000), r"92\.0% of answers could be read"),
-        ("answer_abstain_rate", rate(300, 1000), r"30\.0% of answers would not say"),
+        ("answer_abstain_rate", rate(300, 1000), r"30\.0% of answers declined to say"),
     ],
 )
 def test_what_is_bad_is_warned_of_without_any_gate(figure: str, value: Any, words: str | None) -> None:

@@ -111,7 +111,7 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
     assert (bank.shown[0].best, bank.shown[0].feedback, shown.best) == ("", "", LEANING)
     assert "lean: mean 0.0863, from 0 to 0.2, rank correlation with an episode's return -1.00" in shown.feedback
     assert "with its success -1.00" in shown.feedback
-    for fault in (*faults.values(), "the answer never came, or has no block of code"):
+    for fault in (*faults.values(), "there was no answer, or it has no block of code"):
         assert f"- {fault}" in shown.feedback
 
 

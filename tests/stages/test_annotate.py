@@ -43,7 +43,7 @@ def test_a_simulated_teacher_says_so(project: Project) -> None:
     project.run("annotate")
     note, warned = manifest(project)["notes"]
     assert note.startswith("The labels are simulated, not a language model's: scripted (simulated: ")
-    assert "of pairs got no label, as the annotator would not say" in warned
+    assert "of pairs got no label, as the annotator declined to choose" in warned
     preferences = read_preferences(project.output("annotate"))
     assert "simulated" in preferences.annotator
     assert preferences.status_counts()["abstain"] > 0

@@ -83,7 +83,7 @@ def test_it_says_what_the_run_then_does(
     assert said["answered"].startswith(f"{2 * PAIRS} of them")
     assert said["calls"].startswith("0, ")
     assert said["money"].startswith("$0.00")
-    assert said["minutes"] == "0.0 (nothing is left to ask)"
+    assert said["minutes"] == "0.0 (no questions are left)"
 
 
 def test_answers_that_are_kept_say_how_long_answers_are(

@@ -1,4 +1,4 @@
-"""Every annotator is asked whether success at the task is better than something else, before anything else."""
+"""Every annotator is asked whether success at the task is better than another outcome, before anything else."""
 
 from __future__ import annotations
 

@@ -288,11 +288,11 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
 
 def test_refusals_do_not_pass_in_silence(many: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.behave = unwilling
-    with pytest.raises(AnnotationError, match=r"answers would not say which .*annotate\.gates\.max_abstain_rate"):
+    with pytest.raises(AnnotationError, match=r"answers declined to say which .*annotate\.gates\.max_abstain_rate"):
         many.run("annotate")
     many.change({"annotate.gates": {"max_abstain_rate": None}})
     many.run("annotate")
-    words = r"answers would not say which is better \(95% interval .*far from at most 10"
+    words = r"answers declined to say which is better \(95% interval .*far from at most 10"
     assert re.search(words, capsys.readouterr().err)
     assert any(re.search(words, note) for note in read_manifest(many.output("annotate"))["notes"])
 
@@ -306,7 +306,7 @@ def test_missing_answers_never_make_a_biased_model_certain(many: Project, server
 
     server.behave = lossy
     many.change({"annotate.gates": {"max_position_bias": None}})
-    words = r"\d+ too few, such as in one of the two orders alone, and \d+% of \d+ answers never came.*at most 5%"
+    words = r"\d+ too few, such as in one of the two orders alone, and \d+% of \d+ answers are missing.*at most 5%"
     with pytest.raises(AnnotationError, match=words):
         many.run("annotate")
     many.change({"annotate.max_failure_rate": 1.0})
@@ -329,7 +329,7 @@ def test_missing_answers_are_counted_by_answers_too(many: Project, server: ChatS
 
     server.behave = lossy
     many.change({"annotate.language_model.votes": 3, "annotate.openai.temperature": 1.0, "annotate.n_pairs": 10})
-    with pytest.raises(AnnotationError, match=r"0% of 10 pairs have no label .*33% of 60 answers never came"):
+    with pytest.raises(AnnotationError, match=r"0% of 10 pairs have no label .*33% of 60 answers are missing"):
         many.run("annotate")
 
 

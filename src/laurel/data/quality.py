@@ -118,7 +118,7 @@ _UNLABELLED = {
     "abstain": "it declined to choose",
     "incomplete": "too few answers arrived or could be read",
     "parse_failed": "its answers could not be read",
-    "api_failed": "no answer",
+    "api_failed": "it gave no answer",
 }
 
 

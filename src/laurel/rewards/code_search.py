@@ -181,7 +181,7 @@ class Search:
 
     def _judged(self, number: int, reading: Reading[Written] | None, known: Mapping[str, Candidate]) -> Candidate:
         if reading is None or reading.value is None:
-            return Candidate(number, "", "the answer never came, or has no block of code", "no code")
+            return Candidate(number, "", "there was no answer, or it has no block of code", "no code")
         written = reading.value
         if written.problem:
             return Candidate(number, written.source, written.problem, reading.verdict)

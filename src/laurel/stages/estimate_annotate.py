@@ -61,7 +61,7 @@ def run(params: Params, captions: Path) -> str:
     if success:
         questions += [one.question for one in success]
         notes.append(
-            f"{len(success)} of the pairs ask first whether success at the task is better than something else."
+            f"{len(success)} of the pairs ask first whether success at the task is better than another outcome."
         )
     notes += [why_not] if why_not else []
     return "\n".join([*notes, *_of_all(asking, adapter, questions), NOTHING]) + "\n"

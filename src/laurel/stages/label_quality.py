@@ -124,7 +124,7 @@ def join_sample(seed: int, shards: Sequence[tuple[Path, int]], out: Output) -> N
 def questions_about_success(
     seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Sequence[str]
 ) -> tuple[list[SuccessQuestion], str]:
-    """Return the questions whether success at the task is better than something else.
+    """Return the questions whether success at the task is better than another outcome.
 
     Args:
         annotate: how many are asked, and towards which goal.
@@ -136,7 +136,7 @@ def questions_about_success(
     n = annotate.probe.success_questions
     if n == 0:
         return [], ""
-    not_asked = "The annotator was not asked whether success at the task is better than something else: "
+    not_asked = "The annotator was not asked whether success at the task is better than another outcome: "
     if aims_elsewhere(annotate, adapter):
         return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
@@ -152,7 +152,7 @@ def ask_about_success(
     annotator: Annotator,
     out: Output,
 ) -> list[str]:
-    """Ask the annotator whether success at the task is better than something else, and keep its answers.
+    """Ask the annotator whether success at the task is better than another outcome, and keep its answers.
 
     Returns:
         A sentence if it prefers other captions and so must not be asked about pairs; quality.json then says so.

@@ -64,7 +64,7 @@ def _failures(
         why.append(f"{statuses['incomplete']} too few, such as in one of the two orders alone")
     answers = ""
     if unusable["of"]:
-        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers never came or could not be read"
+        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers are missing or could not be read"
     return [
         f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(why)}{answers}"
         f"; at most {most:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
