@@ -140,7 +140,7 @@ def test_it_serves_rewards_that_ask_about_single_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("reward", "cannot"),
-    [("score", "gives no scores"), ("goals", "suggests no goals"), ("outcome", "cannot say whether an outcome is")],
+    [("score", "gives no scores"), ("goals", "suggests no goals"), ("outcome", "cannot judge whether an outcome is")],
 )
 def test_what_it_lacks_is_refused_before_anything_is_collected(
     reward: str, cannot: str, monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,7 @@ def test_a_stored_reward_pays_as_where_it_was_made(rewarded: Project, tmp_path: 
     ("content", "sentence"),
     [
         ({"name": "preferenc"}, r'holds no reward preferenc. Did you mean "preference"'),
-        ({"digest": "0" * 64}, r"its digest is .*, but the params want 0{64} to be there"),
+        ({"digest": "0" * 64}, r"its digest is .*, but the params require 0{64}"),
         ({"name": "random_reward"}, r"its reward random_reward is made separately for each agent's seed"),
         ({"path": "gone"}, r"gone"),
     ],

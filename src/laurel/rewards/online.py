@@ -197,7 +197,7 @@ class OnlineReward(Memoryless):
                 config["warnings"] = [*config.get("warnings", ()), *checked.refusals, *checked.warnings, *checked.notes]
         if self._met.left_out:
             too_many = (
-                f"more than {self._own.captions:,} different captions were met; later ones were paid nothing and not "
+                f"more than {self._own.captions:,} different captions were met; later ones had no reward and were not "
                 f"asked about. Raise rewards.{self.name}.captions, or make captions coarser."
             )
             config["warnings"] = [*config.get("warnings", ()), too_many]
