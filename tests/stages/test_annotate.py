@@ -106,7 +106,7 @@ def test_a_single_segment_is_nothing_to_compare(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, "caption.max_segments": 1, "caption.segment_length": 2})
     project.run("collect", "caption")
     with pytest.raises(
-        AnnotationError, match=r"1 distinct segment, so there is no pair to judge.*\(caption\.with_action\)"
+        AnnotationError, match=r"1 distinct segment, so there are no pairs to judge.*\(caption\.with_action\)"
     ):
         project.run("annotate")
 

@@ -82,7 +82,7 @@ def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
     project: Project, changes: dict[str, Any], which: str
 ) -> None:
     project.change(changes)
-    with pytest.raises(ParamsError, match="A share of the pairs cannot be judged alone"):
+    with pytest.raises(ParamsError, match="A shard of the pairs cannot be judged separately"):
         annotate.run(
             **STAGE["annotate"].given(project.params),
             captions=project.output("caption"),

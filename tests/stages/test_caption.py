@@ -150,7 +150,7 @@ def test_a_generic_adapter_says_so(tmp_path: Path) -> None:
     STAGE["collect"].run(params, output=tmp_path / "t")
     STAGE["caption"].run(params, trajectories=tmp_path / "t", output=tmp_path / "c")
     (note,) = read_manifest(tmp_path / "c")["notes"]
-    assert note.startswith("Pendulum-v1 has no adapter of its own")
+    assert note.startswith("Pendulum-v1 has no adapter, so")
 
 
 def test_a_adapter_with_nothing_to_say(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:

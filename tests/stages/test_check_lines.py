@@ -146,7 +146,7 @@ def test_an_environment_of_ones_own_without_a_limit_is_noted(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     changes: dict[str, Any] = {"env.id": "never_ends:NeverEnds-v0", "arms": ["extrinsic"]}
-    note = "if one may go on for ever, set env.max_episode_steps."
+    note = "if they may never end, set env.max_episode_steps."
     assert note in lines(tmp_path, changes)
     assert note not in lines(tmp_path, {**changes, "env.max_episode_steps": 50})
     with pytest.raises(EnvError, match=r'"NeverEnd-v0"\. Did you mean "NeverEnds-v0"\?'):

@@ -66,7 +66,7 @@ def test_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
-    with pytest.raises(DataError, match="is not empty, and was left as it is"):
+    with pytest.raises(DataError, match="is not empty, and was not changed"):
         init(mine)
     assert [path.name for path in mine.iterdir()] == ["notes.txt"]
     with pytest.raises(DataError, match="is a file"):

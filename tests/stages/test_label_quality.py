@@ -306,7 +306,9 @@ def test_missing_answers_never_make_a_biased_model_certain(many: Project, server
 
     server.behave = lossy
     many.change({"annotate.gates": {"max_position_bias": None}})
-    words = r"\d+ too few, such as in one of the two orders alone, and \d+% of \d+ answers are missing.*at most 5%"
+    words = (
+        r"\d+ too few answers, such as in only one of the two orders, and \d+% of \d+ answers are missing.*at most 5%"
+    )
     with pytest.raises(AnnotationError, match=words):
         many.run("annotate")
     many.change({"annotate.max_failure_rate": 1.0})

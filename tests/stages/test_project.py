@@ -111,7 +111,7 @@ def test_files_that_are_no_longer_what_they_were(
     capsys.readouterr()
     assert run() == ["train-agents"]
     assert (
-        "data/agents: was changed since laurel train-agents wrote it, so that stage runs again."
+        "data/agents: was changed since laurel train-agents wrote it, so that stage is run again."
         in capsys.readouterr().err
     )
     weights.write_bytes(content)

@@ -62,7 +62,10 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     [
         ([], "There is nothing to learn from: name environments (--env)"),
         (["--env", "Taxi-v3", "--held-out", "Taxi-v3"], "Taxi-v3 is both trained on and held out"),
-        (["--env", "Taxi-v3", "--prompt", "motif"], "prompt motif: it asks for words, but tuning needs fixed choices."),
+        (
+            ["--env", "Taxi-v3", "--prompt", "motif"],
+            "prompt motif: it asks for free text, but tuning needs fixed choices.",
+        ),
     ],
 )
 def test_what_cannot_be_tuned(

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from laurel.params import Params
 
 DEFAULT = "motif"
-MADE_UP = ("Something that was wanted happens.", "Nothing happens.")
+MADE_UP = ("A desired event happens.", "Nothing happens.")
 """Captions to show where the project has none."""
 WIDTH = 100
 
 
 def add(commands: Commands) -> None:
     """Add the commands."""
-    actions = add_group(commands, "prompt", "The prompts that language models are asked with.")
+    actions = add_group(commands, "prompt", "List and show the prompts for language models.")
 
     listing = add_command(actions, "list", "Print the packaged prompts.", "laurel prompt list")
     listing.set_defaults(run=lambda options: say(_list()))

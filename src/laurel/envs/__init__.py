@@ -69,7 +69,7 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
     adapter_class = _adapter_class(_bare(env.id))
     if adapter_class.generic:
         logger.warning(
-            "%s has no adapter of its own: captions are made from its observation space alone, and no goal is known.",
+            "%s has no adapter, so captions are made from its observation space alone, and no goal is known.",
             env.id,
         )
     spaces = reference.observation_space, reference.action_space

@@ -51,9 +51,7 @@ ANNOTATION_SCHEMA = pa.schema(
         pa.field("dropped", pa.int64(), nullable=False),  # questions, so far
         pa.field("captions", pa.int64(), nullable=False),  # distinct ones met
         pa.field("coverage", pa.float64()),  # share of steps with a caption that have a labelled caption
-        pa.field(
-            "lag", pa.float64()
-        ),  # mean environment steps until an answer takes effect
+        pa.field("lag", pa.float64()),  # mean environment steps until an answer takes effect
         pa.field("late", pa.bool_(), nullable=False),  # whether the judge was late, and training did not wait
     ]
 )

@@ -1,6 +1,6 @@
-"""merge-preferences: shards of the pairs → preferences. Joins what was judged on several machines.
+"""merge-preferences: shards of the pairs → preferences. Joins labels from several machines.
 
-The result is what `annotate.run` gives for all pairs at once.
+The result equals that of `annotate.run` for all pairs.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from laurel.stages.parts import check_each_once
 
 
 def run(captions: Path, shards: Sequence[Path], output: Path, **sections: Unpack[AnnotateSections]) -> None:
-    """Join shares of the pairs; of the judges that arms need, there is the main one, or none.
+    """Join shards of the pairs, labelled by the main judge or by none.
 
     Args:
-        captions: output of the caption stage, as the shards had it.
+        captions: output of the caption stage, used by the shards.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.
 
     Raises:
         RefusedLabelsError: nothing can be learned from the labels; they are kept beside `output`.
-        DataError: a share is missing, damaged, there twice, or of other parameters or captions.
+        DataError: a shard is missing, damaged or duplicated, or has other parameters or captions.
     """
     seed, annotate = sections["seed"], sections["annotate"]
     used, inputs = described(sections), {"captions": captions}
