@@ -154,7 +154,7 @@ def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> No
         ({"laurel_p_first": 7}, "laurel_p_first: is 7, but must be a number from 0 to 1"),
         ({"laurel_p_first": math.nan}, "laurel_p_first: is nan, but must"),
         ({"laurel_votes": -1}, "laurel_votes: is below 0"),
-        ({"laurel_status": ""}, "laurel_status: is missing, but laurel_p_first is there"),
+        ({"laurel_status": ""}, "laurel_status: is missing, but laurel_p_first is present"),
     ):
         rows = tmp_path / "changed.jsonl"
         rows.write_text(json.dumps({**whole, **change}))

@@ -86,7 +86,7 @@ def test_a_damaged_store(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     kept = mirrored(tmp_path / "one.db", tmp_path / "file" / "kept")
-    with pytest.raises(DataError, match="answers cannot be kept there"), kept:
+    with pytest.raises(DataError, match="answers cannot be stored there"), kept:
         pass
 
 

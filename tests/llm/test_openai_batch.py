@@ -302,7 +302,7 @@ def test_an_answer_that_is_gone_is_asked_anew(
     stopped_while_waiting(api, store, questions("a"))
     api.missing = {"content"}
     assert isinstance(dict(model(api, store).ask(questions("a")))[0], Failure)
-    assert "has no answers any more" in capsys.readouterr().err
+    assert "no longer has answers" in capsys.readouterr().err
 
 
 def test_the_key_is_nowhere_on_disk(api: BatchAPI, store: ResponseStore, tmp_path: Path) -> None:

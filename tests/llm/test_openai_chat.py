@@ -85,7 +85,7 @@ def test_what_does_not_pass_is_given_up(server: ChatServer, fault: str) -> None:
 def test_what_always_takes_too_long_is_given_up(server: ChatServer) -> None:
     answer = only(chat(server, timeout_seconds=0.3, retries=2).ask([question(f"q {','.join(['drip'] * 9)}")]))
     assert isinstance(answer, Failure)
-    assert re.fullmatch(r"after [123] attempts: no whole answer in time", answer.reason)
+    assert re.fullmatch(r"after [123] attempts: no complete answer in time", answer.reason)
 
 
 def test_a_request_has_a_deadline_over_all_attempts(server: ChatServer) -> None:

@@ -309,5 +309,5 @@ def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None
         Online(pairs_alone).check(context, case.adapter)
     sb3 = {**MINIMAL, "arms": {"a": {"reward": "online", "agent": {"engine": "sb3"}}}, "env": {"id": "FrozenLake-v1"}}
     params = parse_params(sb3, "a test")
-    with pytest.raises(ParamsError, match="by Laurel's own algorithms alone"):
+    with pytest.raises(ParamsError, match="which only Laurel's own algorithms support"):
         check_agents(0, params.resolved_arms.values(), RewardContext.of(params), case.adapter)
