@@ -275,7 +275,7 @@ def test_adapters_of_another_package(examples):
 @pytest.mark.parametrize(
     ("own", "says"),
     [
-        ({"description": "A pole."}, "sets no goal. Set goal to a text, or None where none is known"),
+        ({"description": "A pole."}, "sets no goal. Set goal to a text, or None if none is known"),
         ({"goal": None}, "sets no description. Set description to a text ("),
         ({"description": "A pole.", "goal": 5}, "has goal 5. Set goal to a text"),
         ({"inspect": lambda self, env: env.unwrapped.map}, "Unfinished raised AttributeError: "),
