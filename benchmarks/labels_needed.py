@@ -128,7 +128,9 @@ def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: str
 
 
 def _beyond(cell: dict[str, Any]) -> bool:
-    """Say whether the target is below what any sampler needs; where uniform never gets there, all pairs count."""
+    """Return whether the target is below the bound for any sampler; if uniform never reaches tau, all pairs are its
+    count.
+    """
     size = cell["captions"]
     return cell.get("least", 0) > TARGET * (cell["labels"].get("uniform") or size * (size - 1) / 2)
 

@@ -34,8 +34,8 @@ class Sequences:
     def __post_init__(self) -> None:
         if self.n_moves < 1 or self.longest < 1 or self.count > LARGEST:
             raise EnvError(
-                f"{self.n_moves} moves in lists of up to {self.longest} cannot be numbered: lists must have at least one "
-                f"move, and there may be at most {LARGEST:,} of them."
+                f"{self.n_moves} moves in lists of up to {self.longest} cannot be numbered: lists must have at least "
+                f"one move, and there may be at most {LARGEST:,} of them."
             )
 
     @property
