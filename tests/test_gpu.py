@@ -145,7 +145,7 @@ def test_many_agents_at_once(device: str) -> None:
 
 
 @devices
-def test_training_goes_on_from_its_checkpoint(device: str, tmp_path: Path) -> None:
+def test_training_resumes_from_its_checkpoint(device: str, tmp_path: Path) -> None:
     shaping, adapter = ShapingParams(), adapter_for(ENV)
 
     def run(place: Path, stop_after: int | None = None) -> None:
@@ -241,7 +241,7 @@ def test_hundreds_act_and_learn_there(env_id: str, device: str) -> None:
 
 @devices
 @TENSORS
-def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
+def test_training_entirely_on_the_device_resumes_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
     """A GPU is used without being asked twice; on the CPU, it is asked for."""
     env = EnvParams(id=env_id)
     adapter = adapter_for(env)

@@ -24,7 +24,7 @@ def test_every_requirement_has_its_hashes() -> None:
     assert "://" not in lock
 
 
-def test_the_locks_hold_what_the_project_asks_for() -> None:
+def test_the_locks_satisfy_the_projects_requirements() -> None:
     lock = {
         canonicalize_name(name): version
         for name, version, _ in ENTRY.findall((REPOSITORY / "requirements.lock").read_text())

@@ -54,7 +54,7 @@ def test_no_jobs() -> None:
     run_jobs([], 2, ignore)
 
 
-def test_progress_is_told_while_it_is_made(tmp_path: Path) -> None:
+def test_progress_is_reported_while_it_is_made(tmp_path: Path) -> None:
     told = list[int]()
 
     def advance(n: int, *, free: bool = False, left: float | None = None) -> None:
@@ -169,7 +169,7 @@ def test_a_job_that_exits_of_itself_without_an_error_is_done() -> None:
     run_jobs([Job("quiet", exit_at_once, (0,))], 1, ignore)
 
 
-def test_progress_before_a_failure_is_told() -> None:
+def test_progress_before_a_failure_is_reported() -> None:
     """A job may tell how far it came and fail right after."""
     told = Told()
     jobs = [Job("good", count, (Path(os.devnull), [5])), Job("bad", exit_at_once, (3,))]

@@ -199,7 +199,7 @@ def test_reading_roles_imports_nothing_heavy() -> None:
         ("broken", r'The actor "broken": its act raised TypeError'),
     ],
 )
-def test_what_is_wrong_with_an_actor_is_said(kind: str, sentence: str) -> None:
+def test_errors_in_an_actor_are_reported(kind: str, sentence: str) -> None:
     adapter = adapter_for(BLACKJACK)
     view = View(adapter, np.array([[12, 3, 0], [20, 1, 1]], dtype=adapter.observation_dtype))
     with pytest.raises(ActorError, match=sentence):

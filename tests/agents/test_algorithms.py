@@ -104,7 +104,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(name: str, tmp_path: P
         assert content(place) == expected, stops
 
 
-def test_a_run_that_stopped_before_it_learned_anything_goes_on(tmp_path: Path) -> None:
+def test_a_run_stopped_before_the_first_update_resumes(tmp_path: Path) -> None:
     """No optimiser has moved yet, so that there is no state of it."""
     for name in ("dqn", "reinforce"):
         settings = SMALL[name].model_copy(update={"n_steps": 1})

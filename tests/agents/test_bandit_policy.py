@@ -135,7 +135,7 @@ def test_an_average_is_that_of_all_rewards_of_an_arm() -> None:
 
 
 @EACH_METHOD
-def test_resets_teach_nothing(method: Any) -> None:
+def test_resets_are_not_learned_from(method: Any) -> None:
     params = SMALL.model_copy(update={"method": method})
     first, rollout, _ = collected(probe(OneStep), params)
     second, _, _ = collected(probe(OneStep), params)
@@ -215,7 +215,7 @@ def test_it_acts_in_any_environment_with_discrete_actions() -> None:
     means=st.lists(st.floats(-5, 5), min_size=2, max_size=2),
     deviations=st.lists(st.floats(1e-3, 10), min_size=2, max_size=2),
 )
-def test_chances_of_two_are_known(means: list[float], deviations: list[float]) -> None:
+def test_probabilities_of_two_arms_are_exact(means: list[float], deviations: list[float]) -> None:
     expected = 0.5 * math.erfc((means[1] - means[0]) / math.hypot(*deviations) / math.sqrt(2))
     chances = probability_of_best(np.array(means), np.array(deviations))
     np.testing.assert_allclose(chances, [expected, 1 - expected], atol=1e-6)

@@ -210,7 +210,7 @@ def test_actions_lead_where_they_led(env_id: str) -> None:
 
 
 @ENVS
-def test_nothing_waits_for_the_device(env_id: str) -> None:
+def test_no_operation_synchronises_with_the_device(env_id: str) -> None:
     """Tensors of the device `meta` have no content: whatever copied it, or branched on it, would fail."""
     agents = Agents(env_id, range(2), device=torch.device("meta"))
     group = agents.group
@@ -249,7 +249,7 @@ def test_who_does_not_look_gets_no_observations() -> None:
         np.testing.assert_array_equal(rollout.action, expected.action)
 
 
-def test_who_has_nothing_to_learn_from_stays_as_it_is() -> None:
+def test_an_agent_without_data_is_unchanged() -> None:
     agents, reference = Agents("CartPole-v1", range(2)), Agents("CartPole-v1", range(2))
     for each in (agents, reference):
         each.collect()

@@ -127,7 +127,7 @@ def test_a_checkpoint_of_other_environments_is_not_gone_on_from(tmp_path: Path) 
     assert read_json(tmp_path / "0/state.json")["finished"]
 
 
-def test_episodes_are_told_as_they_went(tmp_path: Path) -> None:
+def test_episodes_are_reported_as_they_ended(tmp_path: Path) -> None:
     """Every step of an episode in CartPole pays one, so returns are lengths."""
     run([task_of("CartPole-v1", updates=30)], tmp_path)
     rows = [row for row in curve(tmp_path / "0") if row["return_mean"]]

@@ -83,7 +83,7 @@ def values(learner: Any) -> np.ndarray:
         (RewardByBoth, None, [[1.0, -1.0], [-1.0, 1.0]]),
     ],
 )
-def test_action_values_are_those_that_are_known(
+def test_action_values_converge_to_the_known_ones(
     kind: type[Probe], limit: int | None, expected: list[list[float]], variant: str
 ) -> None:
     """Truncation bootstraps, termination does not, what comes later is discounted."""
@@ -94,7 +94,7 @@ def test_action_values_are_those_that_are_known(
 
 @SEEDS
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_finds_what_is_paid(variant: str, seed: int) -> None:
+def test_it_learns_the_rewarded_action(variant: str, seed: int) -> None:
     learner = learned(probe(RewardByBoth), SMALL.model_copy(update=VARIANTS[variant]), 80, seed)
     assert values(learner).argmax(axis=1).tolist() == [0, 1]
 
@@ -199,14 +199,14 @@ def test_it_explores_as_much_as_the_run_is_far(epsilon: float, greedy: float) ->
     assert (rollout.action == best).mean() == pytest.approx(greedy, abs=0.05)
 
 
-def test_nothing_is_learned_before_there_is_enough() -> None:
+def test_learning_starts_only_with_enough_steps() -> None:
     learner, rollout, _ = collected(probe(Steady), SMALL.model_copy(update={"learning_starts": 33}))
     before = weights(learner)
     assert learner.learn(rollout) == {"epsilon": 1.0}
     assert same(weights(learner), before)
 
 
-def test_resets_teach_nothing() -> None:
+def test_resets_are_not_learned_from() -> None:
     learner, rollout, _ = collected(probe(OneStep), SMALL.model_copy(update={"learning_starts": 1}))
     other = copy.deepcopy(learner)
     assert learner.learn(rollout) == other.learn(poisoned(rollout))

@@ -146,7 +146,7 @@ def test_the_gradient_is_that_of_the_loss_of_the_hinted_policy() -> None:
     assert max(float(gradient.abs().max()) for gradient in expected.values() if gradient is not None) > 1e-2
 
 
-def test_hints_that_have_faded_change_nothing() -> None:
+def test_hints_with_zero_strength_change_nothing() -> None:
     """To the bit, and nobody is asked."""
     weights = []
     for hinted in (False, True):
@@ -290,7 +290,7 @@ def test_hints_stay_on_the_host() -> None:
     assert not can_be_on_device(env, adapter, PPOParams(hints=HintsParams()))
 
 
-def test_hints_that_nobody_takes_are_refused() -> None:
+def test_hints_for_a_recurrent_policy_are_refused() -> None:
     with pytest.raises(ValueError, match="plain layers only"):
         PPOParams(recurrent=True, hints=HintsParams())
     assert "hints" not in PPOParams().model_dump(), "digests of runs without them stay"
@@ -346,7 +346,7 @@ class Half(Right):
         return {"model": "tiny", "states": 4, "unread": 2, "calls": 6, "asked_sample": [sample]} if self.asked else {}
 
 
-def test_a_reward_whose_model_cannot_be_read_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_reward_model_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     adapter = adapter_for(LAKE)
     reward = WeightedSum([(caption_reward(), 0.5), (LikelyActions(Half(), adapter), 1.0)])
     run(make_task("FrozenLake-v1"), adapter, tmp_path / "agent", reward)

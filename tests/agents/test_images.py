@@ -103,7 +103,7 @@ def test_it_is_saved_and_loaded(network: str, recurrent: bool, kind: type, tmp_p
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_without_an_image_there_is_nothing_to_filter() -> None:
+def test_without_an_image_there_are_no_filters() -> None:
     with pytest.raises(
         EnvError, match=r"agent\.ppo\.network is cnn, but the features of .*Countdown.* contain no image"
     ):
@@ -113,7 +113,7 @@ def test_without_an_image_there_is_nothing_to_filter() -> None:
 
 
 @SEEDS
-def test_a_bar_in_a_picture_is_told_from_another(seed: int) -> None:
+def test_bars_in_an_image_are_distinguished(seed: int) -> None:
     """Picture and number are both needed: either alone earns nothing on average."""
     bar = probe(Bar)
     learner = learned(bar, SMALL, 60, seed)

@@ -125,7 +125,7 @@ def test_rounds_without_examples_end_a_training_that_is_no_better_than_random(ad
         paid(resumed, envs, 2)
 
 
-def test_a_policy_that_has_learned_may_find_nothing_more(adapter: EnvAdapter) -> None:
+def test_a_trained_policy_may_find_no_new_solutions(adapter: EnvAdapter) -> None:
     learner, envs = begun(adapter, margin=100)
     paid(learner, envs, 2)
     learner._random = (learner._random[0] - 1, learner._random[1])  # as if random moves had been much worse

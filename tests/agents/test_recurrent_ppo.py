@@ -79,7 +79,7 @@ def test_a_gaussian_policy_finds_the_targets() -> None:
 
 # -- collecting and learning ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", [Countdown, Recall])
-def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> None:
+def test_memory_continues_within_an_episode_and_is_reset_after_it(kind: type[Probe]) -> None:
     """Over two rollouts, seen by a policy that is asked from each episode's first observation on."""
     learner, rollout, envs = collected(probe(kind, limit=7), SMALL)
     rollouts = [copy.deepcopy(rollout)]
@@ -167,7 +167,7 @@ def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
         torch.testing.assert_close(weight, weights(other)[name], atol=2e-4, rtol=0, msg=name)
 
 
-def test_resets_teach_nothing() -> None:
+def test_resets_are_not_learned_from() -> None:
     learner, rollout, _ = collected(probe(OneStep), SMALL)
     other, nonsense = copy.deepcopy(learner), poisoned(rollout)
     nonsense.log_prob[~rollout.valid] = 9.0
@@ -212,7 +212,7 @@ def test_a_recurrent_actor_remembers_until_an_episode_begins(tmp_path: Path) -> 
         np.testing.assert_allclose(actor.log_prob(Seen(row), 1 - action), np.log1p(-np.exp(log_prob)), atol=1e-4)
 
 
-def test_an_episode_on_show_begins_with_nothing_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shown_episode_begins_with_the_initial_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.evaluation.episode.view", lambda _: None)
     actor, adapter = saved(tmp_path).as_actor(), adapter_for(probe(Recall))
     assert isinstance(actor, RecurrentActor)
@@ -255,7 +255,7 @@ def test_a_memory_needs_a_width() -> None:
         parse_params(content, "my.yaml")
 
 
-def test_the_plain_one_is_unchanged_where_the_task_has_nothing_to_remember() -> None:
+def test_plain_ppo_is_unchanged_in_a_task_without_hidden_state() -> None:
     learner = learned(probe(RewardByBoth), SMALL, 40)
     assert isinstance(learner, RecurrentPPO)
     assert isinstance(gym.make("CartPole-v1").action_space, gym.spaces.Discrete)

@@ -80,7 +80,7 @@ def test_drawn_actions_have_the_distribution_of_predict(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_same_generator_the_same_actions_and_nobody_elses_numbers(name: str) -> None:
+def test_actions_depend_on_the_generator_alone(name: str) -> None:
     model, policy = made(name)
     policy.epsilon = 0.3
     seen = observations(model)

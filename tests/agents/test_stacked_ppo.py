@@ -86,7 +86,7 @@ def test_tensors_learn_what_arrays_learn(env_id: str) -> None:
         assert others == pytest.approx(figures, abs=2e-3, rel=1e-2)
 
 
-def test_returns_that_go_on_after_an_end_are_those_of_the_reference() -> None:
+def test_non_episodic_returns_match_the_reference() -> None:
     """In a single minibatch, so that both say the same of it before either learns."""
     whole = SMALL.model_copy(update={"n_steps": 64, "n_epochs": 1, "batch_size": 10_000})
     (learner,), (envs,) = make("FrozenLake-v1", range(1))
@@ -104,7 +104,7 @@ def test_returns_that_go_on_after_an_end_are_those_of_the_reference() -> None:
     assert losses[True] != pytest.approx(losses[False], rel=1e-2)
 
 
-def test_who_has_nothing_to_learn_from_stays_as_it_is() -> None:
+def test_an_agent_without_data_is_unchanged() -> None:
     (learners, envs), (others, other_envs) = make("CartPole-v1", range(2)), make("CartPole-v1", range(2))
     group, reference = PPOGroup(learners), PPOGroup(others)
     for each, its in ((group, envs), (reference, other_envs)):

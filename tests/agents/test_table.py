@@ -52,7 +52,7 @@ def test_a_learner_learns_what_the_agent_does(method: Any, step_size: float) -> 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_values_are_those_that_are_known(method: Any) -> None:
+def test_values_converge_to_the_known_ones(method: Any) -> None:
     params = SMALL.model_copy(update={"method": method, "epsilon": 0.2})
     table = learned(probe(RewardByBoth), params, 80).policy
     np.testing.assert_allclose(table.q.numpy(), [[1.0, -1.0], [-1.0, 1.0]], atol=0.1)
@@ -70,7 +70,7 @@ def test_q_learning_finds_the_way_over_the_lake() -> None:
     assert float(learner.policy.q[14, 2]) == pytest.approx(1.0, abs=0.01)
 
 
-def test_resets_teach_nothing() -> None:
+def test_resets_are_not_learned_from() -> None:
     first, rollout, _ = collected(probe(OneStep), SMALL)
     second, _, _ = collected(probe(OneStep), SMALL)
     assert first.learn(rollout) == second.learn(poisoned(rollout))

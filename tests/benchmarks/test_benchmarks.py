@@ -39,7 +39,7 @@ def test_make_bench_runs_every_script() -> None:
     assert sorted(" ".join(lists).replace("\\\n", " ").split()) == SCRIPTS
 
 
-def test_make_bench_goes_on_after_a_benchmark_that_needs_a_gpu(tmp_path: Path) -> None:
+def test_make_bench_continues_after_a_benchmark_that_needs_a_gpu(tmp_path: Path) -> None:
     bench = (REPOSITORY / "Makefile").read_text().partition("\nbench:")[2].partition("\n\n")[0]
     (tmp_path / "Makefile").write_text(
         "BENCHMARKS = first\nGPU_BENCHMARKS = second third\nREADY = Makefile\nbench:" + bench
@@ -127,7 +127,7 @@ def test_a_record_is_written_whole_under_its_name(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_says_what_it_measures_and_measures_nothing_for_that(
+def test_help_says_what_a_script_measures_without_measuring(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = importlib.import_module(name)
@@ -163,7 +163,7 @@ def _busy(seconds: float) -> None:
         sum(range(100))
 
 
-def test_a_profile_tells_what_is_spent_by_the_innermost_part_and_in_threads() -> None:
+def test_a_profile_attributes_time_to_the_innermost_part_and_covers_threads() -> None:
     sampling = importlib.import_module("sampled")
 
     def outer(seconds: float) -> None:
@@ -199,7 +199,7 @@ def test_threads_one_after_the_other_are_two_though_the_system_gives_the_second_
     assert sum(found.values()) < time.process_time() - began + 0.05, "what the first had spent counts once"
 
 
-def test_what_a_command_holds_is_told_by_the_module_that_asked_for_it(tmp_path: Path) -> None:
+def test_memory_is_attributed_to_the_module_that_allocated_it(tmp_path: Path) -> None:
     into = tmp_path / "held.json"
     subprocess.run([sys.executable, BENCHMARKS / "held.py", into, "--version"], check=True, capture_output=True)
     found = json.loads(into.read_text())

@@ -96,7 +96,7 @@ def test_an_error_of_the_caller_ends_the_work() -> None:
     assert done == [0], "what has begun is finished, what waits is not begun"
 
 
-def test_reading_ahead_is_one_item_ahead_and_tells_of_errors() -> None:
+def test_reading_ahead_is_one_item_ahead_and_raises_errors() -> None:
     made: list[int] = []
 
     def items() -> Iterator[int]:

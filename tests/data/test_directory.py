@@ -46,7 +46,7 @@ def test_digest_depends_on_names_and_bytes_but_not_on_the_manifest(tmp_path: Pat
     assert digest_directory(tmp_path / "a") != digests[0]
 
 
-def test_failure_leaves_the_old_output_and_nothing_else(tmp_path: Path) -> None:
+def test_failure_leaves_only_the_old_output(tmp_path: Path) -> None:
     write(tmp_path / "a")
 
     def fail() -> None:

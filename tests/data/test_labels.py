@@ -51,7 +51,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_what_is_written_can_be_read_and_comes_in_groups(tmp_path: Path) -> None:
+def test_written_labels_are_read_back_in_groups(tmp_path: Path) -> None:
     said = judgements(2 * ROWS + 50)
     path = write(tmp_path / "p", said)
     assert read_pairs(path).first.tolist() == list(range(len(said)))

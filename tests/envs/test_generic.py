@@ -112,7 +112,7 @@ def test_long_rows_of_numbers_are_summed_up():
     ]
 
 
-def test_an_end_is_said_with_its_reward():
+def test_the_last_caption_has_the_reward():
     adapter = make(spaces.Discrete(2))
     assert said(adapter, 1, terminated=True, reward=2) == ["The state is 1. The episode ends with a positive reward."]
     assert said(adapter, 1, terminated=True, reward=-2) == ["The state is 1. The episode ends with a negative reward."]

@@ -74,7 +74,7 @@ def _registered() -> Iterator[None]:
     del gym.registry["TestHeat-v0"]
 
 
-def test_info_is_collected_stored_and_said(tmp_path: Path) -> None:
+def test_info_is_collected_stored_and_captioned(tmp_path: Path) -> None:
     params = parse_params(
         {
             "env": {"id": ENV.id},
@@ -138,7 +138,7 @@ def test_a_field_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         envs.step(np.array([0, 1]))
 
 
-def test_a_field_that_is_no_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_that_is_not_a_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HeatAdapter, "info_fields", {"unused": "float32"})
     envs = make_vector(ENV, adapter_for(ENV), 2, 0)
     envs.reset()

@@ -91,7 +91,7 @@ def test_cart_poles_are_one_array_and_others_are_not() -> None:
             its.close()
 
 
-def test_who_is_alone_is_joined_to_nobody() -> None:
+def test_a_single_environment_is_not_joined() -> None:
     (only,) = make(KINDS["CartPole-v1"], 1)
     with joined([only]) as whole:
         assert whole is only

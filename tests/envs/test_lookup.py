@@ -242,7 +242,7 @@ def warnings_of_environments(caplog):
         yield caplog
 
 
-def test_without_an_adapter_the_generic_one_says_so(warnings_of_environments):
+def test_without_an_adapter_the_generic_one_logs_a_warning(warnings_of_environments):
     caplog = warnings_of_environments
     adapter = adapter_for(EnvParams(id="Pendulum-v1"))
     assert adapter.generic

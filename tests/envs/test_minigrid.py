@@ -105,7 +105,7 @@ def test_a_door_key_task_from_beginning_to_end():
     assert play(env, [action for action, _ in script]) == [caption for _, caption in script]
 
 
-def test_what_comes_into_view_is_said_once():
+def test_what_comes_into_view_is_captioned_once():
     env = Stage({(3, 1): Door("yellow"), (7, 1): Goal()})
     assert play(env, [FORWARD, TOGGLE, FORWARD, LEFT, RIGHT]) == [
         "You move forward.",

@@ -67,7 +67,7 @@ def test_all_forms_of_a_mission(mission: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", ["BabyAI-PickupLoc-v0", "BabyAI-SynthSeq-v0", "MiniGrid-Fetch-5x5-N2-v0"])
-def test_envpool_and_gymnasium_give_missions_alike(env_id: str) -> None:
+def test_envpool_and_gymnasium_give_the_same_missions(env_id: str) -> None:
     params = EnvParams(id=env_id)
     adapter = adapter_for(params)
     for reference in (False, True):

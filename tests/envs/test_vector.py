@@ -247,7 +247,7 @@ def test_our_own_vector_forms_keep_to_a_limit(env_id):
 
 
 @pytest.mark.parametrize("limit", [None, 30])  # as one array, and one by one
-def test_environments_that_rest_are_left_out_and_the_others_go_on_as_they_would_have(limit):
+def test_stopped_environments_do_not_affect_the_others(limit):
     walked, resting = (make("CartPole-v1", "gymnasium", max_episode_steps=limit) for _ in range(2))
     observations = [envs.reset() for envs in (walked, resting)]
     others = np.array([True, False, True, False])
@@ -277,7 +277,7 @@ def test_a_vector_form_that_resets_at_once_is_not_used(monkeypatch):
 
 @on_each_backend
 @pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "CartPole-v1", "FrozenLake-v1"])
-def test_threads_and_steps_in_halves_change_nothing(env_id, backend):
+def test_threads_and_split_steps_change_nothing(env_id, backend):
     """What is kept of a step, while the next one is on its way, stays what it was."""
     whole, halves = make(env_id, backend, n_envs=9), make(env_id, backend, n_envs=9, threads=3)
     np.testing.assert_array_equal(whole.reset(), halves.reset())

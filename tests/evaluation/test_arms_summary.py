@@ -99,7 +99,7 @@ def test_overlap_is_not_a_win():
     assert "more than" not in text
 
 
-def test_worse_is_said_plainly():
+def test_a_worse_arm_is_reported_as_worse():
     verdict, text = said(preference=arm(around(0.1)), extrinsic=arm(around(0.9)))
     assert verdict == "worse"
     assert "it returned less than extrinsic" in text
@@ -128,7 +128,7 @@ def test_hand_written_progress_is_a_reference_and_no_bound():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_too_few_seeds_tell_nothing(n):
+def test_too_few_seeds_show_no_difference(n):
     verdict, text = said(preference=arm(around(0.95, n)), extrinsic=arm(around(0.1, n)))
     assert verdict == "unknown"
     assert f"There are too few seeds to tell whether feedback helped: preference has {n}" in text
@@ -136,7 +136,7 @@ def test_too_few_seeds_tell_nothing(n):
     assert "more than" not in text
 
 
-def test_six_seeds_can_tell():
+def test_six_seeds_can_show_a_difference():
     assert said(preference=arm(around(0.95, 6)), extrinsic=arm(around(0.1, 6)))[0] == "better"
 
 
@@ -170,7 +170,7 @@ def test_unknown_returns_are_no_verdict():
     assert "nan" not in text.lower()
 
 
-def test_missing_arms_are_said():
+def test_missing_arms_are_reported():
     assert "No agent was trained on feedback" in said(extrinsic=arm(around(0.2)))[1]
     verdict, text = said(preference=arm(around(0.2)))
     assert verdict == "unknown"
@@ -198,13 +198,13 @@ def test_the_learned_reward_alone_stands_for_preferences():
     assert said(intrinsic_only=arm(around(0.9)), extrinsic=arm(around(0.2)))[0] == "better"
 
 
-def test_unequal_budgets_are_said():
+def test_unequal_budgets_are_reported():
     text = said(preference=arm(around(0.9), steps=100_000), extrinsic=arm(around(0.1)))[1]
     assert ", after 100k steps; extrinsic alone returned 0.10 [" in text
     assert ", after 200k steps." in text
 
 
-def test_steps_to_the_threshold_are_told():
+def test_steps_to_the_threshold_are_reported():
     ours, never = arm(around(0.9), reached=45_000.0), arm(around(0.1), reached=0)
     text = said(preference=ours, extrinsic=never)[1]
     assert "(median, and seeds that got there): preference 45k (10 of 10), extrinsic never (0 of 10)." in text

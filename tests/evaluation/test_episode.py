@@ -66,7 +66,7 @@ def test_an_episode_by_hand(adapter: EnvAdapter) -> None:
     assert not any(moment.last for moment in found[:-1])
 
 
-def test_an_episode_is_cut_and_says_so(adapter: EnvAdapter) -> None:
+def test_a_truncated_episode_is_marked(adapter: EnvAdapter) -> None:
     found = episode(LAKE, adapter, [0] * 9, None, steps=3)
     assert (found[-1].step, found[-1].cut, found[-1].last, found[-1].over) == (3, True, True, False)
     assert found[-1].outcome == "cut after 3 steps"

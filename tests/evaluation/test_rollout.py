@@ -270,7 +270,7 @@ class Walker(Acting):
         self.begun.append(which)
 
 
-def test_an_actor_is_told_of_each_beginning() -> None:
+def test_an_actor_is_notified_of_each_new_episode() -> None:
     env = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
     walker = Walker()
     rows = roll_out(env, adapter_for(env), walker, n_envs=2, episodes=6, seed=0, learned=None)

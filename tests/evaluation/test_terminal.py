@@ -91,7 +91,7 @@ def test_text_is_cut_or_filled_to_its_columns(text: str, shown: str) -> None:
     assert [visible(line) for line in text_lines(text, 3)] == [shown]
 
 
-def test_the_words_tell_all_of_a_moment() -> None:
+def test_the_text_describes_the_whole_frame() -> None:
     shown = moment(reward=1.0, learned=-0.5, shaped=0.25, total=2.0, terminated=True, success=True)
     lines = [visible(line) for line in panel(shown, ["preference, seed 0", "Corridor-v0"], 30)]
     assert lines[:2] == ["preference, seed 0", "Corridor-v0"]
@@ -113,7 +113,7 @@ def test_a_line_says_all_of_a_moment() -> None:
     assert plain_line(moment(caption="")) == "step 3: left. (reward +0.00, return 0.00)"
 
 
-def test_what_is_said_cannot_steer_the_terminal() -> None:
+def test_texts_cannot_control_the_terminal() -> None:
     evil = moment(caption="You \x1b[2J\x1b]0;owned\x07 win.", action="\x1b[1A")
     for text in ("".join(panel(evil, ["\x1b[9A"], 60)), plain_line(evil)):
         assert "\x1b[2J" not in text

@@ -68,7 +68,7 @@ def test_what_is_meant_is_dropped_and_nothing_else(tmp_path: Path, status: Statu
     assert not groups
 
 
-def test_models_and_prompts_are_told_apart(tmp_path: Path) -> None:
+def test_models_and_prompts_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     for model, prompt in (("m", "motif"), ("n", "motif"), ("m", "other")):
         fill(path, model, prompt)

@@ -63,7 +63,7 @@ def test_the_bound_is_what_counts() -> None:
     assert checked(gates, {"swap_consistency": rate(700, 1000)}).refusals
 
 
-def test_all_that_is_wrong_is_said() -> None:
+def test_all_errors_are_reported() -> None:
     bad = {**GOOD, "parse_rate": rate(10, 100), "intransitivity": rate(30, 100)}
     parsed, circles = checked(STRICT, bad).refusals
     assert "min_parse_rate" in parsed
@@ -134,7 +134,7 @@ def test_what_does_not_apply_is_noted() -> None:
     assert checked(GateParams(), {"tie_rate": rate(1, 10)}).notes == [], "nobody set these"
 
 
-def test_nothing_to_agree_with_is_no_agreement() -> None:
+def test_without_references_there_is_no_agreement() -> None:
     (refusal,) = checked(GateParams(min_agreement=0.6), {}).refusals
     assert re.search(r"nothing to compare labels with, .*laurel annotate review", refusal)
 

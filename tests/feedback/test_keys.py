@@ -163,7 +163,7 @@ def test_how_captions_are_put_in_matters(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None))), unique=True))
-def test_pairs_are_told_apart(pairs: list[tuple[str, str]]) -> None:
+def test_pairs_are_distinguished(pairs: list[tuple[str, str]]) -> None:
     keys = QuestionKeys(Identity("m"), PairQuestion(load_prompt("motif"), adapter()), Sampling())
     made = {keys.of(Pair(first, second), 0, vote) for first, second in pairs for vote in (0, 1)}
     assert len(made) == 2 * len(pairs)

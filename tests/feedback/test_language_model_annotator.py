@@ -41,7 +41,7 @@ def test_the_answer_stands_for_the_text_in_whichever_order(adapter: EnvAdapter, 
     assert len(model.requests) == 4
 
 
-def test_a_model_that_minds_the_order_says_nothing(adapter: EnvAdapter, store: ResponseStore) -> None:
+def test_a_model_that_follows_the_order_gives_a_tie(adapter: EnvAdapter, store: ResponseStore) -> None:
     model = PlayedModel(lambda *_: Reply('{"best_description": 1}'))
     (judgement,) = annotator(model, adapter, store).annotate([Pair("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.swap_consistent) == ("tie", 0.5, False)

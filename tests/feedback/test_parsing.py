@@ -146,7 +146,7 @@ def test_time_grows_with_length_alone(piece: str) -> None:
     # quadratic time would be 64 times as much
 
 
-def test_who_writes_much_has_not_refused() -> None:
+def test_long_answers_are_not_refusals() -> None:
     refusal = "I cannot decide."
     assert VERDICTS.read(refusal) == "abstain"
     assert VERDICTS.read(f"{refusal} {'The agent turns. ' * 100}") is None

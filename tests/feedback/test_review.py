@@ -46,7 +46,7 @@ def test_undo(tmp_path: Path) -> None:
     assert answers == {"first 0": "tie"}
 
 
-def test_a_session_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_a_session_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     session(tmp_path / "g", "1sq")
     turned = [Offer(offer.second, offer.first, None) for offer in OFFERS]
     added, answers, shown = session(tmp_path / "g", "2222", offers=turned)

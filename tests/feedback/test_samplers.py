@@ -159,7 +159,7 @@ def test_every_sampler_finds_a_planted_order(name: str) -> None:
     assert labels_needed(name, seed=0, noise=0.0) < 900
 
 
-def test_ranking_sorts_captions_of_which_nothing_else_is_known() -> None:
+def test_ranking_sorts_captions_without_other_information() -> None:
     size, reached = 100, {}
     for name in ("uniform", "ranking"):
         utilities = np.random.default_rng(4).permutation(size).astype(np.float64)

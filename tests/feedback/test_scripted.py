@@ -181,7 +181,7 @@ def test_the_mistake_teacher_turns_a_tenth_around() -> None:
     ("first", "second", "skipped"),
     [((0, 0), (0,), True), ((0, 0.1), (0,), False), ((-1, 0), (2,), False), ((0,), (-1,), True), ((1, -1), (0,), True)],
 )
-def test_the_skip_teacher_says_nothing_where_neither_shows_progress(
+def test_the_skip_teacher_skips_pairs_without_progress(
     first: tuple[float, ...], second: tuple[float, ...], skipped: bool
 ) -> None:
     for texts in ((first, second), (second, first)):
@@ -193,7 +193,7 @@ def test_the_skip_teacher_says_nothing_where_neither_shows_progress(
     ("second", "band", "tie"),
     [((0.3,), None, True), ((0.2,), None, True), ((0.1,), None, False), ((0.1,), 0.3, True), ((0.3, 0.1), 0.05, False)],
 )
-def test_the_equal_teacher_calls_alike_what_differs_little(
+def test_the_equal_teacher_calls_small_differences_ties(
     second: tuple[float, ...], band: float | None, tie: bool
 ) -> None:
     (judged,) = make(Ladder(), teacher="equal", tie_band=band).annotate([Pair(segment(0.3), segment(*second))])
@@ -214,7 +214,7 @@ def test_the_myopic_utility_is_the_discounted_sum_over_the_steps(values: tuple[f
     assert OracleUtility(Ladder(), STEPS)(segment(*values), gamma) == pytest.approx(slow, abs=1e-12)
 
 
-def test_the_myopic_teacher_minds_what_came_last() -> None:
+def test_the_myopic_teacher_weights_the_last_steps() -> None:
     early, late = segment(2, *[0] * 9), segment(*[0] * 9, 1)
     assert next(make(Ladder()).annotate([Pair(early, late)])).p_first == 1.0
     assert next(make(Ladder(), teacher="myopic").annotate([Pair(early, late)])).p_first == 0.0  # 2 * .9^9 = .77
@@ -260,7 +260,7 @@ def test_a_huge_difference_does_not_overflow() -> None:
     assert next(make(Ladder(), teacher="stochastic", beta=1e300).annotate([asked])) == Judgement("ok", 1.0)
 
 
-def test_steps_of_a_adapter_are_told_apart(door_key: EnvAdapter) -> None:
+def test_steps_of_an_adapter_are_distinguished(door_key: EnvAdapter) -> None:
     utility = OracleUtility(door_key)
     assert utility(collapse([GOOD, BAD, BAD, GOOD])) == 2.0
     assert utility(collapse([GOOD, GOOD, BAD, BAD]), 0.5) == pytest.approx(0.5**2 + 0.5**3)

@@ -86,7 +86,7 @@ def test_an_order_never_does() -> None:
     assert 0 < given["ci95"][1] < 0.35
 
 
-def test_large_graphs_are_sampled_alike_each_time() -> None:
+def test_large_graphs_are_sampled_reproducibly() -> None:
     graph = tournament(150, p_random=0.5)
     whole, some = (intransitivity(*graph, seed=3, max_paths=limit) for limit in (10**9, 10))
     assert whole is not None

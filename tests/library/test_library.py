@@ -43,7 +43,7 @@ def test_the_public_names_are_those_that_type_checkers_see() -> None:
     assert all(f"laurel.{name}" in readable for name in names)
 
 
-def test_a_reward_scores_and_pays_captions(made: Made) -> None:
+def test_a_reward_scores_captions_and_gives_rewards(made: Made) -> None:
     reward = pickle.loads(pickle.dumps(laurel.load_reward(made("MiniGrid-Empty-5x5-v0"))))
     turn, new, again = reward.score(["You turn.", "A caption of its own.", "You turn."])
     assert turn == again

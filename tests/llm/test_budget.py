@@ -81,7 +81,7 @@ def test_what_fails_is_a_call_too() -> None:
     assert len(withheld(answers)) == 20
 
 
-def test_a_budget_that_suffices_withholds_nothing() -> None:
+def test_a_sufficient_budget_skips_no_question() -> None:
     for n, limit in ((17, 17), (17, 100), (0, 1)):
         budget, answers = spend(PlayedModel(tokens(10, 5)), questions(n), max_calls=limit)
         assert not withheld(answers)

@@ -65,7 +65,7 @@ def test_a_model_that_writes_nothing(kind: str, tmp_path: Path) -> None:
     assert f"it is not a causal language model, but {kind}." in refusal(model=str(tmp_path))
 
 
-def test_a_model_that_cannot_go_on_from_keys_and_values(tmp_path: Path) -> None:
+def test_a_model_that_cannot_continue_from_a_key_value_cache(tmp_path: Path) -> None:
     from transformers import MambaConfig, MambaForCausalLM
 
     MambaForCausalLM(MambaConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1)).save_pretrained(tmp_path)

@@ -59,7 +59,7 @@ def test_what_a_failed_run_was_answered_is_kept(tmp_path: Path) -> None:
         assert keys(tmp_path / "two.db") == {"a"}
 
 
-def test_answers_are_copied_while_a_run_goes_on(tmp_path: Path) -> None:
+def test_answers_are_copied_during_a_run(tmp_path: Path) -> None:
     with mirrored(tmp_path / "one.db", tmp_path / "kept", seconds=0.05):
         put(tmp_path / "one.db", "a")
         deadline = time.monotonic() + 120

@@ -112,7 +112,7 @@ def test_a_thousand_requests_through_every_fault_end_once_each(server: ChatServe
     assert server.most_at_once <= 64
 
 
-def test_a_request_that_the_server_refuses_is_a_failure_and_the_run_goes_on(server: ChatServer) -> None:
+def test_a_refused_request_is_a_failure_and_the_run_continues(server: ChatServer) -> None:
     answers = dict(chat(server).ask([question("a"), question("b 400"), question("c")]))
     assert isinstance(answers[0], Reply)
     assert isinstance(answers[2], Reply)
@@ -155,14 +155,14 @@ def test_a_run_does_not_wait_for_hours(server: ChatServer) -> None:
         list(chat(server).ask([question("q")]))
 
 
-def test_a_key_that_is_none_is_refused_without_showing_it(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_refused_without_showing_it(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-4711\nX-Other: ü")
     with pytest.raises(RefusedError, match="OPENAI_API_KEY holds no valid key") as caught:
         chat(server)
     assert "4711" not in str(caught.value)
 
 
-def test_a_run_stops_when_the_first_requests_are_all_refused_alike(server: ChatServer) -> None:
+def test_a_run_stops_if_the_first_requests_are_all_refused_for_one_reason(server: ChatServer) -> None:
     refusals = itertools.count(1000)
     server.behave = lambda request, body: problem(400, f"tiny cannot chat (request {next(refusals)})")
     seen = []
@@ -181,7 +181,7 @@ def test_refusals_alone_do_not_stop_a_model_that_takes_such_requests(server: Cha
     assert answers == [Failure("refused with status 400: we do not speak of this")] * 20
 
 
-def test_a_server_that_is_down_is_said_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_down_is_reported_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -205,7 +205,7 @@ def test_a_server_that_goes_down_stops_the_run_and_keeps_what_is_done(server: Ch
     assert len(server.times) < 500
 
 
-def test_a_missing_key_is_said_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_reported_before_the_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     with pytest.raises(RefusedError, match="set the environment variable MY_KEY"):
         OpenAIChat(OpenAIParams(model="m", api_key_env="MY_KEY"))

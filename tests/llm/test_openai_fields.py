@@ -66,7 +66,7 @@ def test_fields_that_cannot_be_are_refused(fields: dict[str, Any], words: str) -
         OpenAIParams(model="m", **fields)
 
 
-def test_headers_come_from_the_environment_and_are_told_nobody(
+def test_headers_come_from_the_environment_and_are_not_shown(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -82,7 +82,7 @@ def test_headers_come_from_the_environment_and_are_told_nobody(
     assert all("8128" not in text for text in said)
 
 
-def test_a_header_without_a_value_is_said_before_anything_is_asked(server: ChatServer) -> None:
+def test_a_header_without_a_value_is_reported_before_the_first_question(server: ChatServer) -> None:
     with pytest.raises(RefusedError, match=r"annotate\.openai\.headers\.X-Gateway: .*NO_SUCH_KEY"):
         chat(server, headers={"X-Gateway": "NO_SUCH_KEY"})
     assert not server.times

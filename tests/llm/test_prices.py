@@ -104,7 +104,7 @@ def test_what_is_not_known_is_not_nothing() -> None:
 
 
 @given(st.floats(0, 1e6))
-def test_no_amount_is_said_to_be_nothing(cost: float) -> None:
+def test_no_positive_cost_is_shown_as_zero(cost: float) -> None:
     said = in_words(cost)
     if cost:
         assert said != "$0.00"

@@ -120,7 +120,7 @@ def test_choices_that_are_next_to_impossible_are_no_scores() -> None:
 
 
 @pytest.mark.parametrize("usage", [None, [], "5", {"prompt_tokens": "a dozen", "completion_tokens": -1}, {}])
-def test_token_counts_that_are_none_are_unknown(usage: Any) -> None:
+def test_invalid_token_counts_are_unknown(usage: Any) -> None:
     answer = read_completion(changed((("usage",), usage)), WRITE, 0.1)
     assert isinstance(answer, Reply)
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
@@ -184,7 +184,7 @@ def put(path: Path, reply: Reply) -> str:
 
 
 @pytest.mark.parametrize("logprobs", ['{"1": NaN, "2": NaN}', '{"1": 1e308}', "not json", "[1]", '{"1": "x"}', 7])
-def test_stored_scores_that_are_none_leave_the_words_or_are_asked_anew(tmp_path: Path, logprobs: Any) -> None:
+def test_invalid_stored_scores_fall_back_to_the_text_or_are_asked_again(tmp_path: Path, logprobs: Any) -> None:
     path = tmp_path / "r.db"
     key = put(path, Reply("2", {"1": -0.1, "2": -2.0}, 5, 1))
     poison(path, logprobs=logprobs)
@@ -205,7 +205,7 @@ def test_stored_scores_that_are_none_leave_the_words_or_are_asked_anew(tmp_path:
         assert store.get([key])[key].logprobs == good, "a usable answer is never replaced"
 
 
-def test_stored_fields_that_are_none_are_unknown_everywhere(tmp_path: Path) -> None:
+def test_invalid_stored_fields_are_unknown_everywhere(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     key = put(path, Reply("1", None, 5, 1))
     odd = {"input_tokens": "a dozen", "output_tokens": 1.5, "cached_tokens": b"x", "seconds": "long"}

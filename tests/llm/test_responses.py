@@ -62,7 +62,7 @@ texts = st.text(st.characters(codec=None), max_size=50)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(st.dictionaries(texts, texts, max_size=5), st.none() | st.dictionaries(texts, st.floats(-9, 0), max_size=3))
-def test_what_is_put_in_comes_out(
+def test_stored_answers_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, answers: dict[str, str], logprobs: dict[str, float] | None
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "r.db"
@@ -164,7 +164,7 @@ def test_a_process_on_another_machine_keeps_its_claims_until_they_expire(
     assert store.claim([key]) == {key}
 
 
-def test_a_process_that_goes_on_asking_keeps_its_claims(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_keeps_asking_keeps_its_claims(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = exchange("1").key, exchange("2").key
     other = ResponseStore(store.path)
     begun = time.time()
@@ -315,7 +315,7 @@ def test_answers_are_brought_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert synced.count(log) == 4, "what came last, too"
 
 
-def test_a_disk_that_cannot_keep_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_store_answers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(5, "Input/output error")
 

@@ -40,7 +40,7 @@ def fill(path: Path, some: list[Exchange]) -> Path:
     return path
 
 
-def test_all_that_was_asked_and_said_is_there(tmp_path: Path) -> None:
+def test_all_questions_and_answers_are_exported(tmp_path: Path) -> None:
     some = exchanges(30)
     shuffled = random.Random(0).sample(some, len(some))
     assert export_responses(fill(tmp_path / "r.db", shuffled), tmp_path / "new" / "r.parquet") == 30

@@ -112,7 +112,7 @@ def test_scores_and_schemas_that_it_does_not_know_do_not_get_in_the_way(served: 
     assert all(isinstance(answer, Reply) and answer.logprobs is None for answer in answers), answers
 
 
-def test_a_wrong_address_is_said(served: tuple[str, str]) -> None:
+def test_a_wrong_address_is_reported(served: tuple[str, str]) -> None:
     url = served[0].removesuffix("/v1") + "/nowhere"
     with pytest.raises(RefusedError, match=r"status 404.*annotate\.openai\.base_url"):
         list(model((url, "tiny")).ask([ChatRequest((Message("user", "a"),))]))

@@ -75,7 +75,7 @@ def attempt(tmp_path: Path, name: str, sections: dict[str, Any], *, fails: bool 
     return found
 
 
-def test_other_work_begins_anew(tmp_path: Path) -> None:
+def test_other_work_starts_over(tmp_path: Path) -> None:
     assert not attempt(tmp_path, "train-agents oracle 0", WORK)
     assert not attempt(tmp_path, "train-agents oracle 1", WORK)
     assert not attempt(tmp_path, "train-agents oracle 0", {**WORK, "seed": 1})

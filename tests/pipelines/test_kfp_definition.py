@@ -167,7 +167,7 @@ def test_how_many_branches_run_at_once(tmp_path: Path, params: Params, at_once: 
     assert loops == [None if at_once is None else {"parallelismLimit": 3}] * 3
 
 
-def test_the_end_comes_whatever_happens(tmp_path: Path, params: Params) -> None:
+def test_the_exit_handler_always_runs(tmp_path: Path, params: Params) -> None:
     root = yaml.safe_load(GOLDEN.read_text())["root"]["dag"]["tasks"]
     (stages,) = [name for name in root if name.startswith("exit-handler")]
     assert root["finish"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}

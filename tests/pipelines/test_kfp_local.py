@@ -189,7 +189,7 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_killed_step_is_retried_and_the_run_continues(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**SMALL, **ENDLESS})
     running = project.start("pipeline", "run", "--output", "out", "--retries", "1")
     try:

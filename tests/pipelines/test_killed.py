@@ -125,7 +125,7 @@ def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path) -> None
     assert partial(project, "train-agents") == []
 
 
-def test_a_killed_evaluation_goes_on(finished: Project, tmp_path: Path) -> None:
+def test_a_killed_evaluation_resumes(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p", {**UNTRACKED, "evaluate.episodes": 8})
     undisturbed = project.copy(tmp_path / "q")
     undisturbed.run("evaluate")

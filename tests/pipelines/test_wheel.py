@@ -93,7 +93,7 @@ def test_an_editable_install_is_found_beside_a_clone_called_laurel(clone: Path, 
     assert files == [clone / place / "__init__.py" for place in ("src/laurel", "components", "pipelines")]
 
 
-def test_nobody_is_told_to_install_the_other_laurel() -> None:
+def test_no_message_recommends_the_other_laurel_package() -> None:
     advice = re.compile(r"install[^\n]*[ '\"]laurel(\[|['\"\s]*$)", re.MULTILINE)
     places = [REPOSITORY, *(path for path in REPOSITORY.iterdir() if path.name in ("src", "components", "pipelines"))]
     files = [file for place in places for file in (place.glob("*") if place == REPOSITORY else place.rglob("*"))]

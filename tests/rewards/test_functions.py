@@ -318,7 +318,7 @@ def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, a
     np.testing.assert_allclose(utility, [turn @ goal - turn @ anti_goal, goal @ goal - goal @ anti_goal], atol=1e-5)
 
 
-def test_the_oracle_pays_progress_as_it_is(adapter: EnvAdapter) -> None:
+def test_the_oracle_reward_is_the_unscaled_progress(adapter: EnvAdapter) -> None:
     function = Oracle(RewardParams(kind="oracle")).load(Path(), adapter, 0.5)
     assert rewards_of(function, ["You turn.", "You reach the goal."]) == [0.0, 1.0]
     assert function.threshold == 0.0

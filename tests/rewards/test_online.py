@@ -147,7 +147,7 @@ def test_a_run_is_repeated_resumed_and_replayed_to_the_bit(form: str, tmp_path: 
     }
 
 
-def test_labels_are_what_agents_are_paid_by(tmp_path: Path) -> None:
+def test_agents_are_rewarded_by_the_labels(tmp_path: Path) -> None:
     """Of captions that the judge calls helpful, and the others: the loaded reward pays as training did."""
     case = Case(tmp_path, form="retrieval")
     with case.judge() as asked:
@@ -165,7 +165,7 @@ def test_labels_are_what_agents_are_paid_by(tmp_path: Path) -> None:
     assert rows[-1]["env_steps"] == case.task.total_steps
 
 
-def test_training_goes_on_without_a_judge_that_hangs_and_takes_late_answers(
+def test_training_continues_without_a_hanging_judge_and_uses_late_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = Case(tmp_path, form="retrieval", patience=0.05)

@@ -274,7 +274,7 @@ def test_a_model_that_is_brought_along_needs_no_labels(fitted: Path, tmp_path: P
         method_of(read(tmp_path).rewards["brought"]).check(context, context.adapter)
 
 
-def test_controls_of_texts_are_made_and_paid(rewarded: Project, tmp_path: Path) -> None:
+def test_controls_of_texts_are_made_and_give_rewards(rewarded: Project, tmp_path: Path) -> None:
     """Labels of the same reward, shuffled anew for each seed; and a reward for length."""
     arms = {"text": {"reward": "text"}, "wrong": {"reward": "wrong"}, "length": {"reward": "length"}}
     rewards = {"wrong": {"kind": "shuffled_labels", "of": "text"}}

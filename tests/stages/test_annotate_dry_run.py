@@ -119,7 +119,7 @@ def test_it_says_which_limit_may_be_reached(project: Project, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("annotator", ["embedding", "scripted"])
-def test_annotators_that_ask_nobody(project: Project, capsys: pytest.CaptureFixture[str], annotator: str) -> None:
+def test_annotators_without_questions(project: Project, capsys: pytest.CaptureFixture[str], annotator: str) -> None:
     project.change({"annotate.annotator": annotator})
     assert main(["annotate", "--dry-run"]) == 0
     said = capsys.readouterr().out

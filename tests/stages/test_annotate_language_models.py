@@ -109,7 +109,7 @@ def test_a_server_that_is_not_there(project: Project) -> None:
     assert not project.output("annotate").exists()
 
 
-def test_too_many_failures_are_said_with_their_reasons(
+def test_too_many_failures_are_reported_with_their_reasons(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def moody(request: Any, body: dict[str, Any]) -> Any:

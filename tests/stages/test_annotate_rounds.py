@@ -50,7 +50,7 @@ def test_pairs_are_chosen_in_rounds(project: Project, sampler: str) -> None:
     assert files == {name: (out / name).read_bytes() for name in files}, "same seed, same bytes"
 
 
-def test_what_was_said_decides_what_is_asked(project: Project) -> None:
+def test_answers_decide_which_pairs_are_asked_next(project: Project) -> None:
     """Another goal, other pairs: after a first round that is the same."""
     asked = []
     for goal in ("The goal is seen.", "A wall."):

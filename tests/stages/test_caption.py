@@ -145,7 +145,7 @@ def test_same_input_same_bytes(tmp_path: Path, trajectories: Path) -> None:
     assert read_manifest(tmp_path / "a")["inputs"] == {"trajectories": read_manifest(trajectories)["digest"]}
 
 
-def test_a_generic_adapter_says_so(tmp_path: Path) -> None:
+def test_a_generic_adapter_is_reported(tmp_path: Path) -> None:
     params = make_params("Pendulum-v1")
     STAGE["collect"].run(params, output=tmp_path / "t")
     STAGE["caption"].run(params, trajectories=tmp_path / "t", output=tmp_path / "c")
@@ -153,7 +153,7 @@ def test_a_generic_adapter_says_so(tmp_path: Path) -> None:
     assert note.startswith("Pendulum-v1 has no adapter, so")
 
 
-def test_a_adapter_with_nothing_to_say(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_without_captions(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.describe", lambda self, event: "")
     STAGE["caption"].run(make_params(segment_length=2), trajectories=trajectories, output=tmp_path / "c")
     manifest = read_manifest(tmp_path / "c")

@@ -209,7 +209,7 @@ def test_why_answers_are_missing_is_kept_and_told(
         asking.run("annotate")
 
 
-def test_a_gate_stops_the_run_and_nothing_is_lost(asking: Project, server: ChatServer) -> None:
+def test_a_failed_gate_stops_the_run_and_loses_no_answer(asking: Project, server: ChatServer) -> None:
     asking.change({"annotate.gates": {"max_position_bias": 0.05, "min_agreement": 0.1, "min_parse_rate": None}})
     words = r"\d+\.\d% of decided answers preferred the text shown first \(95% interval .*annotate\.gates\.max_position"
     with pytest.raises(AnnotationError, match=words):
@@ -250,7 +250,7 @@ def many(asking: Project) -> Project:
     return asking
 
 
-def test_total_position_bias_is_the_first_thing_said(many: Project, server: ChatServer, tmp_path: Path) -> None:
+def test_total_position_bias_is_reported_first(many: Project, server: ChatServer, tmp_path: Path) -> None:
     server.behave = always_first
     with pytest.raises(AnnotationError) as caught:
         many.run("annotate")

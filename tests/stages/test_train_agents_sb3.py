@@ -95,7 +95,7 @@ def test_continuous_agents_from_training_to_the_report(tmp_path: Path) -> None:
     project.run("collect")
 
 
-def test_what_cannot_be_trained_is_said_before_any_process_starts(
+def test_what_cannot_be_trained_is_reported_before_any_process_starts(
     lake: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.pool.run_jobs", None)

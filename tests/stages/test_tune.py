@@ -189,7 +189,7 @@ def test_values_that_do_not_go_together_are_a_failed_trial(searched: Project, tm
     assert "hidden must have at least one width" in trial.note
 
 
-def test_a_study_goes_on_whatever_the_settings_that_nobody_reads(searched: Project) -> None:
+def test_a_study_resumes_whatever_the_unused_settings(searched: Project) -> None:
     project = searched.copy(searched.path.with_name("unread"), {"agent.dqn": {"gamma": 0.5}})
     assert "3 complete" in searching(project, trials=3)
 

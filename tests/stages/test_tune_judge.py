@@ -75,7 +75,7 @@ def test_what_cannot_be_tuned(
     assert sentence in capfd.readouterr().err
 
 
-def test_a_judge_that_learned_nothing_says_so(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_that_learned_nothing_is_reported(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = ["annotate", "tune", "--env", "FrozenLake-v1", "--pairs", "6", "--rank", "2"]
     assert main([*command, "--learning-rate", "0.000001", "--output", "idle"]) == 0
     card = capfd.readouterr().out

@@ -197,7 +197,7 @@ def test_an_environment_with_a_slash_and_a_colon_in_its_id(database: str, tmp_pa
     assert found.run_id == run.id
 
 
-def test_an_alias_that_nothing_of_a_run_deserves_goes(database: str, tmp_path: Path) -> None:
+def test_an_alias_is_removed_if_no_model_of_the_run_qualifies(database: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "file").write_text("content")
     with Tracker(make_params(), "train-reward", {}, Output(tmp_path)).stage_run() as run:

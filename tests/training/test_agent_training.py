@@ -47,7 +47,7 @@ def test_a_curve_has_a_row_an_update(tmp_path: Path, frozen_lake: EnvAdapter) ->
     assert all(row["raw_reward"] is None for row in curve(tmp_path / "plain"))
 
 
-def test_arms_with_the_same_seed_begin_alike(frozen_lake: EnvAdapter) -> None:
+def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvAdapter) -> None:
     """Same weights and same environments, so that what differs later is the reward's doing."""
     before = torch.random.get_rng_state()
     one, same, seed, run_seed = (
@@ -142,7 +142,7 @@ def test_the_learned_reward_steers_what_is_learned(tmp_path: Path) -> None:
     assert curve(tmp_path / "plain")[-1]["return_mean"] > 0.8
 
 
-def test_a_run_that_diverges_says_so(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_a_diverging_run_is_reported(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     task = make_task(ppo={"learning_rate": 1e30})
     with pytest.raises(TrainingError, match=r"preference seed 1: training diverged .*agent\.ppo\.learning_rate"):
         run(task, frozen_lake, tmp_path / "agent")
@@ -168,7 +168,7 @@ def test_agents_in_lockstep_become_what_they_become_alone(env: str, tmp_path: Pa
         assert content(tmp_path / "together" / name) == content(tmp_path / "alone" / name), name
 
 
-def test_a_stop_amid_lockstep_leaves_every_checkpoint_whole(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_stopping_during_lockstep_leaves_every_checkpoint_whole(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     tasks = [make_task(seed=seed) for seed in range(3)]
     for task in tasks:
         run(task, frozen_lake, tmp_path / "alone" / str(task.seed), caption_reward())

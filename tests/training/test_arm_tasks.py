@@ -124,7 +124,7 @@ def test_controls_draw_by_their_seed(rewarded: Project, model: RewardModel, arm:
 
 
 @pytest.mark.parametrize("arm", HAVE_A_REWARD)
-def test_every_reward_pays_above_a_threshold_alone(rewarded: Project, model: RewardModel, arm: str) -> None:
+def test_every_reward_is_given_only_above_a_threshold(rewarded: Project, model: RewardModel, arm: str) -> None:
     function = reward(rewarded, arm)
     assert function is not None
     share = (paid(function, model.texts) > function.threshold).mean()

@@ -86,7 +86,7 @@ def test_on_observations_there_are_no_shuffled_labels() -> None:
     assert skipped(params.narrowed("extrinsic"), adapter) == {}
 
 
-def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
+def test_leaving_out_all_arms_is_an_error() -> None:
     with pytest.raises(ParamsError, match=r"arms: no arm is left\. The arm oracle was left out: Pendulum"):
         check(params_of("Pendulum-v1", arms=["oracle"]))
     check(params_of("Pendulum-v1", arms=["oracle", "random_policy"]))
@@ -260,7 +260,7 @@ def test_check_says_what_captions_can_pay_once_there_are_rewards(
     assert "meeting" not in check_command(project, monkeypatch, capsys), "rewards of other params say nothing of these"
 
 
-def test_a_run_that_goes_on_needs_only_what_lies_ahead(rewarded: Project) -> None:
+def test_a_check_from_a_later_stage_needs_only_its_inputs(rewarded: Project) -> None:
     asking = rewarded.params.annotate.language_model.model_copy(update={"prompt": "gone.jinja"})
     params = changed(rewarded.params, annotate={"annotator": "huggingface", "language_model": asking})
     with pytest.raises(LaurelError, match=r"gone\.jinja: no such file"):

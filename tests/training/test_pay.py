@@ -70,7 +70,7 @@ def test_a_rollout_of_nothing_but_resets_has_no_figures() -> None:
     assert not rollout.reward.any()
 
 
-def test_a_rollout_about_which_there_is_nothing_to_say() -> None:
+def test_a_rollout_without_scored_captions() -> None:
     paying = TrainingReward(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[0, 0]], extrinsic=[[1, 0]])
     assert paying.mix_into(rollout) == {"raw_reward": None, "shaped_reward": 0.0, "share_paid": 0.0}

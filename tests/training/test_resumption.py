@@ -94,7 +94,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(env: str, rewarded: bo
         assert max(lengths) > task.settings.n_steps, "episodes cross updates, and so checkpoints"
 
 
-def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
+def test_training_resumes_from_the_checkpoint_and_not_from_the_start(
     tmp_path: Path, frozen_lake: EnvAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learned = 0
@@ -114,7 +114,7 @@ def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
     assert learned == 5 + 4
 
 
-def test_all_steps_are_told_those_of_the_checkpoint_included(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_all_steps_are_reported_including_those_of_the_checkpoint(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     task = make_task()
     assert run(task, frozen_lake, tmp_path / "a") == task.total_steps == 384
     assert run(task, frozen_lake, tmp_path / "b", updates=3) == 3 * 48
@@ -122,7 +122,7 @@ def test_all_steps_are_told_those_of_the_checkpoint_included(tmp_path: Path, fro
     assert run(task, frozen_lake, tmp_path / "b") == 384, "nothing is left to do"
 
 
-def test_a_finished_agent_is_left_as_it_is(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_a_finished_agent_is_unchanged(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     task = make_task()
     run(task, frozen_lake, tmp_path / "agent")
     before = {file.name: file.read_bytes() for file in (tmp_path / "agent").iterdir()}

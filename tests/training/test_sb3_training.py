@@ -197,7 +197,7 @@ def test_a_curve_is_like_that_of_laurels_own(tmp_path: Path) -> None:
     assert np.isfinite(last["policy"])
 
 
-def test_all_steps_are_told(tmp_path: Path) -> None:
+def test_all_steps_are_reported(tmp_path: Path) -> None:
     task = make_task("PPO", steps=100)  # whole rollouts are more
     assert run(task, tmp_path / "a") == 100
     assert read_json(tmp_path / "a" / "state.json")["env_steps"] == 128
@@ -254,7 +254,7 @@ def test_continuous_actions_learn_their_targets(algorithm: str, tmp_path: Path) 
     np.testing.assert_allclose(action[:, 0], [-0.5, 0.5], atol=0.15)
 
 
-def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
+def test_a_diverging_run_is_reported(tmp_path: Path) -> None:
     for algorithm, rate in (("PPO", 1e30), ("SAC", 1e30)):
         task = make_task(algorithm, kwargs={"learning_rate": rate})
         with pytest.raises(

@@ -25,7 +25,7 @@ def test_gymnasium_makes_it_where_laurel_was_not_imported() -> None:
     assert done.stdout.splitlines() == ["Discrete(3) 1000", "ArmedBanditVector"]
 
 
-def test_it_is_an_environment_as_gymnasium_wants_them() -> None:
+def test_it_passes_gymnasiums_checks() -> None:
     check_env(gym.make(laurel.envs.builtin.ARMED_BANDIT).unwrapped, skip_render_check=True)
 
 

@@ -129,7 +129,7 @@ def test_from_wood_to_a_diamond_as_in_crafter() -> None:
     }  # fmt: skip
 
 
-def test_a_thing_counts_once_an_episode() -> None:
+def test_an_achievement_counts_once_per_episode() -> None:
     made = world("water", drink=3)
     assert [act(made, "do"), act(made, "do")] == [1, 0]
     assert has(made, "drink") == 5
@@ -164,7 +164,7 @@ def test_sleep_lasts_until_the_energy_is_back() -> None:
     assert made.facing[0] == FACINGS.index("left")
 
 
-def test_who_has_nothing_to_drink_dies() -> None:
+def test_a_player_without_drink_dies() -> None:
     made = world(drink=0, health=1)
     total, dead = 0.0, False
     for _ in range(rules.DECAY + 1):

@@ -10,7 +10,7 @@ from laurel.envs.builtin.simulator import Simulator
 from laurel.errors import EnvError
 
 
-def test_transitions_happen_as_often_as_the_model_says() -> None:
+def test_transition_frequencies_match_the_model() -> None:
     model = model_of(gym.make("FrozenLake-v1"))
     envs = Simulator(model, 200)
     rng = np.random.default_rng(0)
