@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "plain": (torch.optim.Adam, {"fused": None}),
     "decayed": (torch.optim.AdamW, {"weight_decay": 0.03}),
 }
-"""Torch's class and what both are told; the fused implementation computes unless that says otherwise."""
+"""Torch's class and the settings of both; the fused implementation is the default."""
 
 
 def parameters(dtype: torch.dtype) -> list[nn.Parameter]:

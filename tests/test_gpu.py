@@ -47,7 +47,7 @@ TINY = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(8,))
 
 
 def stopping(after: int | None) -> Callable[[int], None]:
-    """Return what is told of steps, and interrupts training after so many; None never does."""
+    """Return a progress callback that interrupts training after this many steps; None: never."""
     done = 0
 
     def advance(steps: int) -> None:
@@ -242,7 +242,7 @@ def test_hundreds_act_and_learn_there(env_id: str, device: str) -> None:
 @devices
 @TENSORS
 def test_training_entirely_on_the_device_resumes_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
-    """A GPU is used without being asked twice; on the CPU, it is asked for."""
+    """On a GPU this is the default; on the CPU it is requested explicitly."""
     env = EnvParams(id=env_id)
     adapter = adapter_for(env)
     adapter.oracle = lambda caption: float("turn" in caption)  # type: ignore[method-assign]

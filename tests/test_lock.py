@@ -1,4 +1,4 @@
-"""The lock: every file that is installed from it is known by its hash, and it says nothing of where files come from."""
+"""The lock: every file installed from it has a hash, and it contains no URLs."""
 
 from __future__ import annotations
 

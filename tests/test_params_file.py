@@ -1,4 +1,4 @@
-"""The params file: YAML as it is meant, and a sentence for what it is not."""
+"""The params file: its YAML, and one sentence per error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be searched, and how a mistake is said."""
+"""Search spaces, and messages for errors in them."""
 
 from __future__ import annotations
 

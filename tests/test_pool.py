@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: what they do, how they fail, and that nothing is left of them."""
+"""Jobs in worker processes: results, failures and cleanup."""
 
 from __future__ import annotations
 

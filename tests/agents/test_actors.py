@@ -1,4 +1,4 @@
-"""Actors of another package act wherever ours do, and what is wrong with one is said in a sentence."""
+"""Actors of other packages act wherever Laurel's do, and their errors are reported in one sentence."""
 
 from __future__ import annotations
 

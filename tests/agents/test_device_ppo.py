@@ -124,7 +124,7 @@ def _host_rollout(agents: Agents, s: int) -> OnPolicyRollout:
 
 
 def _check_what_was_thought(other: StackedPPO, rollout: OnPolicyRollout, output: torch.Tensor) -> None:
-    """Outputs, values and log-probabilities are those of the policy for the observations that the host was told."""
+    """Outputs, values and log-probabilities are the policy's for the observations copied to the host."""
     with torch.no_grad():
         features = torch.from_numpy(rollout.features)
         torch.testing.assert_close(output.swapaxes(1, 2), other.policy.actor(features[:-1]), atol=1e-5, rtol=1e-4)

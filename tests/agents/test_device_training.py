@@ -137,7 +137,8 @@ def test_episodes_are_reported_as_they_ended(tmp_path: Path) -> None:
 
 
 def test_it_learns_what_captions_pay_for(tmp_path: Path) -> None:
-    """To bump into walls is worth more than the goal, so it does; who is not paid for it does not."""
+    """Bumping into walls is rewarded more than the goal, so the agent does it; an agent without that reward does
+    not."""
     tasks = [task_of(DOORKEY, seed, 60, n_envs=8, n_steps=32, batch_size=64, learning_rate=1e-2) for seed in range(2)]
     run(tasks, tmp_path, rewarded=[True, False])
     paid = curve(tmp_path / "0")

@@ -120,7 +120,7 @@ def test_targets_and_step_agree_with_the_formula(double: bool) -> None:
         weight.data += torch.from_numpy(rng.normal(0, 1, weight.shape)).float()
     with torch.no_grad():
         best, other = learner.target(torch.eye(2))[0], learner.policy(torch.eye(2))[0]
-        learner.target.values[-1].bias -= best + other  # so that the two disagree about what is best
+        learner.target.values[-1].bias -= best + other  # so that the two networks disagree about the best action
     batch = batch_of(rng, learner)
     q, q_target = copy.deepcopy(learner.policy), copy.deepcopy(learner.target)
 
@@ -176,7 +176,7 @@ def test_priorities_are_errors() -> None:
 
 
 def test_minibatches_are_drawn_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several steps or one lead to the same values, so that these do not tell."""
+    """One-step and n-step returns lead to the same values, so the values cannot distinguish them."""
     params = SMALL.model_copy(update={"multi_step": 3, "prioritized": True, "learning_starts": 1})
     learner, rollout, _ = collected(probe(RewardByBoth), params)
     learner.schedule(0.5)

@@ -62,7 +62,7 @@ def worth(learner: GroupLearner) -> float:
 
 
 def trained(kind: type[GroupParams], model: Path, updates: int, **changes: Any) -> tuple[GroupLearner, list[Any]]:
-    """Pay for letters, and return what each update told."""
+    """Reward letters, and return the metrics of each update."""
     learner, envs, rollout = made(kind, model, **changes)
     observation, told = envs.reset(), []
     for _ in range(updates):

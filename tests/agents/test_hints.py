@@ -63,7 +63,7 @@ def learner(*, hinted: bool, params: PPOParams = WHOLE) -> tuple[StackedPPO, Rig
     policy = initial_policy(adapter_for(LAKE), params, 0, 0)
     assert isinstance(policy, ActorCritic)
     with torch.no_grad():
-        policy.actor[-1].weight.mul_(30)  # so that the network itself prefers something
+        policy.actor[-1].weight.mul_(30)  # so that the network itself has a preference
     found, advisor = StackedPPO(policy, params, generator(0, "actions")), Right()
     if hinted:
         found.hints = Hints(advisor, HINTED)
@@ -147,7 +147,7 @@ def test_the_gradient_is_that_of_the_loss_of_the_hinted_policy() -> None:
 
 
 def test_hints_with_zero_strength_change_nothing() -> None:
-    """To the bit, and nobody is asked."""
+    """Bit-identical, and without a question."""
     weights = []
     for hinted in (False, True):
         one, advisor = learner(hinted=hinted)

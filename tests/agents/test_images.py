@@ -114,7 +114,7 @@ def test_without_an_image_there_are_no_filters() -> None:
 
 @SEEDS
 def test_bars_in_an_image_are_distinguished(seed: int) -> None:
-    """Picture and number are both needed: either alone earns nothing on average."""
+    """Image and number are both needed: with either alone the mean return is zero."""
     bar = probe(Bar)
     learner = learned(bar, SMALL, 60, seed)
     assert isinstance(learner.policy, ImageActorCritic)

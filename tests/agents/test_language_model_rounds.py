@@ -50,7 +50,7 @@ GAMMA, VALUES = 0.5, (0.1, 0.4, 0.8)
 
 
 def three_walks() -> Proposals:
-    """Two steps of three environments: one ends, one is cut off and reset, one goes on."""
+    """Two steps of three environments: one ends, one is truncated and reset, one continues."""
     states = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
     written = [[Proposal((Turn(f"{t}", f"{n}"),), (0,), 0.0, 1) for n in range(3)] for t in range(2)]
     return Proposals(

@@ -41,7 +41,7 @@ SMALL = PPOParams(
 
 @SEEDS
 def test_what_was_seen_first_is_remembered(seed: int) -> None:
-    """As evaluation plays; who does not remember earns nothing on average."""
+    """As in evaluation; without memory the mean return is zero."""
     recall = probe(Recall)
     assert mean_return(learned(recall, SMALL, 60, seed), recall) > 0.95
     assert abs(mean_return(learned(recall, SMALL.model_copy(update={"recurrent": False}), 60, seed), recall)) < 0.3
@@ -107,7 +107,7 @@ def test_memory_continues_within_an_episode_and_is_reset_after_it(kind: type[Pro
 
 @pytest.mark.parametrize("kind", [Recall, Steady, Targets])
 def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
-    """One sequence, one step at a time, with torch's own distributions; episodes go on from the rollout before."""
+    """One sequence, one step at a time, with torch's own distributions; episodes continue from the previous rollout."""
     params = SMALL.model_copy(update={"n_epochs": 2, "entropy_coef": 0.1, "max_grad_norm": 0.1, "gae_lambda": 0.8})
     learner, rollout, envs = collected(probe(kind, limit=5), params)
     learner.collect(envs, rollout.observation[-1].copy(), rollout)

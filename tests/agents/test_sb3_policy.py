@@ -117,7 +117,7 @@ def test_state_dependent_exploration_draws_too(tmp_path: Path) -> None:
 
 
 def test_files_are_data_and_never_code(tmp_path: Path) -> None:
-    """Names in config.json are looked up in a list; nothing unpickles what stands for weights."""
+    """Names in config.json are looked up in a list; nothing is unpickled in place of the weights."""
     _, policy = made("SAC")
     save_policy(tmp_path, policy)
     good = json.loads((tmp_path / "config.json").read_text())

@@ -37,7 +37,7 @@ def make(env_id: str, seeds: range, arrays: Any = None) -> tuple[list[StackedPPO
 
 
 def train(group: Any, envs: list[VectorEnv], updates: int) -> list[list[dict[str, float]]]:
-    """Train a group; return what each update said."""
+    """Train a group; return the metrics of each update."""
     rollouts = [learner.rollout(its) for learner, its in zip(group.learners, envs, strict=True)]
     observations, said = [its.reset() for its in envs], []
     for _ in range(updates):
@@ -87,7 +87,7 @@ def test_tensors_learn_what_arrays_learn(env_id: str) -> None:
 
 
 def test_non_episodic_returns_match_the_reference() -> None:
-    """In a single minibatch, so that both say the same of it before either learns."""
+    """In a single minibatch, so that both compute its metrics before an update."""
     whole = SMALL.model_copy(update={"n_steps": 64, "n_epochs": 1, "batch_size": 10_000})
     (learner,), (envs,) = make("FrozenLake-v1", range(1))
     losses = {}

@@ -28,7 +28,7 @@ def test_every_method_has_its_agent() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("step_size", [0.0, 0.5])
 def test_a_learner_learns_what_the_agent_does(method: Any, step_size: float) -> None:
-    """The agent alone, which sees each step as it is taken, with the same actions and rewards."""
+    """A single agent that learns step by step, with the same actions and rewards."""
     params = SMALL.model_copy(update={"method": method, "step_size": step_size})
     learner, envs = make(EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False}), params)
     options = {"n": params.backup_steps} if "step" in method or method == "tree_backup" else {}

@@ -1,4 +1,4 @@
-"""What `make bench` runs and what it left: scripts, records and the table. Measures nothing."""
+"""The scripts, records and table of `make bench`, without measuring."""
 
 from __future__ import annotations
 

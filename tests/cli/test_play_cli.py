@@ -1,4 +1,4 @@
-"""`laurel play` as a user meets it: who plays, in which form, and one sentence for each mistake."""
+"""`laurel play` from the user's side: players, display modes, and one sentence per error."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def write(output: Path, text: str = "one", stage: str = "collect", inputs: dict[
 
 
 def keep_times(file: Path, content: str) -> None:
-    """Write a file as somebody does who wants nobody to see it."""
+    """Change a file while keeping its size and time stamp."""
     before = file.stat()
     file.write_text(content)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))

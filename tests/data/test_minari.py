@@ -60,7 +60,7 @@ def test_exported_data_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             np.testing.assert_array_equal(flat(other.observations)[:-1], part.observation)
             np.testing.assert_array_equal(flat(other.observations)[1:], part.next_observation)
             np.testing.assert_array_equal(other.terminations, part.terminated)
-            # what collection cut off is truncated there, and nothing else changes
+            # episodes that collection cut off are marked truncated; the rest is unchanged
             np.testing.assert_array_equal(other.truncations[:-1], part.truncated[:-1])
             assert other.truncations[-1] == (not part.terminated[-1])
     assert next(loaded, None) is None

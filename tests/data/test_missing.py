@@ -1,4 +1,4 @@
-"""Why answers are missing: reasons are told apart by what they say, added up over shares, and put in words."""
+"""Reasons for missing answers: distinguished by text, added up over shares, and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Docker is told in files, as far as it shows without an engine."""
+"""Docker's files, as far as they can be tested without an engine."""
 
 from __future__ import annotations
 

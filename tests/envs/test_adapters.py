@@ -1,4 +1,4 @@
-"""Every adapter, on every backend that has it: captions of what happens, listed and numbered alike."""
+"""Every adapter on every backend: captions are listed and numbered identically."""
 
 from __future__ import annotations
 

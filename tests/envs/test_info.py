@@ -30,7 +30,7 @@ ENV = EnvParams(id="TestHeat-v0")
 
 
 class Heat(gym.Env[int, int]):
-    """Each step warms by the action; only `info` tells how warm it is. Ends after four steps."""
+    """Each step warms by the action; only `info` has the temperature. Ends after four steps."""
 
     observation_space = gym.spaces.Discrete(5)
     action_space = gym.spaces.Discrete(2)

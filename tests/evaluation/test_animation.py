@@ -21,7 +21,7 @@ from laurel.rewards.functions import CaptionReward
 
 
 class Corridor(gym.Env):
-    """Walk right three times; the picture's brightness tells where one is."""
+    """Walk right three times; the image's brightness encodes the position."""
 
     metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 5}
     observation_space = gym.spaces.Discrete(4)

@@ -107,7 +107,7 @@ def test_credit_is_the_share_of_pay_by_caption_and_third(tmp_path: Path) -> None
 
 
 class PaysForBumping:
-    """A planted hack: bumping into a wall is paid, and nothing else is."""
+    """A planted hack: only bumping into a wall is rewarded."""
 
     threshold, unseen = 0.0, 0
 

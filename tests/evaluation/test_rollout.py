@@ -255,7 +255,7 @@ def test_the_reference_is_played_whatever_the_backend_of_training_is() -> None:
 
 
 class Walker(Acting):
-    """Walks down, and notes what it sees and where it is told that an episode begins."""
+    """Walks down, and records observations and notifications of new episodes."""
 
     def __init__(self) -> None:
         super().__init__(self)

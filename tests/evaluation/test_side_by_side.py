@@ -1,4 +1,4 @@
-"""Tables of what is alike: annotators of an ensemble, judges, learned rewards."""
+"""Comparison tables: ensemble members, judges, learned rewards."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a terminal is told to show, read back by a small terminal of our own."""
+"""Terminal output, checked with a small terminal emulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several annotators that vote: what becomes of labels, ties, abstentions and failures; who is loaded when."""
+"""Ensembles of annotators: labels, ties, abstentions and failures; when members are loaded."""
 
 from __future__ import annotations
 

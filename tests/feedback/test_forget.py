@@ -1,4 +1,4 @@
-"""Stored answers that are dropped are those that are meant, and none else; the next run asks for them anew."""
+"""`forget` drops exactly the selected stored answers; the next run asks for them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An environment without a goal: a sentence encoder is refused before anything is collected, a chat model is told."""
+"""An environment without a goal: a sentence encoder is refused before collection, a chat model is told in the
+prompt."""
 
 from __future__ import annotations
 

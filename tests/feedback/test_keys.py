@@ -1,4 +1,4 @@
-"""The key of an answer changes with whatever changes what is sent, and with nothing that does not."""
+"""The key of an answer changes exactly if the request changes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Run:
         return QuestionKeys(self.identity, self.question, self.sampling)
 
     def sent(self, first: str, second: str, vote: int, unread: str | None = None) -> str:
-        """Put a question in words, and return all that the server gets to see and who it is."""
+        """Render a question; return everything that the server receives, and the server."""
         messages = self.question.messages(Pair(first, second))
         if unread is not None:
             messages = self.prompt.follow_up(messages, unread)
@@ -133,7 +133,7 @@ def test_keys_last(runs: list[Run]) -> None:
 
 
 def test_answers_that_were_paid_for_keep_their_keys(tmp_path: Path) -> None:
-    """The schema that servers are sent has been worded anew since; what it allows has not changed."""
+    """The schema was rewritten since; it allows the same answers."""
     assert Run(prompt(tmp_path), adapter()).keys.of(Pair("a", "b")) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
 
 

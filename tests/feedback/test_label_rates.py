@@ -34,7 +34,7 @@ def all_pairs(segments: int) -> Pairs:
 
 
 def answers(pairs: Pairs, verdict: np.ndarray, swapped: np.ndarray, by: np.ndarray | None = None) -> Verdicts:
-    """Answers of which every pair has as many as there are columns."""
+    """Answers: every pair has one per column."""
     n, k = verdict.shape
     p = np.select([verdict == FIRST, verdict == SECOND, verdict == TIE], [1.0, 0.0, 0.5], np.nan)
     who = np.zeros((n, k), dtype=np.int64) if by is None else by

@@ -34,7 +34,8 @@ def test_the_best_is_first_and_ties_are_marked() -> None:
 
 
 def test_pairs_are_compared_and_not_means() -> None:
-    """Two judges that err on the same pairs, but one on some more, are told apart where two that err apart are not."""
+    """Two judges that err on the same pairs, one on a few more, are distinguished; two with independent errors are
+    not."""
     best = [i % 10 != 0 for i in range(len(BETTER))]
     same = [right and i % 50 != 1 for i, right in enumerate(best)]
     apart = [i % 10 != 5 and i % 50 != 1 for i in range(len(BETTER))]

@@ -1,4 +1,4 @@
-"""Questions with known answers: said by the adapter, agreed to by its oracle, scored with an honest interval."""
+"""Questions with known answers: from the adapter, consistent with its oracle, scored with an interval that covers."""
 
 from __future__ import annotations
 

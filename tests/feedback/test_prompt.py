@@ -1,4 +1,4 @@
-"""Prompts: what a model is told, and that captions stay data whatever they say."""
+"""Prompts: their content, and that captions cannot inject instructions."""
 
 from __future__ import annotations
 

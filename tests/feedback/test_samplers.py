@@ -185,13 +185,13 @@ def test_nearby_asks_about_neighbours() -> None:
 
 
 def test_no_caption_is_compared_again_before_all_were_once() -> None:
-    """The first round of a sort: all are alike uncertain, and one comparison makes two of them less so."""
+    """The first round of a sort: all are equally uncertain, and one comparison makes two of them less so."""
     first, second = make("ranking", 40).propose(20)
     assert len({*first.tolist(), *second.tolist()}) > 32
 
 
 def test_a_round_of_information_does_not_ask_the_same_twice() -> None:
-    """Without looking ahead, the pair that tells most would be asked about in all its copies."""
+    """Without look-ahead, all copies of the most informative pair would be asked about."""
     kinds = np.random.default_rng(2).normal(size=(6, 6))
     sampler = AdaptiveSampler(Information(np.repeat(kinds, 3, axis=0)), UnaskedPairs(18), np.random.default_rng(0))
     first, second = sampler.propose(15)

@@ -127,7 +127,7 @@ def test_few_questions_fail_no_judge_by_chance(door_key: EnvAdapter, wrong: int,
 
 
 def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
-    """Who only minds the order prefers nothing: that is said as such, and the order by name."""
+    """A judge that follows the order has no preference: this is reported, with the order it follows."""
     found = ask_success(Judge(lambda q: 0.5), asked(door_key))
     assert "value" not in found
     assert found["above"] == []

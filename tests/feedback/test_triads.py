@@ -49,7 +49,7 @@ def test_every_triad_is_counted(sides: dict[tuple[int, int], float], turned: boo
 
 
 def tournament(n: int, seed: int = 0, p_random: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All pairs of n segments, of which some are judged at random and the rest in order."""
+    """All pairs of n segments; some are judged at random and the rest by order."""
     rng = np.random.default_rng(seed)
     first, second = np.triu_indices(n, 1)
     p = np.where(rng.random(len(first)) < p_random, rng.random(len(first)) < 0.5, 1.0)

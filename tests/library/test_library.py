@@ -1,4 +1,4 @@
-"""What `import laurel` offers besides wrappers: rewards, agents, labels and tables; and that it costs nothing."""
+"""The API of `import laurel` besides wrappers: rewards, agents, labels and tables; and that the import is cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wrappers pay what training pays, to the bit, whoever steps the environment and whatever lies between."""
+"""Wrappers give exactly the reward of training, whoever steps the environment and with any wrapper in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget is never overspent, whatever the answers cost, and nothing is withheld that there is room for."""
+"""A budget is never exceeded, whatever answers cost, and no affordable question is skipped."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def encoder() -> SentenceEncoder:
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say that there is none, and make sure that nobody tries."""
+    """Work offline, and fail on any network connection."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("something was to be fetched")
@@ -68,7 +68,7 @@ def test_a_vector_does_not_depend_on_what_is_encoded_with_it(
 
 
 def test_a_vector_is_the_normalised_mean_of_its_tokens(encoder: SentenceEncoder) -> None:
-    """Pooled by hand, a text at a time, so that there is no padding to leave out."""
+    """Pooled by hand, one text at a time, without padding."""
     text = TEXTS[2]
     tokens = AutoTokenizer.from_pretrained(packaged_path())(text, return_tensors="pt")
     assert tokens["attention_mask"].all()

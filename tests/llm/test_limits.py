@@ -79,7 +79,7 @@ class Idle(selectors.SelectSelector):
 
 
 def test_reported_rate_limits_are_stored_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In time that is made up: whatever the machine, nothing is late."""
+    """In simulated time, independent of the machine's speed."""
     idle = Idle()
     clock = SimpleNamespace(monotonic=lambda: idle.now)
     monkeypatch.setattr("laurel.llm.limits.time", clock)

@@ -1,4 +1,4 @@
-"""No more is asked of a chat server than it and its user allow; asking ends when it is told to."""
+"""Requests stay within the limits of the chat server and the user; asking stops on demand."""
 
 from __future__ import annotations
 

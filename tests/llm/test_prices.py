@@ -1,4 +1,4 @@
-"""What answers cost: by which entry of which table, and what is said where nobody knows."""
+"""Cost of answers: the price table entry used, and reports of unknown prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of answers: nothing is asked twice, nothing that was answered is lost."""
+"""The store of answers: no question is asked twice, no answer is lost."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_process_that_was_killed_holds_nothing(store: ResponseStore) -> None:
     assert claimant.stdout.readline() == "claimed\n"
     assert store.claim(keys) == set(), "it is alive"
     claimant.kill()
-    claimant.stdout.read()  # returns once it has ended, though nobody has waited for it
+    claimant.stdout.read()  # returns once it has ended, even if not yet reaped
     while store.claim(keys[:1]) != {keys[0]}:
         time.sleep(0.01)
     assert store.claim(keys) == set(keys)

@@ -1,4 +1,4 @@
-"""The store of answers as a Parquet file: all of it, in a fixed order, and nothing that is secret."""
+"""The store of answers as a Parquet file: complete, in a fixed order, without secrets."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def make_model(path: Path) -> None:
 
 
 def free_port() -> int:
-    """Return a port that is free, and stays so: not one of those that systems give to whoever asks for any."""
+    """Return a free port outside the ephemeral range, so that it stays free."""
     while True:
         port = random.randint(20_000, 30_000)
         with socket.socket() as probe:

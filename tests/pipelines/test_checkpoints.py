@@ -1,4 +1,4 @@
-"""Checkpoints that outlive the machine of a step: another attempt goes on from them."""
+"""Checkpoints that survive a step's machine: the next attempt resumes from them."""
 
 from __future__ import annotations
 

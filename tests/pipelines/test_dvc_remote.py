@@ -1,4 +1,4 @@
-"""A run's data in a remote: pushed here, pulled in a fresh clone, where nothing has to run again."""
+"""A run's data in a remote: pushed here, pulled in a fresh clone, without rerunning any stage."""
 
 from __future__ import annotations
 

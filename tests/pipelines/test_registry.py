@@ -1,4 +1,4 @@
-"""What is seen of an image before a run is sent: a registry that stands for Artifact Registry answers."""
+"""Checks of an image before a run is submitted, against a fake Artifact Registry."""
 
 from __future__ import annotations
 

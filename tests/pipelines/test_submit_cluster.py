@@ -1,4 +1,4 @@
-"""`laurel pipeline submit --host`, against a server that stands for Kubeflow Pipelines' API."""
+"""`laurel pipeline submit --host`, against a fake Kubeflow Pipelines API."""
 
 from __future__ import annotations
 

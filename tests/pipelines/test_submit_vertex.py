@@ -1,4 +1,4 @@
-"""`laurel pipeline submit` on Vertex AI, against a server that stands for it: what is sent, what the user is told."""
+"""`laurel pipeline submit` on Vertex AI, against a fake server: requests and messages."""
 
 from __future__ import annotations
 

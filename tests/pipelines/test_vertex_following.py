@@ -1,4 +1,4 @@
-"""Following a run on Vertex AI, against a server that stands for it; a run is started once, whatever fails."""
+"""Following a run on Vertex AI, against a fake server; a run is started once, whatever fails."""
 
 from __future__ import annotations
 

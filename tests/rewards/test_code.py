@@ -64,7 +64,7 @@ def steps(angles: Any, valid: Any = None) -> Steps:
 
 
 def sample(angles: Any) -> Sample:
-    """Two episodes of equally many steps, of which the second one returns more."""
+    """Two episodes of equal length; the second has the higher return."""
     n, half = len(angles), len(angles) // 2
     episode = np.repeat([0, 1], half)
     rows = code.rows_of(transitions(angles), NUMBERS)
@@ -72,7 +72,7 @@ def sample(angles: Any) -> Sample:
 
 
 class Bank:
-    """Writes what it is told to, and notes what it was shown."""
+    """Writes prescribed code, and records its prompts."""
 
     name, simulated, remark = "a bank", True, ""
 

@@ -1,4 +1,4 @@
-"""Random network distillation: what was met often is paid less, and a run that begins anew pays the same again."""
+"""Random network distillation: familiar observations get less reward, and a restarted run gives the same rewards."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_the_threshold_is_the_quantile(raw: np.ndarray, quantile: float) -> None
 @settings(deadline=None)
 @given(st.integers(2, 60), st.integers(0, 99))
 def test_as_many_captions_are_paid_as_lie_above_the_quantile(n: int, percent: int) -> None:
-    """Of N different rewards those at place (N - 1) q and below, counted from 0, are paid nothing."""
+    """Of N different rewards, those up to rank (N - 1) q, counted from 0, become 0."""
     raw = np.random.default_rng(n).permutation(n).astype(np.float32) / 7
     normalizer = Normalizer.of(raw)
     above = normalizer(raw) > normalizer.threshold(percent / 100)

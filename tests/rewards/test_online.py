@@ -86,7 +86,7 @@ class Case:
     def judge(
         self, path: Path | None = None, pause: float = 0.0, verdict: Verdict | None = None
     ) -> Iterator[list[Item]]:
-        """Let a thread answer as the judge's process does, or always alike; return what it was asked."""
+        """Answer in a thread as the judge's process does, or always the same; return the questions."""
         topic = Online(self.settings).topic(self.context, 1)
         assert topic is not None
         responder = make_responder(

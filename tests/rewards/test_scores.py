@@ -1,4 +1,4 @@
-"""Scores of groups come onto one scale, whoever gives them, and are paid by caption."""
+"""Scores of groups are put on one scale, whatever the judge, and become rewards of captions."""
 
 from __future__ import annotations
 

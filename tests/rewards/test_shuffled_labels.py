@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def paid(project: Project, name: str, seed: int = 0) -> Any:
-    """Return what each caption, as the last of an episode of its own, is paid (V,); NaN for nothing."""
+    """Return the reward of each caption as the last of its own episode (V,); NaN if it has none."""
     texts = read_vocabulary(project.output("caption")).texts
     adapter = RewardContext.of(project.params).adapter
     reward = StoredRewards.read(project.output("train-reward")).load(name, seed, adapter, 0.0)

@@ -13,7 +13,7 @@ from tiny_project import UNTRACKED, Changes, Project, read_json
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
-    """A project with captions, of which preferences are still to be made."""
+    """A project with captions but without preferences."""
     return finished.copy(tmp_path / "p", UNTRACKED, without=["annotate"])
 
 

@@ -176,4 +176,4 @@ def test_pairs_that_depend_on_labels_are_said_to_be_stand_ins(
 ) -> None:
     asking(project, "http://127.0.0.1:9/v1", sampler="ranking")
     assert main(["annotate", "--dry-run"]) == 0
-    assert "The sampler ranking chooses by labels" in capsys.readouterr().out
+    assert "The sampler ranking depends on labels" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Killed at any moment, annotating goes on where it was: what was answered and stored is never asked again."""
+"""Annotation killed at any moment resumes: stored answers are never asked for again."""
 
 from __future__ import annotations
 

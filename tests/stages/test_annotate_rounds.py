@@ -24,7 +24,7 @@ def captioned(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture
 def project(captioned: Project, tmp_path: Path) -> Project:
-    """A project with captions, of which preferences are still to be made."""
+    """A project with captions but without preferences."""
     return captioned.copy(tmp_path / "p")
 
 
@@ -105,5 +105,5 @@ def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Proje
     assert "annotate.s" not in estimate_annotate.run(project.params, captions)
     project.change({"annotate.sampler": "information", "annotate.stop": {"rule": "rank"}})
     said = estimate_annotate.run(project.params, captions)
-    assert "The sampler information chooses by labels" in said
+    assert "The sampler information depends on labels" in said
     assert "annotate.stop may leave some unasked" in said

@@ -47,7 +47,7 @@ def test_its_stages_are_the_repositorys(tmp_path: Path) -> None:
 def test_files_that_dvc_does_not_see_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Edit such a file, and `dvc repro` finds nothing to do."""
+    """After editing such a file, `dvc repro` has nothing to do."""
     init(tmp_path / "study")
     monkeypatch.chdir(tmp_path / "study")
     params = Path("params.yaml")

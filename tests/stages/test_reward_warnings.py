@@ -1,4 +1,4 @@
-"""What `laurel check` says of what an episode can earn: planted returns, of which some were cut."""
+"""Warnings of `laurel check` about an episode's return: planted returns, some of truncated episodes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ONE = {**UNTRACKED, "arms": ["preference"], "agent.seeds": [0], "agent.steps": 5
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
-    """A project with a reward model, of which agents are still to be trained."""
+    """A project with a reward model but without agents."""
     return finished.copy(tmp_path / "p", ONE, without=["train-agents"])
 
 

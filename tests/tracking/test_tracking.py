@@ -76,7 +76,7 @@ class Logged:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder of the test's own: that is where MLflow puts what it is not told to put elsewhere."""
+    """Work in a folder of the test's own, where MLflow writes by default."""
     monkeypatch.chdir(tmp_path)
 
 

@@ -48,7 +48,7 @@ def test_a_curve_has_a_row_an_update(tmp_path: Path, frozen_lake: EnvAdapter) ->
 
 
 def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvAdapter) -> None:
-    """Same weights and same environments, so that what differs later is the reward's doing."""
+    """Same weights and same environments, so that later differences are due to the reward."""
     before = torch.random.get_rng_state()
     one, same, seed, run_seed = (
         initial_policy(frozen_lake, PPOParams(hidden=(8,)), *seeds).state_dict()
@@ -122,7 +122,7 @@ def test_steps_are_whole_updates(steps: int, checkpoint_steps: int, updates: int
 
 
 def test_the_learned_reward_steers_what_is_learned(tmp_path: Path) -> None:
-    """The environment pays action 1; a reward for what is said of the other, weighed alone, teaches that one."""
+    """The environment rewards action 1; a caption reward for the other action, used alone, teaches the other."""
     env = EnvParams(id=probe_id(RewardByAction), backend="gymnasium")
     adapter = adapter_for(env, with_action=True)
     shaping = ShapingParams(beta=0.0, intrinsic=1.0, extrinsic=0.0)
@@ -151,7 +151,7 @@ def test_a_diverging_run_is_reported(tmp_path: Path, frozen_lake: EnvAdapter) ->
 # -- several ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
 def test_agents_in_lockstep_become_what_they_become_alone(env: str, tmp_path: Path) -> None:
-    """To the bit: also those that go on from different checkpoints, with and without a learned reward."""
+    """Bit-identical, also if resumed from different checkpoints, with and without a learned reward."""
     tasks = {name: make_task(env, seed=seed) for seed, name in enumerate("abcd")}
     rewards = {"a": caption_reward, "b": lambda: None, "c": caption_reward, "d": lambda: None}
     adapter = adapter_for(tasks["a"].env)

@@ -132,7 +132,7 @@ def _refusal(checked: Callable[[], Any]) -> str | None:
 def test_the_sentence_says_what_to_set(env_id: str, agent: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError, match=sentence):
         check(params_of(env_id, **agent))
-    check(params_of(env_id, **agent, arms=["random_policy"]))  # nobody is trained, as in steps that read no `agent`
+    check(params_of(env_id, **agent, arms=["random_policy"]))  # no training, as in steps without `agent`
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_stable_baselines3_would_refuse_is_refused(env_id: str, sb3: dict[s
     pytest.importorskip("stable_baselines3")
     with pytest.raises(ParamsError, match=sentence):
         check(params_of(env_id, engine="sb3", sb3=sb3))
-    check(params_of(env_id, sb3=sb3))  # where Laurel's own trains, nobody looks
+    check(params_of(env_id, sb3=sb3))  # not checked if Laurel's own engine trains
 
 
 # -- when it is looked at ---------------------------------------------------------------------------------------

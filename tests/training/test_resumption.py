@@ -44,7 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
     recurrent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Environments are made anew every second update, and a row of the curve is the mean of two."""
+    """Environments are recreated every second update, and a row of the curve is the mean of two."""
     monkeypatch.setattr(tasks, "ENV_LIFETIME", 100)
     monkeypatch.setattr(tasks, "MOST_ROWS", 4)
     task = make_task("FrozenLake-v1", ppo={"recurrent": recurrent})
@@ -68,7 +68,7 @@ def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
 @pytest.mark.parametrize("rewarded", [True, False])
 @pytest.mark.parametrize("env", KINDS)
 def test_a_resumed_run_is_the_run_that_it_would_have_been(env: str, rewarded: bool, tmp_path: Path) -> None:
-    """To the bit, whenever it is stopped: amid two checkpoints, right after one, several times, at once."""
+    """Bit-identical, whenever it is stopped: between two checkpoints, right after one, several times, immediately."""
     task = make_task(env, **KINDS[env])
     adapter = adapter_for(task.env)
 

@@ -84,7 +84,7 @@ def make_task(algorithm: str, env_id: str | None = None, **changes: Any) -> Task
 
 
 def run(task: Task, directory: Path, reward: Reward | None = None, *, steps: int | None = None) -> int:
-    """Train for some steps, or to the end; return how many were told."""
+    """Train for some steps, or to the end; return how many were reported."""
     told: list[int] = []
 
     def advance(n: int) -> None:
@@ -205,7 +205,7 @@ def test_all_steps_are_reported(tmp_path: Path) -> None:
 
 
 def test_training_begins_with_the_untrained_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is the same for all arms, and uses up nobody else's random numbers."""
+    """It is the same for all arms, and leaves the global random state unchanged."""
     import torch
 
     task = make_task("SAC", kwargs={"learning_starts": 10**6})
@@ -220,7 +220,7 @@ def test_training_begins_with_the_untrained_policy(tmp_path: Path, monkeypatch: 
 
 # -- planted rewards --------------------------------------------------------------------------------------------
 def test_a_known_reward_is_recovered(tmp_path: Path) -> None:
-    """The environment pays action 1; a reward for what is said of the other, weighed alone, teaches that one."""
+    """The environment rewards action 1; a caption reward for the other action, used alone, teaches the other."""
     env_id = probe_id(RewardByAction)
     kwargs = {"n_steps": 16, "learning_rate": 0.02, "policy_kwargs": {"net_arch": [8]}}
     task = make_task("A2C", env_id, kwargs=kwargs, steps=3000, checkpoint_steps=10**6)

@@ -174,7 +174,7 @@ def test_a_search_that_was_interrupted_gives_what_an_uninterrupted_one_gives(
 
 def test_a_killed_search_resumes(params: Params, space: Space, tmp_path: Path) -> None:
     killed = opened(tmp_path / "b", space, params)
-    for _ in range(2):  # two are under way when nobody can say so any more
+    for _ in range(2):  # two are running when the process is killed
         killed.ask()
     trials = run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
     assert [trial.number for trial in trials] == [0, 1, 2, 3]

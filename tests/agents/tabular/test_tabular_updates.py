@@ -105,7 +105,7 @@ def test_off_policy_a_truncated_episode_bootstraps_from_its_last_state(
 
 
 def same(one: TabularAgent, other: TabularAgent) -> None:
-    """Both act and learn alike."""
+    """Both act and learn identically."""
     model = random_model(1)
     first, second = record(one, model), record(other, model)
     assert first.runs == second.runs

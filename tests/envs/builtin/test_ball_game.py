@@ -24,7 +24,7 @@ def test_it_passes_gymnasiums_checks() -> None:
 
 
 def played(choose: object, games: int = 300) -> tuple[float, set[int]]:
-    """Play games; return the mean return, and the plays that were said."""
+    """Play games; return the mean return and the plays that occurred."""
     env, rng, total, said = BallGame(), np.random.default_rng(0), 0.0, set()
     for seed in range(games):
         observation, _ = env.reset(seed=seed)

@@ -200,7 +200,7 @@ def test_a_size_that_is_none() -> None:
 
 
 def test_captions_name_what_is_unlocked(adapter: EnvAdapter) -> None:
-    """Players that have much try everything: each achievement is told when it is unlocked, and nothing else as one."""
+    """Well-equipped players try everything: captions report an achievement exactly when it is unlocked."""
     n, rng = 64, np.random.default_rng(1)
     worlds = Worlds(n, 12, rng)
     worlds.begin(np.ones(n, dtype=np.bool_))

@@ -1,4 +1,4 @@
-"""The negotiation: styles by hand, and the listed dialogues are those that happen, paid as they are told."""
+"""The negotiation: styles in hand-made dialogues; the listed dialogues are those that occur, with their rewards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels of one's own: what they show, what of NetHack is left out, and what is said of files that are none."""
+"""Custom levels: their observations, what they exclude of NetHack, and errors for invalid files."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def make(n_envs: int, seed: int, env: EnvParams = ENV) -> TensorEnv:
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_transitions_are_those_of_gymnasium(lasting: bool) -> None:
-    """Also where episodes last: who pushes against the lean reaches the limit."""
+    """Also in long episodes: pushing against the lean reaches the limit."""
     n, rng = 8, np.random.default_rng(0)
     rows = make(n, 0)
     envs = gym.make_vec("CartPole-v1", num_envs=n, vectorization_mode="vector_entry_point").unwrapped
