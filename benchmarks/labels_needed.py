@@ -192,7 +192,7 @@ def _labels_needed(name: str, teacher: str, embeddings: Any, noise: float, seed:
     utility = embeddings @ planted.normal(size=embeddings.shape[1]) if teacher == "linear" else planted.random(size)
     errs = np.random.default_rng([seed, 2])
     estimator = EmbeddingPosterior(embeddings) if teacher == "linear" else CaptionPosterior(size)
-    labels, before, tau_before = Labels.none(), 0, 0.0
+    labels, before, tau_before = Labels.empty(), 0, 0.0
     for first, second, observe in _rounds(name, embeddings, LIMIT[teacher, size], seed):
         p_first = ((utility[first] > utility[second]) != (errs.random(len(first)) < noise)).astype(np.float64)
         observe(first, second, p_first)

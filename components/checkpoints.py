@@ -54,11 +54,11 @@ def kept(
     _restore(file, output.parent, name)
     ended = threading.Event()
 
-    def copy_now_and_then() -> None:
+    def copy_periodically() -> None:
         while not ended.wait(seconds):
             _copy(output, file, name)
 
-    copying = threading.Thread(target=copy_now_and_then, name="copy checkpoints", daemon=True)
+    copying = threading.Thread(target=copy_periodically, name="copy checkpoints", daemon=True)
     copying.start()
     try:
         yield

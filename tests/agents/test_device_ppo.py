@@ -288,7 +288,7 @@ def test_a_host_may_step_an_agents_environments() -> None:
     step = envs.step(np.zeros(SMALL.n_envs, dtype=np.int64))
     assert step.observation.dtype == np.float32
     assert step.reward.tolist() == step.valid.astype(float).tolist()
-    envs.rest(np.array([True, False, False, False]), step.observation)
+    envs.stop(np.array([True, False, False, False]), step.observation)
     assert not envs.step(np.zeros(SMALL.n_envs, dtype=np.int64)).valid[0]
     np.testing.assert_array_equal(agents.group.envs.observation[SMALL.n_envs :], envs.rows.observation)
     assert envs.reset().shape == (SMALL.n_envs, 4)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.captioner import NO_CAPTION, Captioner
 
 MINIGRID = (
     "MiniGrid-Empty-5x5-v0",
@@ -166,6 +166,6 @@ def test_the_captioner_takes_no_rows_and_large_event_numbers(roll):
     captioner = Captioner(Sparse())
     ids = captioner.ids(walk.transitions)
     for i, square in zip(ids, walk.transitions.observation[:, 0], strict=True):
-        assert i == NOTHING if square == 36 else captioner.texts[i].startswith(f"square {square} ")
+        assert i == NO_CAPTION if square == 36 else captioner.texts[i].startswith(f"square {square} ")
     assert captioner.ids(walk.transitions[:0]).shape == (0,)
     assert Captioner(walk.adapter).ids(walk.transitions[:0]).shape == (0,)

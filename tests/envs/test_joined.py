@@ -101,7 +101,7 @@ def test_a_single_environment_is_not_joined() -> None:
 def test_environments_that_rest_do_so_together() -> None:
     members = make(KINDS["CartPole-v1"], 2)
     observations = [its.reset() for its in members]
-    members[1].rest(np.array([True, False, True]), observations[1])
+    members[1].stop(np.array([True, False, True]), observations[1])
     with joined(members) as whole:
         step = whole.step(np.zeros(2 * N, dtype=np.int64))
     np.testing.assert_array_equal(step.valid, [True, True, True, False, True, False])

@@ -262,7 +262,7 @@ def test_stopped_environments_do_not_affect_the_others(limit):
             np.testing.assert_array_equal(steps[1].observation[~others], observations[1][~others], "nor stepped")
         observations = [step.observation for step in steps]
         if t >= 10:
-            resting.rest(~others, steps[1].observation)
+            resting.stop(~others, steps[1].observation)
     for envs in (walked, resting):
         envs.close()
 

@@ -106,7 +106,7 @@ def test_many_captions_are_solved_as_few_are(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_missing_labels_are_left_out_and_ties_are_not() -> None:
-    labels = Labels.none().with_more(np.arange(4), np.arange(1, 5), [1.0, None, 0.5, float("nan")])
+    labels = Labels.empty().with_more(np.arange(4), np.arange(1, 5), [1.0, None, 0.5, float("nan")])
     assert labels.first.tolist() == [0, 2]
     assert labels.p_first.tolist() == [1.0, 0.5]
 

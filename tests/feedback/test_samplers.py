@@ -131,7 +131,7 @@ def labels_needed(name: str, seed: int, noise: float, size: int = 120, n: int = 
     embeddings = embeddings_of(size, width=16)
     rng = np.random.default_rng(seed)
     utilities = embeddings @ rng.normal(size=16)
-    sampler, estimator, labels = make(name, size, limit, seed, 16), EmbeddingPosterior(embeddings), Labels.none()
+    sampler, estimator, labels = make(name, size, limit, seed, 16), EmbeddingPosterior(embeddings), Labels.empty()
     while len(labels) < limit:
         first, second = sampler.propose(n)
         p = ((utilities[first] > utilities[second]) != (rng.random(len(first)) < noise)).astype(np.float64)
@@ -163,7 +163,7 @@ def test_ranking_sorts_captions_without_other_information() -> None:
     size, reached = 100, {}
     for name in ("uniform", "ranking"):
         utilities = np.random.default_rng(4).permutation(size).astype(np.float64)
-        sampler, estimator, labels = make(name, size, 2000, seed=4), CaptionPosterior(size), Labels.none()
+        sampler, estimator, labels = make(name, size, 2000, seed=4), CaptionPosterior(size), Labels.empty()
         for _ in range(12):
             first, second = sampler.propose(40)
             p = (utilities[first] > utilities[second]).astype(np.float64)

@@ -264,7 +264,9 @@ def test_total_position_bias_is_reported_first(many: Project, server: ChatServer
     found = read_json(refused / "quality.json")
     asked = len(server.bodies)
     many.change({"annotate.gates": {"max_position_bias": None}})
-    with pytest.raises(AnnotationError, match=r"^100\.0% of decided answers .*depend on the order.* None of \d+") as caught:
+    with pytest.raises(
+        AnnotationError, match=r"^100\.0% of decided answers .*depend on the order.* None of \d+"
+    ) as caught:
         many.run("annotate")
     assert "annotate.language_model.prompt" in str(caught.value)
     assert "annotate.embedding" not in str(caught.value)

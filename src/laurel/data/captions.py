@@ -17,7 +17,7 @@ from laurel.arrays import IntArray
 from laurel.data.manifest import read_manifest
 from laurel.data.parquet import read_table, write_table
 from laurel.data.trajectories import Position
-from laurel.envs.captioner import NOTHING, collapse
+from laurel.envs.captioner import NO_CAPTION, collapse
 from laurel.errors import DataError
 
 STAGE = "caption"
@@ -90,7 +90,7 @@ def write_captions(path: Path, number: int, position: Position, ids: IntArray) -
     columns = [
         pa.array(position.episode_id),
         pa.array(position.t),
-        pa.array(ids.astype(np.int32), mask=ids == NOTHING),
+        pa.array(ids.astype(np.int32), mask=ids == NO_CAPTION),
     ]
     write_table(_shard_path(path, number), pa.Table.from_arrays(columns, schema=CAPTIONS_SCHEMA))
 
@@ -105,7 +105,7 @@ def read_captions(path: Path) -> Iterator[IntArray]:
     """
     for number in range(int(read_manifest(path, STAGE)["counts"]["shards"])):
         table = read_table(_shard_path(path, number), CAPTIONS_SCHEMA, STAGE)
-        yield table["caption"].fill_null(NOTHING).to_numpy().astype(np.int64)
+        yield table["caption"].fill_null(NO_CAPTION).to_numpy().astype(np.int64)
 
 
 def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
@@ -161,7 +161,7 @@ def read_segments(path: Path) -> Segments:
     table = _read_dense(path / SEGMENTS, SEGMENTS_SCHEMA)
     lists = table["captions"].combine_chunks()
     sizes = lists.value_lengths().to_numpy()
-    members = np.full((len(table), sizes.max(initial=1)), NOTHING, dtype=np.int64)
+    members = np.full((len(table), sizes.max(initial=1)), NO_CAPTION, dtype=np.int64)
     members[np.arange(members.shape[1]) < sizes[:, None]] = lists.flatten().to_numpy()
     return Segments(table["text"].to_pylist(), table["count"].to_numpy(), members)
 
@@ -199,7 +199,7 @@ class CaptionTally:
     def update(self, position: Position, ids: IntArray) -> None:
         """Count the captions of N steps, ids (N,), which must come after the steps counted before."""
         self.transitions += len(ids)
-        present = np.flatnonzero(ids != NOTHING)
+        present = np.flatnonzero(ids != NO_CAPTION)
         met, first, counts = np.unique(ids[present], return_index=True, return_counts=True)
         self._grow(int(met.max(initial=-1)) + 1)
         new = self._counts[met] == 0
@@ -236,13 +236,13 @@ class SegmentTally:
     def update(self, position: Position, ids: IntArray) -> None:
         """Count the windows of whole episodes, ids (N,)."""
         begins = position.t % self.length == 0
-        present = ids != NOTHING
+        present = ids != NO_CAPTION
         window = np.cumsum(begins) - 1
         ordinal = np.cumsum(present) - 1  # index among all captions
         place = ordinal[present] - (np.cumsum(present) - present)[begins][window[present]]
-        rows = np.full((int(begins.sum()), self.length), NOTHING, dtype=np.int32)
+        rows = np.full((int(begins.sum()), self.length), NO_CAPTION, dtype=np.int32)
         rows[window[present], place] = ids[present]
-        rows = rows[rows[:, 0] != NOTHING]
+        rows = rows[rows[:, 0] != NO_CAPTION]
         distinct, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
         for i in np.argsort(first):  # in order of appearance, which determines ids and breaks ties
             key = distinct[i].tobytes()
@@ -254,5 +254,5 @@ class SegmentTally:
         kept = np.sort(np.argsort(-counts, kind="stable")[:at_most])
         keys = list(self._counts)
         members = np.frombuffer(b"".join(keys[i] for i in kept), dtype=np.int32).reshape(-1, self.length)
-        joined = [collapse([texts[caption] for caption in row if caption != NOTHING]) for row in members.tolist()]
+        joined = [collapse([texts[caption] for caption in row if caption != NO_CAPTION]) for row in members.tolist()]
         return Segments(joined, counts[kept], members.astype(np.int64)), len(counts) - len(kept)

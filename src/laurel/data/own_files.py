@@ -24,12 +24,12 @@ def named_files(content: Any) -> dict[str, str]:
         return {}
     module = content.partition(":")[0].replace(".", "/")
     named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
-    named = {path for path in named if is_there(path)}
+    named = {path for path in named if exists(path)}
     files = {str(file): digest_file(file) for file in named if file.is_file()}
     return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
 
 
-def is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether a file or folder of this name exists; any text is accepted."""
     try:
         return path.exists()

@@ -11,7 +11,7 @@ from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.guard import NOT_OURS, failure
 from laurel.errors import EnvError, LaurelError
 
-NOTHING = -1
+NO_CAPTION = -1
 """Caption id of a transition without a caption."""
 
 
@@ -33,7 +33,7 @@ class Captioner:
                 self._id_of(int(event))
 
     def ids(self, transitions: Transitions) -> IntArray:
-        """Return the caption id of each transition (N,), NOTHING where it has no caption.
+        """Return the caption id of each transition (N,), NO_CAPTION where it has no caption.
 
         Raises:
             EnvError: the adapter fails, a caption is not text, or the transitions lack fields of `info` that the
@@ -59,10 +59,10 @@ class Captioner:
         return np.array([self._id_of(int(event)) for event in distinct], dtype=np.int64)[inverse]
 
     def ids_of(self, transitions: Transitions, valid: BoolArray) -> IntArray:
-        """Return caption ids as `ids` does, NOTHING for rows that are not `valid` (N,), i.e. resets."""
+        """Return caption ids as `ids` does, NO_CAPTION for rows that are not `valid` (N,), i.e. resets."""
         if valid.all():
             return self.ids(transitions)
-        ids = np.full(len(transitions), NOTHING, dtype=np.int64)
+        ids = np.full(len(transitions), NO_CAPTION, dtype=np.int64)
         ids[valid] = self.ids(transitions[valid])
         return ids
 
@@ -76,11 +76,11 @@ class Captioner:
     def _ids_dense(self, events: IntArray) -> IntArray:
         """Look small event numbers up in an array: the fast path during training, without sorting."""
         if events.max() >= len(self._dense):
-            grown = np.full(int(events.max()) + 1, NOTHING - 1, dtype=np.int64)
+            grown = np.full(int(events.max()) + 1, NO_CAPTION - 1, dtype=np.int64)
             grown[: len(self._dense)] = self._dense
             self._dense = grown
         ids = self._dense[events]
-        unmet = ids == NOTHING - 1
+        unmet = ids == NO_CAPTION - 1
         if unmet.any():
             for event in dict.fromkeys(events[unmet].tolist()):  # in order of appearance
                 self._dense[event] = self._id_of(event)
@@ -99,7 +99,7 @@ class Captioner:
                 self._check_text(text)
                 self._ids[text] = len(self.texts)
                 self.texts.append(text)
-            self._known[event] = self._ids[text] if text else NOTHING
+            self._known[event] = self._ids[text] if text else NO_CAPTION
         return self._known[event]
 
     def _check_text(self, caption: str) -> None:

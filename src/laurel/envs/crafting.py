@@ -165,7 +165,7 @@ class CraftingAdapter(EnvAdapter):
 
     def events(self) -> Iterable[int]:
         for verb in filter(_can_happen, range(len(VERBS))):
-            actions = [action + 1 for action in _told_after(verb)] if self.with_action else [0]
+            actions = [action + 1 for action in _actions_of(verb)] if self.with_action else [0]
             for action in actions:
                 yield int(np.ravel_multi_index((verb, action), self._shape))
 
@@ -202,7 +202,7 @@ def _can_happen(verb: int) -> bool:
     return True
 
 
-def _told_after(verb: int) -> Iterable[int]:
+def _actions_of(verb: int) -> Iterable[int]:
     """Return the actions after which a verb describes a step."""
     if verb == SLEEP or verb >= WAKE:  # any action while asleep
         return range(len(ACTIONS))

@@ -47,7 +47,7 @@ class NegotiationAdapter(ObjectiveAdapter):
         return np.ravel_multi_index(tuple(transitions.next_observation.astype(np.int64).T), _SHAPE)
 
     def describe(self, event: int) -> str:
-        return _told(*_dialogue(event))
+        return _dialogue_text(*_dialogue(event))
 
     def describe_observation(self, observation: Any) -> str:
         return self.describe(int(np.ravel_multi_index(tuple(observation), _SHAPE)))
@@ -66,7 +66,7 @@ def _dialogue(event: int) -> tuple[list[int], bool]:
     return [act for act in acts if act != NOT_YET], bool(accepted)
 
 
-def _told(acts: list[int], accepted: bool) -> str:
+def _dialogue_text(acts: list[int], accepted: bool) -> str:
     """Write out a dialogue, with its outcome if it has ended."""
     said = [f"Your partner proposes that you get {OFFERS[0].yours}."]
     for turn, act in enumerate(acts):

@@ -154,14 +154,14 @@ class VectorEnv:
         kept = named_info(self.adapter, info, valid) if self.adapter.info_fields else {}
         return Step(observation, reward, terminated, truncated, valid, kept)
 
-    def rest(self, which: BoolArray, observation: Array) -> None:
+    def stop(self, which: BoolArray, observation: Array) -> None:
         """Stop environments (N,) permanently; the others are unaffected.
 
         Environments that are stepped one by one take no time once stopped, and keep their row of `observation`.
         """
         if self._singles:
             for i in np.flatnonzero(which & ~self.resting):
-                self._singles[i] = _Resting(self._singles[i], observation[i].copy())
+                self._singles[i] = _Stopped(self._singles[i], observation[i].copy())
         self.resting |= which
 
     def draw_tasks(self, chances: FloatArray) -> None:
@@ -173,7 +173,7 @@ class VectorEnv:
         self._envs.close()
 
 
-class _Resting:
+class _Stopped:
     """Replaces a single environment that was stopped."""
 
     def __init__(self, env: gym.Env[Any, Any], observation: Array) -> None:

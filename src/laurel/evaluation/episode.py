@@ -11,7 +11,7 @@ import numpy as np
 
 from laurel.agents.actor import Actor, View
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.envs.guard import check_rewards
 from laurel.envs.info import named_info_of_one
 from laurel.evaluation.rendering import Picture, view
@@ -131,7 +131,7 @@ def moments(
             step,
             view(reference),
             adapter.action_name(action[0]),
-            "" if caption == NOTHING else captioner.texts[caption],
+            "" if caption == NO_CAPTION else captioner.texts[caption],
             float(gained),
             raw,
             paid,

@@ -118,7 +118,7 @@ def roll_out(
                 played[i].append({**row, **meter.episode(int(i))})
                 left[i] -= 1
         actor.begin(~step.valid)
-        envs.rest(left == 0, step.observation)
+        envs.stop(left == 0, step.observation)
         returns[ended] = 0
         lengths[ended] = 0
         for reached in furthest.values():

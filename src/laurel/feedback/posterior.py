@@ -45,7 +45,7 @@ class Labels:
         return len(self.first)
 
     @staticmethod
-    def none() -> Labels:
+    def empty() -> Labels:
         """Return no labels."""
         return Labels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 

@@ -77,7 +77,7 @@ class Rounds:
         self._converged = False
         self._proposed = 0
         """Number of the round's pairs that the sampler chose; the following ones are held out."""
-        self._labels, self._held_out = Labels.none(), Labels.none()
+        self._labels, self._held_out = Labels.empty(), Labels.empty()
 
     def __iter__(self) -> Iterator[Round]:
         share = self._params.stop.held_out if self._stopping and self._params.stop.rule == "accuracy" else 0.0

@@ -59,7 +59,7 @@ class AdaptiveSampler:
         self._strategy = strategy
         self._unasked = unasked
         self._rng = rng
-        self._labels = Labels.none()
+        self._labels = Labels.empty()
 
     def propose(self, n: int) -> tuple[IntArray, IntArray]:
         """Return n pairs, each in a random orientation; if the strategy has too few, the rest is drawn uniformly."""

@@ -13,7 +13,7 @@ import numpy as np
 from laurel.arrays import BoolArray, FloatArray
 from laurel.envs import adapter_of, make_reference, reference_id
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.envs.spaces import leaves_of
 from laurel.errors import EnvError
 from laurel.library.reward import LoadedReward, Shaping, load_reward, shaping_of
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _Layer = TypeVar("_Layer")
 
 
-class Paid(NamedTuple):
+class StepRewards(NamedTuple):
     """The rewards of a step of N environments; all (N,)."""
 
     total: FloatArray
@@ -117,7 +117,7 @@ class Payer:
 
     def pay(
         self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray, extrinsic: Any
-    ) -> Paid:
+    ) -> StepRewards:
         """Reward T * N transitions as `RewardCalculator.pay` does; `extrinsic` (N,) is their sum of environment
         rewards.
 
@@ -128,7 +128,7 @@ class Payer:
         scored = np.where(pay.raw > UNPAID, pay.raw, np.nan)
         raw = scored[-1] if len(scored) else np.full(shaped.shape, np.nan, np.float32)
         total = self._calculator.mixed(np.asarray(extrinsic, np.float32), shaped)
-        return Paid(total, [self._caption(ids) for ids in pay.captions.T], raw, shaped)
+        return StepRewards(total, [self._caption(ids) for ids in pay.captions.T], raw, shaped)
 
     def abandon(self, which: BoolArray) -> None:
         """Drop the episodes (N,) that a reset cut off before their end."""
@@ -138,7 +138,7 @@ class Payer:
             self._calculator.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), which)
 
     def _caption(self, ids: Any) -> str:
-        return " ".join(self._captioner.texts[one] for one in ids if one != NOTHING)
+        return " ".join(self._captioner.texts[one] for one in ids if one != NO_CAPTION)
 
 
 def _chain(env: Any, below: str) -> Iterator[Any]:

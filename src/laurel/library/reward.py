@@ -12,7 +12,7 @@ import numpy as np
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.envs.captioner import NOTHING
+from laurel.envs.captioner import NO_CAPTION
 from laurel.errors import DataError
 from laurel.library.sources import fetched
 from laurel.params import EnvParams, parse_sections
@@ -86,7 +86,7 @@ class LoadedReward:
         settings = shaping_of(shaping)
         reward = self._of_captions(settings.quantile)
         distinct = [text for text in dict.fromkeys(captions) if text]
-        ids = np.array([distinct.index(text) if text else NOTHING for text in captions], np.int64)[:, None]
+        ids = np.array([distinct.index(text) if text else NO_CAPTION for text in captions], np.int64)[:, None]
         raw = np.append(reward.scored(distinct), UNPAID)[ids]  # -1 is the last
         ended = np.zeros(ids.shape, np.bool_)
         ended[-1:] = terminated

@@ -50,14 +50,14 @@ def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Itera
             copy = _Copy(path, folder / f"responses-{uuid.uuid4().hex}.db", Path(scratch))
         ended = threading.Event()
 
-        def copy_now_and_then() -> None:
+        def copy_periodically() -> None:
             while not ended.wait(seconds):
                 try:
                     copy.write()
                 except (OSError, sqlite3.Error) as error:  # the last copy, which must succeed, reports the error
                     logger.warning("%s: answers could not be copied there (%s).", folder, error)
 
-        copying = threading.Thread(target=copy_now_and_then, name="copy answers", daemon=True)
+        copying = threading.Thread(target=copy_periodically, name="copy answers", daemon=True)
         copying.start()
         try:
             yield

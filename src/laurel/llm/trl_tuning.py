@@ -136,12 +136,12 @@ def _imitating(base: Any, weight: float) -> Any:
         def _compute_loss(self, model: Any, inputs: Any, return_outputs: bool) -> Any:
             logs: list[Tensor] = []
 
-            def heard(**given: Any) -> Any:
+            def recorded(**given: Any) -> Any:
                 outputs = model(**given)
                 logs.append(outputs.log_probs)
                 return outputs
 
-            loss = super()._compute_loss(heard, inputs, return_outputs)
+            loss = super()._compute_loss(recorded, inputs, return_outputs)
             mask = inputs["completion_mask"][:, 1:] * inputs["label"].bool()[:, None]
             chosen = logs[-1][:, -mask.shape[1] :] * mask  # the first pass is of mismatched answers
             own = weight * share_of(mask.sum())

@@ -23,7 +23,7 @@ class Steps:
     transitions: Transitions
     """(T * N) rows: all environments' first step, then all their second, and so on."""
     captions: IntArray
-    """(T, N) ids of captions; NOTHING (-1) without a caption."""
+    """(T, N) ids of captions; NO_CAPTION (-1) without a caption."""
     texts: Sequence[str]
     """texts[id] is the caption; grows while training meets new ones."""
     valid: BoolArray

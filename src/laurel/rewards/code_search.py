@@ -167,7 +167,7 @@ class Search:
                 new.append(found)
             every += new
             usable = [one for one in every if one.score is not None]
-            best = max(usable, key=_worth, default=None)
+            best = max(usable, key=_finite_score, default=None)
             feedback = reflection(new, best, self.chosen_by)
             of_use = sum(one.score is not None for one in new)
             wrote = f"{self.writer.name} wrote {len(new)} functions, of which {of_use} can be used"
@@ -202,7 +202,7 @@ class Search:
         return replace(found, score=tried.score, tried=tried)
 
 
-def _worth(candidate: Candidate) -> float:
+def _finite_score(candidate: Candidate) -> float:
     return -math.inf if candidate.score is None or math.isnan(candidate.score) else candidate.score
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from laurel.arrays import FloatArray, IntArray
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
-from laurel.envs.captioner import NOTHING
+from laurel.envs.captioner import NO_CAPTION
 from laurel.errors import DataError, RefusedLabelsError
 from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
 from laurel.feedback.question_queue import Topic
@@ -68,7 +68,7 @@ class OnlineReward(Memoryless):
         if settings.replay is not None:
             self._questions.follow(labels_to_replay(Path(settings.replay), own.arm, own.seed, own.name), 2**62)
         self._learned = CaptionLearner(settings, own.quantile, self._seed)
-        self._places = np.full(1, NOTHING)
+        self._places = np.full(1, NO_CAPTION)
         """_places[id + 1] is the index among met captions of the caption with this id in training."""
         self._table = np.full(1, UNPAID)
         """_table[index + 1] is the reward of a caption; index -1 means no caption."""
@@ -94,7 +94,7 @@ class OnlineReward(Memoryless):
         if len(steps.texts) > known:
             new = steps.texts[known:]
             self._met.add(new)
-            self._places = np.append(self._places, [self._met.ids.get(text, NOTHING) for text in new])
+            self._places = np.append(self._places, [self._met.ids.get(text, NO_CAPTION) for text in new])
         captions = self._places[steps.captions + 1]
         if self._looks:
             self._looks = False

@@ -90,7 +90,7 @@ def classified(embeddings: FloatArray, weights: DoubleArray) -> FloatArray:
     return (embeddings.astype(np.float64) @ weights[:-1] + weights[-1] > 0).astype(np.float32)
 
 
-class Nothing(Memoryless):
+class ZeroReward(Memoryless):
     """No reward, as there is no label."""
 
     threshold = 0.0
@@ -153,7 +153,7 @@ def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
     made = read_made(place)
     if isinstance(made, RewardModel):
         return learned(made, adapter, quantile)
-    return made.reward() if made else Nothing()
+    return made.reward() if made else ZeroReward()
 
 
 def table(place: Path, quantile: float) -> PayTable | None:

@@ -23,7 +23,7 @@ class Pay:
     """The rewards of T steps of N environments, before the weights of shaping; all (T, N)."""
 
     captions: IntArray
-    """Ids; NOTHING (-1) if a step has no caption, or a row is not a step."""
+    """Ids; NO_CAPTION (-1) if a step has no caption, or a row is not a step."""
     raw: FloatArray
     """UNPAID if the reward does not score the step."""
     shaped: FloatArray

@@ -78,7 +78,7 @@ def run(
         setting_aside(output, out, own_params, sources),
     ):
         if MAIN not in judges:
-            write_nothing(seed, annotate, out, others=len(judges) > 0)
+            write_unlabelled(seed, annotate, out, others=len(judges) > 0)
         budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
         notes: dict[LabelSet, list[str]] = {}
         for one in label_sets(annotate, judges):
@@ -109,7 +109,7 @@ def described(sections: AnnotateSections) -> dict[str, Any]:
     return dumped({name: sections[name] for name in ("seed", "env", "caption", "annotate")})
 
 
-def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: bool = False) -> None:
+def write_unlabelled(seed: int, annotate: AnnotateParams, out: Output, *, others: bool = False) -> None:
     """Write an output without labels if no arm needs the main judge; `others`: whether any arm needs another judge."""
     with LabelWriter(out.path, annotate.sampler, seed, annotate.annotator):
         pass

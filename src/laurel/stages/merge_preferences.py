@@ -18,7 +18,7 @@ from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.feedback.annotator import added
 from laurel.params.stage_sections import AnnotateSections
-from laurel.stages.annotate import SHARD, STAGE, described, log, write_nothing
+from laurel.stages.annotate import SHARD, STAGE, described, log, write_unlabelled
 from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 from laurel.stages.label_verdict import conclude
 from laurel.stages.parts import check_each_once
@@ -53,7 +53,7 @@ def run(captions: Path, shards: Sequence[Path], output: Path, **sections: Unpack
     ordered = sorted(manifests, key=lambda share: int(share[1]["params"]["shard"][0]))
     if not sections["judges"]:
         with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
-            write_nothing(seed, annotate, out)
+            write_unlabelled(seed, annotate, out)
             log(sections, inputs, out, ())
         return
     sources = {**inputs, "gold": gold.path} if gold else inputs

@@ -322,12 +322,12 @@ def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
 def _paid(params: Params, outputs: Mapping[str, Path]) -> list[str]:
     """Describe how much an episode can earn from rewards made with these params; empty if there are none yet."""
     from laurel.data.lineage import read_inputs
-    from laurel.stages.reward_warnings import most_paid
+    from laurel.stages.reward_warnings import bonus_warnings
 
     try:
         used = params.used("seed", "env", "caption", "annotate", "rewards")
         read_inputs(used, {name: outputs[name] for name in ("trajectories", "reward")})
-        return most_paid(params.resolved_arms.values(), outputs["reward"], outputs["trajectories"])
+        return bonus_warnings(params.resolved_arms.values(), outputs["reward"], outputs["trajectories"])
     except DataError:  # they were made with other params, or do not exist yet
         return []
 

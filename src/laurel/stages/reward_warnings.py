@@ -57,7 +57,7 @@ def misleading_sums(
     return misled(results, paid, return_range(curves, results)) if paid else []
 
 
-def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
+def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
     """Compare the possible sum of learned rewards in an episode with the returns of collected episodes.
 
     Args:

@@ -249,7 +249,7 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
         f"guessing has {GUESSING:.2f}.",
         "",
     ]
-    if learned_nothing(quality["loss"]):
+    if failed_to_learn(quality["loss"]):
         lines += [
             "**It learned nothing**: in the last pass it was no better than guessing. Set a lower --learning-rate, or "
             "give it more passes or pairs.",
@@ -272,10 +272,10 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
     return "\n".join(lines) + "\n"
 
 
-def learned_nothing(loss: Sequence[float]) -> bool:
+def failed_to_learn(loss: Sequence[float]) -> bool:
     """Whether the mean loss of the last epoch is that of guessing or NaN, e.g. because the learning rate is too high.
 
-    >>> learned_nothing([0.64, 0.69, 0.69]), learned_nothing([0.69, 0.6]), learned_nothing([0.6, math.nan])
+    >>> failed_to_learn([0.64, 0.69, 0.69]), failed_to_learn([0.69, 0.6]), failed_to_learn([0.6, math.nan])
     (True, False, True)
     """
     return math.isnan(loss[-1]) or loss[-1] > 0.98 * GUESSING

@@ -130,7 +130,7 @@ class Planner(Actor):
     def estimate(self, view: View) -> str | None:
         if self._model is None:
             return None
-        return self._model.estimate([self._told(_Episode(), text) for text in view.text])
+        return self._model.estimate([self._situation(_Episode(), text) for text in view.text])
 
     # -- reporter -----------------------------------------------------------------------------------
     def _report(self, episode: _Episode, row: Array) -> None:
@@ -157,7 +157,7 @@ class Planner(Actor):
         if not asked:
             return []
         if self._model is not None:
-            chances = self._model.probabilities([self._told(episode, text) for episode, text in asked])
+            chances = self._model.probabilities([self._situation(episode, text) for episode, text in asked])
             draws = (
                 chances.argmax(axis=1)
                 if self._greedy
@@ -168,7 +168,7 @@ class Planner(Actor):
             return [self._subgoals[int(draw)] for draw in rng.integers(0, len(self._subgoals), len(asked))]
         return [self._wanted(episode) for episode, _ in asked]
 
-    def _told(self, episode: _Episode, text: str) -> str:
+    def _situation(self, episode: _Episode, text: str) -> str:
         reports = " ".join(episode.reports[-LAST:]) or "Nothing happened yet."
         return f"Reports: {reports} Now: {text}"
 

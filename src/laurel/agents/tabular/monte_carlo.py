@@ -62,13 +62,13 @@ class MonteCarlo(TabularAgent):
         for i in np.flatnonzero(experience.valid):
             self._episodes[i].append((int(states[i]), int(experience.action[i]), float(experience.reward[i])))
         for i in np.flatnonzero(ended):
-            g = 0.0 if experience.terminated[i] else self._worth(int(i), int(after[i]))
+            g = 0.0 if experience.terminated[i] else self._state_value(int(i), int(after[i]))
             self._learn_episode(int(i), self._episodes[i], g)
             self._episodes[i] = []
         self._starts[experience.valid] = False
         self._starts[ended] = True
 
-    def _worth(self, env: int, state: int) -> float:
+    def _state_value(self, env: int, state: int) -> float:
         """Return the value of a state under the target policy."""
         values = self.q[self._table[env], state]
         policy = self.policy(values) if self.fixed is None else self.fixed[state]
@@ -128,15 +128,15 @@ class OffPolicyMonteCarlo(TabularAgent):
             step = int(states[i]), int(experience.action[i]), float(experience.reward[i]), float(b)
             self._episodes[i].append(step)
         for i in np.flatnonzero(experience.valid & (experience.terminated | experience.truncated)):
-            worth = 0.0 if experience.terminated[i] else self._worth(int(i), int(after[i]))
-            self._learn_episode(int(i), self._episodes[i], worth)
+            bootstrap = 0.0 if experience.terminated[i] else self._state_value(int(i), int(after[i]))
+            self._learn_episode(int(i), self._episodes[i], bootstrap)
             self._episodes[i] = []
 
     def _acting(self, envs: IntArray, states: IntArray) -> DoubleArray:
         """Return b (n, A)."""
         return self.policy(self._values(envs, states)) if self.behaviour is None else self.behaviour[states]
 
-    def _worth(self, env: int, state: int) -> float:
+    def _state_value(self, env: int, state: int) -> float:
         values = self.q[self._table[env], state]
         return float(values.max() if self.fixed is None else self.fixed[state] @ values)
 

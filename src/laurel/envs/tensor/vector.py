@@ -34,7 +34,7 @@ class TensorVector(VectorEnv):
         step = Step._make([*map(host, self.rows.step(action, self.rows.draw(1)[0])), {}])
         return step._replace(reward=step.reward * ~self._resting, valid=step.valid & ~self._resting)
 
-    def rest(self, which: BoolArray, observation: Array) -> None:
+    def stop(self, which: BoolArray, observation: Array) -> None:
         self._resting |= which
 
     def close(self) -> None:
