@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from laurel.data.own_files import is_there
+from laurel.data.own_files import exists
 from laurel.feedback.annotator_kind import is_directory, kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
@@ -63,7 +63,7 @@ def _found(content: Any, key: str) -> Iterator[tuple[str, str]]:
     elif isinstance(content, list):
         for number, value in enumerate(content):
             yield from _found(value, f"{key}[{number}]")
-    elif isinstance(content, str) and ("/" in content or "." in content) and is_there(Path(content)):
+    elif isinstance(content, str) and ("/" in content or "." in content) and exists(Path(content)):
         yield key, content
 
 

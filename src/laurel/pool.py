@@ -1,4 +1,5 @@
-"""Worker processes: one job per process, as many at a time as there are CPUs. One that dies loses only its own work.
+"""Worker processes: one job per process, as many at a time as there are CPUs. A process that dies loses only its own
+work.
 
 They are forked from a server process that has imported what they need, so that a job starts in milliseconds.
 Each reports its progress, or why it failed, to its parent through a pipe. When either side ends, so does the pipe, and
@@ -27,12 +28,12 @@ from laurel.progress import Advance, Schedule
 
 POLL_SECONDS = 0.05
 STOP_SECONDS = 10.0
-"""Time that a process has to end after it was asked to."""
+"""Seconds that a process has to end after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A call of `work(*args, advance)` in a process of its own."""
+    """A call of `work(*args, advance)` in a separate process."""
 
     name: str
     work: Callable[..., None]
@@ -73,7 +74,7 @@ def start_server(preload: Sequence[str] = ()) -> Any:
     context: Any = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["laurel.pool", *preload])
-        resource_tracker.ensure_running()  # which would let Ctrl-C through
+        resource_tracker.ensure_running()  # before the block below, since it unblocks SIGINT
         with ctrl_c_held_back(), common_kernels():
             forkserver.ensure_running()
     return context

@@ -1,4 +1,4 @@
-"""One episode of the reference environment, moment by moment: picture, caption and rewards."""
+"""One episode of the reference environment, step by step: frame, caption and rewards."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Moment:
     action: str = ""
     """Name of the last action; empty before the first."""
     caption: str = ""
-    """What happened in the step; empty at first and where the step has no caption."""
+    """Caption of the step; empty at the start and if the step has none."""
     reward: float = 0.0
     """The environment's own."""
     learned: float | None = None
     """The learned reward, normalised; None without one, or where the step has no caption."""
     shaped: float | None = None
-    """What shaping makes of it, before its weight; None as above."""
+    """The shaped reward, before its weight; None as above."""
     total: float = 0.0
     """The environment's return so far."""
     terminated: bool = False
