@@ -70,7 +70,7 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "examples"])
-def test_scripts_import_what_there_is(folder: str) -> None:
+def test_scripts_import_existing_names(folder: str) -> None:
     """Tests run few of them, so a moved name could stay unnoticed."""
     found = [
         (script, node.module, name.name)

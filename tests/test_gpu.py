@@ -284,7 +284,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")
-def test_a_gpu_is_quicker_where_there_is_enough_to_do() -> None:
+def test_a_gpu_is_faster_with_enough_work() -> None:
     features, compared = comparisons(20_000, 20_000, 384)
     params = PreferenceParams(kind="preference", ensemble=8, hidden=(1024, 1024), batch_size=4096)
     taken = {

@@ -288,7 +288,7 @@ def test_accelerators_by_their_names_on_vertex(name: str) -> None:
     ("engine", "used", "unused"),
     [("laurel", {"algorithm", "ppo"}, {"sb3", "dqn", "a2c"}), ("sb3", {"sb3"}, {"algorithm", "ppo", "dqn"})],
 )
-def test_settings_of_those_who_do_not_train_make_no_difference(engine: str, used: set[str], unused: set[str]) -> None:
+def test_settings_of_untrained_arms_make_no_difference(engine: str, used: set[str], unused: set[str]) -> None:
     params = parse_params(with_value("agent.engine", engine), "my.yaml")
     found = set(params.used("agent")["agent"])
     assert used | {"engine", "steps"} <= found

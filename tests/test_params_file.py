@@ -138,7 +138,7 @@ def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
     assert file_refusal(file).startswith(f"{file}: shaping.beta is -1, but")
 
 
-def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text(MINIMAL_TEXT, encoding="utf-8-sig")
     assert load_params(file) == parse_params(MINIMAL, "my.yaml")
@@ -214,7 +214,7 @@ def test_only_the_first_of_many_errors_are_shown(tmp_path: Path) -> None:
     assert lines[-1].endswith("and 9,990 more errors.")
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_special_files_do_not_block(tmp_path: Path) -> None:
     fifo = tmp_path / "params.yaml"
     os.mkfifo(fifo)
     task = Task("CartPole-v1", "Balance.")

@@ -182,7 +182,7 @@ def test_an_actor_of_another_package_can_replay_an_agent() -> None:
     assert PolicyShare(kind="cautious", path=Path("1"), options={"stop": 2}).arguments == {"stop": 2}
 
 
-def test_reading_roles_imports_nothing_heavy() -> None:
+def test_reading_roles_imports_no_heavy_modules() -> None:
     code = (
         "import sys; from laurel.params.kinds import ACTORS, role_of_actor, replays_agent\n"
         "for kind in ACTORS.builtin(): role_of_actor(kind), replays_agent(kind)\n"

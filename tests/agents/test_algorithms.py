@@ -116,7 +116,7 @@ def test_a_run_stopped_before_the_first_update_resumes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo cnn"])
-def test_the_learned_reward_steers_what_is_learned(name: str, tmp_path: Path) -> None:
+def test_the_learned_reward_determines_the_policy(name: str, tmp_path: Path) -> None:
     """The environment rewards action 1; a caption reward for the other action, used alone, teaches the other."""
     env = EnvParams(id=probe_id(RewardByAction), backend="gymnasium")
     shaping = ShapingParams(beta=3.0, intrinsic=1.0, extrinsic=0.0)

@@ -190,7 +190,7 @@ def test_greed_takes_the_arm_believed_best_and_any_of_several(method: str) -> No
 
 
 @EACH_METHOD
-def test_what_is_observed_makes_no_difference(method: str, tmp_path: Path) -> None:
+def test_observations_make_no_difference(method: str, tmp_path: Path) -> None:
     """Nor does it whether the policy was saved in between."""
     policy = taught(method)
     save_policy(tmp_path / "agent", policy)

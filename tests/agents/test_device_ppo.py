@@ -190,7 +190,7 @@ def test_a_group_may_be_of_others_midway() -> None:
 
 
 @ENVS
-def test_actions_lead_where_they_led(env_id: str) -> None:
+def test_the_same_actions_have_the_same_outcomes(env_id: str) -> None:
     agents, other = Agents(env_id, range(2)), Agents(env_id, range(2))
     taken = []
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_an_update_copies_to_the_host_twice(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(copies) == 2
 
 
-def test_who_does_not_look_gets_no_observations() -> None:
+def test_without_a_reader_observations_are_not_copied() -> None:
     agents = Agents("MiniGrid-DoorKey-5x5-v0", range(2), observed=False)
     reference = Agents("MiniGrid-DoorKey-5x5-v0", range(2))
     for rollout, expected in zip(agents.collect(), reference.collect(), strict=True):

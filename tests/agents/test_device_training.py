@@ -106,7 +106,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(env_id: str, tmp_path:
     assert env_id == DOORKEY or sum(row["episodes"] for row in first) > 10
 
 
-def test_who_is_a_checkpoint_ahead_catches_up_alone(tmp_path: Path) -> None:
+def test_an_agent_a_checkpoint_behind_catches_up_alone(tmp_path: Path) -> None:
     tasks = [task_of("CartPole-v1", seed) for seed in range(2)]
     run(tasks, tmp_path / "whole")
     run(tasks[:1], tmp_path / "parted", stop_after=3)
@@ -117,7 +117,7 @@ def test_who_is_a_checkpoint_ahead_catches_up_alone(tmp_path: Path) -> None:
         assert whole[-1]["policy"] == pytest.approx(parted[-1]["policy"], abs=1e-5)
 
 
-def test_a_checkpoint_of_other_environments_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_environments_is_not_resumed(tmp_path: Path) -> None:
     """Its actions would lead elsewhere, without a word."""
     task = task_of("CartPole-v1")
     run([task], tmp_path, stop_after=3)
@@ -136,7 +136,7 @@ def test_episodes_are_reported_as_they_ended(tmp_path: Path) -> None:
     assert all(8 <= row["return_mean"] <= 256 for row in rows)
 
 
-def test_it_learns_what_captions_pay_for(tmp_path: Path) -> None:
+def test_it_learns_the_rewarded_captions(tmp_path: Path) -> None:
     """Bumping into walls is rewarded more than the goal, so the agent does it; an agent without that reward does
     not."""
     tasks = [task_of(DOORKEY, seed, 60, n_envs=8, n_steps=32, batch_size=64, learning_rate=1e-2) for seed in range(2)]

@@ -227,7 +227,7 @@ def test_exploration_and_learning_rate_fall_and_corrections_grow() -> None:
 
 
 # -- the policy -------------------------------------------------------------------------------------------------
-def test_the_policy_explores_as_much_as_it_says() -> None:
+def test_exploration_matches_the_reported_epsilon() -> None:
     torch.manual_seed(0)
     network = QNetwork(2, 3, hidden=(8,), epsilon=0.3)
     features = np.repeat(np.float32([[1, 2]]), 6000, axis=0)
@@ -305,7 +305,7 @@ def test_cartpole_is_solved(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_learned_is_not_forgotten() -> None:
+def test_learned_values_are_kept() -> None:
     """The episodes that end the run are nearly as good as the best, chance actions included."""
     means = returns_of_the_last(EnvParams(id="CartPole-v1"), DQNParams(), 100_000, math.inf, 0)
     assert means[-1] >= 0.85 * max(means) >= 300.0

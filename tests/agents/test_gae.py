@@ -70,7 +70,7 @@ def test_gae_by_hand() -> None:
     assert advantage[3, 0] == 4 - 40
 
 
-def test_where_returns_are_not_episodic_an_end_is_worth_the_next_beginning() -> None:
+def test_non_episodic_returns_bootstrap_from_the_next_episode() -> None:
     """Paid 1 and terminated, a reset, paid 4 and truncated, a reset, paid 2 and terminated in the last row."""
     value = np.float32([[10], [20], [30], [40], [50], [60]])
     ends = {"terminated": [[1], [0], [0], [0], [1]], "truncated": [[0], [0], [1], [0], [0]]}

@@ -266,7 +266,7 @@ def test_agents_that_are_trained_together_are_those_of_a_run_each(
         ("FrozenLake-v1", {}, ParamsError, r"the annotator embedding \(annotate\) judges texts and chooses nothing"),
     ],
 )
-def test_what_cannot_be_hinted_at_is_refused(
+def test_unsupported_hints_are_refused(
     env_id: str, params: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
     from laurel.agents.algorithms import algorithm_of
@@ -296,7 +296,7 @@ def test_hints_for_a_recurrent_policy_are_refused() -> None:
     assert "hints" not in PPOParams().model_dump(), "digests of runs without them stay"
 
 
-def test_the_control_of_the_reward_pays_for_shuffled_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_control_rewards_shuffled_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, method = adapter_for(LAKE), LanguageModelHints(LanguageModelHintsParams())
     monkeypatch.setattr(LanguageModelHints, "_advisor", lambda *_: Right())
     content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "agent": {"seeds": [0], "steps": 1}}

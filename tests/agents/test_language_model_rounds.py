@@ -113,7 +113,7 @@ def test_scores_are_those_by_hand(
     np.testing.assert_allclose([one.score for one in found], by_hand, atol=1e-6)
 
 
-def test_rounds_without_examples_end_a_training_that_is_no_better_than_random(adapter: EnvAdapter) -> None:
+def test_rounds_without_examples_stop_training_no_better_than_random(adapter: EnvAdapter) -> None:
     learner, envs = begun(adapter, margin=100)
     with pytest.raises(TrainingError, match=r"Round 4: in the last 3 rounds no proposal .* no better than random"):
         paid(learner, envs, 6)

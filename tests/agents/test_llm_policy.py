@@ -146,7 +146,7 @@ def test_without_an_answer_no_action_is_taken(asked: Callable[..., FakeChat], fa
         ({"annotate": annotate("openai"), "per_token": True}, r"per_token compares likelihoods"),
     ],
 )
-def test_what_cannot_act_is_refused(asked: Callable[..., FakeChat], options: dict[str, Any], sentence: str) -> None:
+def test_invalid_actors_are_refused(asked: Callable[..., FakeChat], options: dict[str, Any], sentence: str) -> None:
     asked(sticks_from_17)
     with pytest.raises(ParamsError, match=sentence):
         policy(**options)

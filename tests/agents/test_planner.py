@@ -104,7 +104,7 @@ def test_subgoals_are_captions_that_the_environment_can_say() -> None:
         (DOORKEY.id, {}, ParamsError, "can only be an arm's actor"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(
+def test_tasks_without_a_planner_are_refused(
     env_id: str, options: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):

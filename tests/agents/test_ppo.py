@@ -65,7 +65,7 @@ def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe], learner:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 @KINDS
-def test_learning_ignores_what_stands_in_reset_rows(learner: type[PPO], seed: int) -> None:
+def test_learning_ignores_reset_rows(learner: type[PPO], seed: int) -> None:
     ppo, envs = make(probe(Countdown), SMALL, kind=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)

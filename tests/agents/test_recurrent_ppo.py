@@ -40,7 +40,7 @@ SMALL = PPOParams(
 
 
 @SEEDS
-def test_what_was_seen_first_is_remembered(seed: int) -> None:
+def test_the_first_observation_is_remembered(seed: int) -> None:
     """As in evaluation; without memory the mean return is zero."""
     recall = probe(Recall)
     assert mean_return(learned(recall, SMALL, 60, seed), recall) > 0.95

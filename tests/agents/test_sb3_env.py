@@ -57,7 +57,7 @@ def test_a_terminal_observation_is_the_episodes_last() -> None:
             assert info["TimeLimit.truncated"] is False
 
 
-def test_a_cut_is_no_end() -> None:
+def test_truncation_is_not_termination() -> None:
     envs, _ = made(probe_id(Steady), max_episode_steps=4)
     envs.reset()
     for _ in range(2):
@@ -211,7 +211,7 @@ def test_rewards_given_away_are_no_longer_ours() -> None:
 
 
 # -- features ---------------------------------------------------------------------------------------------------
-def test_features_are_what_laurels_networks_see() -> None:
+def test_features_are_the_input_of_laurels_networks() -> None:
     packed, adapter = made(probe_id(Countdown), 1)
     envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, TrainingReward(ShapingParams(), adapter, None, 1)), adapter)
     assert envs.observation_space == gym.spaces.Box(-np.inf, np.inf, (Countdown.n_observations,), np.float32)

@@ -133,7 +133,7 @@ def test_fewer_rows_than_minibatches() -> None:
     assert [learner.state()["critic.0.bias.step"].item() for learner in learners] == [2 * 2, 2 * 3]
 
 
-def test_a_learner_goes_from_group_to_group_with_its_state() -> None:
+def test_a_learner_keeps_its_state_across_groups() -> None:
     """Also when it learns alone in between."""
     (learners, envs), (others, other_envs) = make("CartPole-v1", range(2)), make("CartPole-v1", range(2))
     train(PPOGroup(learners), envs, 3)

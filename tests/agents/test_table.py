@@ -88,7 +88,7 @@ def test_states_are_numbered_by_their_parts() -> None:
     assert table.states(adapter.features(rows)).tolist() == expected.tolist()
 
 
-def test_the_policy_explores_as_much_as_it_says() -> None:
+def test_exploration_matches_the_reported_epsilon() -> None:
     table = Table((2,), 3, initial=0.0, epsilon=0.3)
     table.q[1, 2] = 5.0
     features = np.repeat(np.float32([[0, 1]]), 6000, axis=0)
@@ -111,7 +111,7 @@ def test_the_policy_explores_as_much_as_it_says() -> None:
         ("Pendulum-v1", "is not finite"),
     ],
 )
-def test_what_has_no_table_is_refused_in_a_sentence(env: str, says: str) -> None:
+def test_environments_without_a_table_are_refused_in_one_sentence(env: str, says: str) -> None:
     with pytest.raises(EnvError, match=says) as caught:
         initial_policy(adapter_for(EnvParams(id=env)), TabularParams(), 0, 0)
     assert "\n" not in str(caught.value)

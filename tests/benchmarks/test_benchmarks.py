@@ -57,7 +57,7 @@ def test_make_bench_continues_after_a_benchmark_that_needs_a_gpu(tmp_path: Path)
         assert (done.returncode == 0) == (code == 2)
 
 
-def test_the_page_is_what_the_records_say() -> None:
+def test_the_page_matches_the_records() -> None:
     table = importlib.import_module("table")
     assert (BENCHMARKS / "README.md").read_text(encoding="utf-8") == table.table()
 
@@ -94,7 +94,7 @@ def test_every_script_has_a_record_or_the_page_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
-def test_a_record_with_a_target_has_a_bound_or_a_peer_beside_it(file: Path) -> None:
+def test_a_record_with_a_target_has_a_bound_or_a_peer(file: Path) -> None:
     record: dict[str, Any] = json.loads(file.read_text())
     if record["met"] is not None:
         lacks = record["peer"] in (None, "", "-") or record["peer_value"] in (None, "", [])
@@ -102,7 +102,7 @@ def test_a_record_with_a_target_has_a_bound_or_a_peer_beside_it(file: Path) -> N
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
-def test_a_record_has_all_there_is_to_say(file: Path) -> None:
+def test_a_record_is_complete(file: Path) -> None:
     record: dict[str, Any] = json.loads(file.read_text())
     assert set(record) >= KEYS
     assert record["benchmark"] == file.stem
@@ -251,7 +251,7 @@ def test_the_profile_of_a_stage_says_how_long_cores_were_idle(tmp_path: Path, mo
     assert spent == {"waiting": 1.0, "all else": 7.5, "idle cores": 2 * 12 - 8.5}
 
 
-def test_processes_of_a_command_write_what_they_spent_and_when(tmp_path: Path) -> None:
+def test_processes_of_a_command_write_their_cpu_time(tmp_path: Path) -> None:
     sampling = importlib.import_module("sampled")
     began = time.time()
     code = "import time\nwhile time.process_time() < 0.6: pass\n"

@@ -94,7 +94,7 @@ def test_environments_without_a_best_arm_in_info() -> None:
     assert steps.regret is None
 
 
-def test_what_cannot_be_run() -> None:
+def test_runs_that_are_refused() -> None:
     agent = Recorder()
     with pytest.raises(EnvError, match="it has a spec"):
         run_agent(GridWorld(), agent, 2)

@@ -20,7 +20,7 @@ def test_whole_numbers_are_read(value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.0", "2147483648", "", " 1", "one", "\u0663", "1_000"])
-def test_what_is_no_whole_number(text: str) -> None:
+def test_values_that_are_not_integers(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a whole number from 1 on$'):
         whole()(text)
 

@@ -54,7 +54,7 @@ def test_mistakes(project: Project, arguments: list[str], sentence: str, capsys:
     assert not Path("data/tune").exists()
 
 
-def test_what_no_trial_could_train_is_refused_before_any(
+def test_params_that_no_trial_could_train_are_refused_first(
     project: Project, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.stages.tune.run", lambda *_, **__: pytest.fail("the search began"))

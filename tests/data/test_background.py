@@ -35,7 +35,7 @@ def test_work_is_done_in_one_other_thread() -> None:
     assert seen[0] != threading.get_ident()
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "WAITING", 3)
     go, done = threading.Event(), []
 

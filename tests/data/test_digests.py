@@ -126,7 +126,7 @@ def test_unchanged_files_are_read_once(tmp_path: Path, read: list[str]) -> None:
 
 
 # -- what killed writers leave ----------------------------------------------------------------------------------
-def test_readers_put_back_what_a_killed_writer_moved_aside(tmp_path: Path) -> None:
+def test_readers_restore_what_a_killed_writer_moved(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a")
     (tmp_path / "data" / "a").rename(tmp_path / "data" / ".a.previous")
     assert read_manifest(tmp_path / "data" / "a")["stage"] == "collect"
@@ -145,7 +145,7 @@ def test_a_reader_leaves_a_writer_at_work_alone(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / ".a.previous").exists()
 
 
-def test_what_a_kill_left_half_written_is_not_published(tmp_path: Path) -> None:
+def test_half_written_output_is_not_published(tmp_path: Path) -> None:
     def attempt(*, ends: bool) -> None:
         with output_directory(tmp_path / "a", stage="x", params={}, resumable=True) as out:
             (out.path / "agent").mkdir(exist_ok=True)

@@ -124,7 +124,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         export(trajectories, "a-v0", tmp_path / "sets")
 
 
-def test_failure_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failure_leaves_no_files(tmp_path: Path) -> None:
     trajectories = collected(tmp_path / "t", "FrozenLake-v1")
     (trajectories / "shard-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match="shard-00001"):

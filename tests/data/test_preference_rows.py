@@ -38,7 +38,7 @@ UNPROMPTED = [
         ("trl", "directory"),
     ],
 )
-def test_rows_come_back_as_they_were(layout: str, name: str, tmp_path: Path) -> None:
+def test_rows_are_read_back_unchanged(layout: str, name: str, tmp_path: Path) -> None:
     if name == "directory":
         pytest.importorskip("datasets")
     write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS[layout], tmp_path / name)
@@ -84,7 +84,7 @@ def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
     assert [(row.prompt, row.first, row.second, row.p_first) for row in found] == [("Q", "x", "y", 1.0)] * 2
 
 
-def test_marks_that_windows_puts_before_a_file_are_no_part_of_it(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     for name, content in (("r.jsonl", '{"chosen": "a", "rejected": "b"}'), ("r.csv", "chosen,rejected\na,b")):
         (tmp_path / name).write_text(content, encoding="utf-8-sig")
         assert list(read_file(tmp_path / name).first) == ["a"]
@@ -123,7 +123,7 @@ def test_a_bad_row_is_named(
     assert not (tmp_path / "own").exists()
 
 
-def test_what_a_format_has_no_place_for_is_refused(tmp_path: Path) -> None:
+def test_values_that_a_format_cannot_hold_are_refused(tmp_path: Path) -> None:
     undecided, prompted = PreferenceRows.of(UNPROMPTED, ""), PreferenceRows.of(PROMPTED, "")
     with pytest.raises(DataError, match="2 of 3 pairs are ties or have no label"):
         write_file(undecided, LAYOUTS["trl"], tmp_path / "rows.jsonl")
@@ -139,7 +139,7 @@ def test_what_a_format_has_no_place_for_is_refused(tmp_path: Path) -> None:
 PROMPTED_EXTRAS = extras_of(Row("", "a", "b", 1.0, "ok", 1, None, **JUDGED))
 
 
-def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> None:
+def test_rows_that_contradict_laurels_data_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS["gemini"], file)
     lines = file.read_text().splitlines()

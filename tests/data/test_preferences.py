@@ -90,7 +90,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, said: list[Judgeme
         ({"p_first": np.array([0.2, np.nan, 0.6])}, "pair 2 is a tie"),
     ],
 )
-def test_what_does_not_go_together(change: dict[str, Any], words: str) -> None:
+def test_inputs_that_do_not_match(change: dict[str, Any], words: str) -> None:
     good = Preferences.of([Judgement("ok", 0.2), Judgement("abstain", None), Judgement("tie", 0.5)], "x")
     with pytest.raises(DataError, match=words):
         replace(good, **change)

@@ -92,7 +92,7 @@ def test_cartpole(say, after, end, caption):
     )
 
 
-def test_cartpole_succeeds_where_it_lasts():
+def test_cartpole_succeeds_if_it_reaches_the_limit():
     adapter = adapter_of("CartPole-v1")
     assert adapter.succeeded(np.array([500, 500], np.float32), np.array([False, True])).tolist() == [True, False]
 

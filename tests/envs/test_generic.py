@@ -40,7 +40,7 @@ def make(space, action_space=None, **options):
     st.booleans(),
     st.integers(0, 99),
 )
-def test_it_says_something_of_any_space(space, action_space, with_action, seed):
+def test_it_captions_any_space(space, action_space, with_action, seed):
     space.seed(seed)
     action_space.seed(seed)
     adapter = make(space, action_space, with_action=with_action)

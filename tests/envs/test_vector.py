@@ -166,7 +166,7 @@ def test_later_steps_leave_earlier_arrays_alone(env_id, backend):
 
 @needs_envpool
 @pytest.mark.parametrize("limit", [None, 20])
-def test_minigrid_pays_the_same_on_both_backends_whatever_the_limit(limit):
+def test_minigrid_gives_the_same_reward_on_both_backends_whatever_the_limit(limit):
     rewards = {}
     for backend in ("gymnasium", "envpool"):
         envs = make("MiniGrid-Empty-5x5-v0", backend, max_episode_steps=limit)
@@ -180,7 +180,7 @@ def test_minigrid_pays_the_same_on_both_backends_whatever_the_limit(limit):
 
 
 @needs_envpool
-def test_auto_takes_envpool_where_it_is_the_same_task():
+def test_auto_uses_envpool_if_it_is_the_same_task():
     assert make("FrozenLake-v1").backend == "envpool"
     assert make("CartPole-v1").backend == "gymnasium", "its own vector form is quicker"
     assert make("CartPole-v1", max_episode_steps=5).backend == "envpool"

@@ -77,7 +77,7 @@ def test_better_names_numbers_solved_seeds_and_the_budget():
     assert "While training (area under the learning curve) it returned more than extrinsic." in text
 
 
-def test_speed_counts_where_all_are_as_good_in_the_end():
+def test_speed_counts_if_final_returns_are_equal():
     """A verdict of the saturated end alone sees no difference."""
     slow, quick = arm(around(0.95), around(0.3)), arm(around(0.95), around(0.8))
     verdict, text = said(preference=quick, extrinsic=slow, random_reward=slow)
@@ -113,7 +113,7 @@ def test_each_control_is_compared_and_an_unbeaten_one_spoils_the_win(control):
     assert "cannot be credited to the feedback" in text
 
 
-def test_a_contender_that_did_better_is_said_and_spoils_nothing():
+def test_a_better_contender_is_reported_without_changing_the_verdict():
     verdict, text = said(preference=arm(around(0.5)), extrinsic=arm(around(0.1)), similarity=arm(around(0.9)))
     assert verdict == "better"  # of extrinsic, and of all that know nothing of the task
     assert "it returned less than similarity" in text
@@ -231,7 +231,7 @@ def test_tables_are_aligned_and_leave_out_empty_columns():
         assert len({line.count("|") for line in part.splitlines()}) == 1
 
 
-def test_the_median_of_steps_says_who_never_got_there():
+def test_the_median_of_steps_reports_seeds_that_never_reached_it():
     metrics = metrics_of(preference=arm(around(0.5)))
     entry = {"median": None, "ci95": [279_000.0, None], "reached": 1, "of": 5, "per_seed": []}
     metrics["arms"]["preference"]["steps_to_threshold"] = entry

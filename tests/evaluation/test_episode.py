@@ -125,6 +125,6 @@ def test_views_are_of_the_mode(adapter: EnvAdapter, mode: str, kind: type) -> No
     assert (len(first.view) > 0) == (mode is not None)
 
 
-def test_what_does_not_render_so_says_why() -> None:
+def test_unsupported_render_modes_are_explained() -> None:
     with pytest.raises(NotRenderedError, match=r"^CartPole-v1 has no render_mode ansi\.$"):
         rendering(EnvParams(id="CartPole-v1"), "ansi").__enter__()

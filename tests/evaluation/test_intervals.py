@@ -213,7 +213,7 @@ def test_each_learned_arm_is_compared_with_each_control():
 
 
 @pytest.mark.parametrize("scores", [np.array([1.0]), np.array([1.0, np.nan]), np.array([])])
-def test_what_cannot_be_compared_is_not(scores):
+def test_incomparable_arms_are_not_compared(scores):
     entry = compare(scores, np.array([1.0, 2.0]))
     assert entry["ci95"] is None
     assert entry["p"] is None

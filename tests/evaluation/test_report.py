@@ -20,7 +20,7 @@ from laurel.rewards.method import Program
 from report_page import INJECTED, SAMPLE, Page
 
 
-def test_page_is_whole_and_needs_nothing_beside_it(content):
+def test_the_page_is_complete_and_self_contained(content):
     html = render(content)
     page = Page(html)
     assert html.startswith("<!doctype html>")
@@ -120,7 +120,7 @@ def test_a_reward_that_is_code_is_shown_as_text(words_only):
     assert "is code" not in render(words_only)
 
 
-def test_a_hacked_reward_has_a_section_and_others_none(words_only):
+def test_only_a_hacked_reward_has_a_section(words_only):
     period = Period(3, 30_000, 90_000, (0.5, 2.25), (0.9, 0.2))
     shares = [Earner("You bump into a <wall>.", (None, 0.25, 1.0))]
     episode = Episode("laurel play a_b 3 --seed 1", 4.0, 0.0, False, 500)
@@ -168,7 +168,7 @@ def test_same_content_same_page(content):
     assert render(content) == render(content)
 
 
-def test_bare_content_says_what_there_is_not(tables):
+def test_minimal_content_names_what_is_missing(tables):
     results, curves = tables({"extrinsic": 0.5}, success=False)
     summary = summarise(
         results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
@@ -304,7 +304,7 @@ def test_every_arm_has_its_film(words_only, tmp_path):
     assert page.tags.count("img") == 3
 
 
-def test_what_is_of_one_run_alone_has_a_page_of_its_own():
+def test_run_specific_details_have_a_separate_page():
     facts = RunFacts(
         title="X-v0",
         made=["2026-01-02", "commit abc", "A CPU, 2 cores"],
@@ -338,7 +338,7 @@ def test_a_dot_says_its_seed(content) -> None:
     assert {int(seed) for seed, _ in titles} >= set(content.metrics["arms"]["preference"]["seeds"])
 
 
-def test_how_to_do_it_again_and_how_to_cite(words_only) -> None:
+def test_how_to_reproduce_and_how_to_cite(words_only) -> None:
     known = dataclasses.replace(
         words_only, data={"captions": "abcdef0123456789"}, made=["Laurel 1.2", "commit abc", "cpu"]
     )

@@ -42,7 +42,7 @@ def test_no_overlap_and_no_cut_table(browser: Browser, file, tmp_path, look) -> 
         assert (max(image.convert("RGB").getpixel((2, 2))) < 60) == look.get("dark", False)
 
 
-def test_what_is_wrong_would_be_seen(browser: Browser, file) -> None:
+def test_layout_checks_detect_errors(browser: Browser, file) -> None:
     browser.look()
     browser.open(file)
     browser.ask("document.querySelector('.arms').parentElement.style.overflow = 'visible'")

@@ -58,7 +58,7 @@ def test_a_half_block_is_two_pixels() -> None:
     assert half_blocks(striped, 1, 1, true_color=True)[0] == ["\x1b[38;2;0;0;0;48;2;255;255;255m▀\x1b[0m"]
 
 
-def test_256_colours_where_there_are_no_more() -> None:
+def test_256_colours_without_true_colour() -> None:
     lines, _ = half_blocks(PICTURE, 80, 4, true_color=False)
     assert lines[0].startswith("\x1b[38;5;196;48;5;196m▀"), "pure red"
     assert "38;5;21;48;5;21" in lines[3], "pure blue"
@@ -75,7 +75,7 @@ def test_a_picture_fits(columns: int, lines: int) -> None:
 
 
 # -- text of the environment's own ------------------------------------------------------------------------------
-def test_text_keeps_its_colours_and_nothing_else_that_steers() -> None:
+def test_text_keeps_only_colour_codes() -> None:
     lines = text_lines("\x1b[41mS\x1b[0mF\x1b[2J\x07\nFH", 6)
     assert "\x1b[41mS\x1b[0mF" in lines[0]
     assert "\x1b[2J" not in lines[0]
@@ -105,7 +105,7 @@ def test_the_text_describes_the_whole_frame() -> None:
     assert blank[-1] == "The episode begins."
 
 
-def test_a_line_says_all_of_a_moment() -> None:
+def test_a_line_describes_the_whole_frame() -> None:
     shown = moment(reward=1.0, learned=-0.5, shaped=0.25, total=2.0, cut=True)
     assert plain_line(shown) == (
         "step 3: left. You go left. (reward +1.00, learned -0.50, shaped +0.25, return 2.00); cut after 3 steps"

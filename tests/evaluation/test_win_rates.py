@@ -58,7 +58,7 @@ def test_an_arm_that_always_wins_has_a_finite_strength(arms: Any, results: pd.Da
     assert found["bad"]["wins"]["value"] == 0.0
 
 
-def test_runs_without_language_models_have_none(arms: Any, results: pd.DataFrame) -> None:
+def test_runs_without_language_models_have_no_win_rates(arms: Any, results: pd.DataFrame) -> None:
     assert win_rates(results, curves().drop(columns="reference_kl"), arms, 0) == {}
     assert win_rates(results, curves(), {"good": arms["good"]}, 0) == {}
 

@@ -230,7 +230,7 @@ def test_keys_and_servers_are_those_of_all_members() -> None:
     assert not params({"annotator": "embedding"}, {"annotator": "scripted"}).keeps_responses
 
 
-def test_what_a_member_cannot_be() -> None:
+def test_invalid_members() -> None:
     for member, says in (
         ({"annotator": "ensemble"}, "embedding"),
         ({"annotator": "openai"}, "needs `openai.model`"),

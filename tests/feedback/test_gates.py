@@ -96,7 +96,7 @@ def test_the_worst_is_stopped_without_any_gate_set(figure: str, value: Any, gate
         ("answer_abstain_rate", rate(300, 1000), r"30\.0% of answers declined to say"),
     ],
 )
-def test_what_is_bad_is_warned_of_without_any_gate(figure: str, value: Any, words: str | None) -> None:
+def test_bad_labels_are_warned_of_without_gates(figure: str, value: Any, words: str | None) -> None:
     off = GateParams(min_parse_rate=None, max_position_bias=None, max_abstain_rate=None)
     for gates in (GateParams(), off):
         found = checked(gates, {**GOOD, figure: value})
@@ -125,7 +125,7 @@ def test_advice_names_the_annotator_in_use(annotator: str) -> None:
         assert named <= set(used.get(annotator, (annotator,)))
 
 
-def test_what_does_not_apply_is_noted() -> None:
+def test_gates_that_do_not_apply_are_noted() -> None:
     gates = GateParams(max_position_bias=0.1, min_swap_consistency=0.5)
     notes = checked(gates, {"tie_rate": rate(1, 10)}).notes
     assert [note.split(" was not checked")[0] for note in notes] == [

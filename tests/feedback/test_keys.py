@@ -120,7 +120,7 @@ def asked(runs: list[Run]) -> Iterator[tuple[str, str]]:
                 yield run.sent(first, second, vote, unread), keys.follow_up(key, unread)
 
 
-def test_a_key_stands_for_one_thing_that_is_sent(runs: list[Run]) -> None:
+def test_a_key_identifies_one_request(runs: list[Run]) -> None:
     by_key: dict[str, str] = {}
     for sent, key in asked(runs):
         assert by_key.setdefault(key, sent) == sent
@@ -132,7 +132,7 @@ def test_keys_last(runs: list[Run]) -> None:
     assert list(asked(runs[:3])) == list(asked(again[:3]))
 
 
-def test_answers_that_were_paid_for_keep_their_keys(tmp_path: Path) -> None:
+def test_stored_answers_keep_their_keys(tmp_path: Path) -> None:
     """The schema was rewritten since; it allows the same answers."""
     assert Run(prompt(tmp_path), adapter()).keys.of(Pair("a", "b")) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
 

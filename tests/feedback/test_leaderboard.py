@@ -69,7 +69,7 @@ def said(*verdicts: str) -> Judgement:
     return Judgement("ok", 1.0, 1, len(set(verdicts)) == 1, answers)
 
 
-def test_what_was_planted_in_single_answers_is_found() -> None:
+def test_planted_rates_of_single_answers_are_recovered() -> None:
     judged = [said("first", "second")] * 3 + [said("first", "first"), said("unread", "first"), said("failed", "tie")]
     (row,) = leaderboard(
         [Entry("m", "p", 0.5, judgements=judged, usage={"calls": 12, "cost_usd": 0.25})], [True] * 6, 0

@@ -20,7 +20,7 @@ VALUES = {"first": 1, "second": 2, "tie": None}
 COMPLETE = [e["text"] for e in CORPUS if e["means"] in ("first", "second") and not e.get("cut")]
 
 
-def test_the_corpus_is_read_as_it_is_meant() -> None:
+def test_the_corpus_is_parsed_as_labelled() -> None:
     misread = [e for e in CORPUS if VERDICTS.read(e["text"], cut=e.get("cut", False)) != e["means"]]
     assert misread == []
 

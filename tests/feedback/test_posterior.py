@@ -85,7 +85,7 @@ def test_labels_make_surer(which: int) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_draws_have_the_mean_and_the_variance_that_are_said(which: int) -> None:
+def test_draws_have_the_reported_mean_and_variance(which: int) -> None:
     fitted = posteriors()[which]
     fitted.fit(labelled(PLANTED, 200, 0.1))
     rng = np.random.default_rng(0)

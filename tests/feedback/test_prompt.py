@@ -135,7 +135,7 @@ def test_all_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_each_says_what_it_is_and_keeps_roles_in_turn(name: str) -> None:
+def test_each_prompt_has_a_description_and_alternating_roles(name: str) -> None:
     prompt = load_prompt(name)
     assert prompt.name == name
     assert prompt.description.endswith(".")
@@ -172,7 +172,7 @@ def test_the_answer_format_is_what_the_words_ask_for(name: str) -> None:
             assert all(f'"{key}"' in text for key in schema["required"])
 
 
-def test_only_one_tells_nothing_of_the_environment() -> None:
+def test_only_one_prompt_does_not_describe_the_environment() -> None:
     for name in NAMES:
         told = "\n".join(m.content for m in worded(load_prompt(name), "a", "b", Grid()))
         assert ("A grid." in told) == ("Reach the goal." in told) == (name != "no_domain_knowledge")
@@ -218,7 +218,7 @@ def test_a_goal_is_the_adapters_own_one_by_name_or_words() -> None:
         worded(prompt, "a", "b", Grid(), "key")
 
 
-def test_a_goal_for_a_prompt_that_tells_none() -> None:
+def test_a_goal_for_a_prompt_without_one() -> None:
     with pytest.raises(PromptError, match="prompt no_domain_knowledge: it states no goal"):
         worded(load_prompt("no_domain_knowledge"), "a", "b", Grid(), "Turn around a lot.")
 
@@ -234,7 +234,7 @@ def test_environments_have_goals_to_steer_by(env_id: str) -> None:
 
 
 # -- examples -------------------------------------------------------------------------------------
-def test_an_example_is_told_where_the_prompt_has_a_place_for_it() -> None:
+def test_an_example_is_shown_if_the_prompt_has_a_slot() -> None:
     for name in NAMES:
         told = worded(load_prompt(name), "a", "b", Grid())[-1].content
         assert ('"You go." describes a better step than "You stay.". Going leads' in told) == (name == "with_example")
@@ -354,7 +354,7 @@ def test_control_tokens_in_a_caption_reach_no_model_as_such(mark: str) -> None:
 
 
 @pytest.mark.parametrize("caption", ["x < y and y > z", "the list [1, 2]", "a <- b", "You are at [A]."])
-def test_other_captions_are_shown_as_they_are(caption: str) -> None:
+def test_other_captions_are_shown_unchanged(caption: str) -> None:
     assert quote(caption) == json.dumps(caption)
 
 

@@ -42,7 +42,7 @@ def a_adapter(progress: Callable[[str], float | None]) -> EnvAdapter:
     return adapter
 
 
-def test_the_oracle_goes_by_progress() -> None:
+def test_the_oracle_compares_progress() -> None:
     adapter = a_adapter(lambda text: float("door" in text))
     np.testing.assert_array_equal(oracle_sides(PAIRS, TEXTS, adapter), [0.0, 1.0, 0.5, 0.5])
 

@@ -94,7 +94,7 @@ def preferences() -> Iterator[Judgement]:
     yield Judgement("parse_failed", None, None)
 
 
-def test_doubt_comes_first() -> None:
+def test_uncertain_pairs_come_first() -> None:
     pairs, said = Pairs(np.arange(6), np.arange(6) + 9, "uniform", 0), Preferences.of(preferences(), "x")
     rng = np.random.default_rng
     assert order(pairs, said, "uncertain", rng(0)).tolist() == [4, 2, 1, 0, 3, 5]

@@ -144,7 +144,7 @@ def labels_needed(name: str, seed: int, noise: float, size: int = 120, n: int = 
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_what_learns_needs_fewer_labels_than_uniform(noise: float) -> None:
+def test_adaptive_samplers_need_fewer_labels_than_uniform(noise: float) -> None:
     needed = {
         name: median(labels_needed(name, seed, noise) for seed in range(7))
         for name in ("uniform", "information", "disagreement", "nearby")

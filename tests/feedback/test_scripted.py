@@ -138,14 +138,14 @@ def test_the_same_in_another_process() -> None:
     assert out.strip() == str(generator(3, "a", "b").random(3).tolist())
 
 
-def test_it_says_that_it_is_simulated_and_with_what_faults() -> None:
+def test_the_name_says_that_it_is_simulated_and_its_errors() -> None:
     annotator = make(Ladder(), error_rate=0.25, abstain_rate=0.125, first_bias=0.5, tie_band=2.0)
     assert annotator.simulated
     assert "simulated" in annotator.name
     assert all(rate in annotator.name for rate in ("0.25", "0.125", "0.5", "2"))
 
 
-def test_without_an_oracle_there_is_nothing_to_judge_by() -> None:
+def test_without_an_oracle_it_is_refused() -> None:
     adapter = adapter_for(EnvParams(id="Pendulum-v1"))
     with pytest.raises(AnnotationError, match=r"annotate\.annotator: scripted .* Pendulum-v1 has none\. Use the embed"):
         make(adapter)

@@ -26,7 +26,7 @@ Made = Callable[..., Path]
 HEAVY = ("numpy", "torch", "gymnasium", "pandas", "pydantic", "transformers", "mlflow", "yaml", "pyarrow", "scipy")
 
 
-def test_importing_it_imports_nothing_else() -> None:
+def test_importing_it_imports_no_other_modules() -> None:
     code = f"import laurel, sys; print([name for name in {HEAVY} if name in sys.modules], dir(laurel))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"[] {sorted(laurel.__all__)}"

@@ -143,7 +143,7 @@ ORDERS: dict[str, Callable[[gym.Env], gym.Env]] = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_it_goes_above_any_wrapper(made: Made, order: str) -> None:
+def test_it_can_wrap_any_wrapper(made: Made, order: str) -> None:
     """Captions need the environment's own observation, which wrappers below have changed."""
     place = made("MiniGrid-Empty-5x5-v0", max_episode_steps=20)
     make = lambda: ORDERS[order](gym.make("MiniGrid-Empty-5x5-v0", max_steps=20))  # noqa: E731

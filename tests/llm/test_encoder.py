@@ -233,7 +233,7 @@ def test_a_model_of_another_size_than_its_weights(tiny: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("mode", "place"), [("cls_token", 0), ("lasttoken", -1)])
-def test_tokens_become_a_vector_as_the_folder_says(tiny: Path, tmp_path: Path, mode: str, place: int) -> None:
+def test_pooling_follows_the_folders_configuration(tiny: Path, tmp_path: Path, mode: str, place: int) -> None:
     folder = pooled_by(tmp_path, tiny, mode)
     texts = ["key", "key door key"]  # the first is padded
     vectors = load_encoder(str(folder)).encode(texts)
@@ -258,7 +258,7 @@ def pooled_by(place: Path, model: Path, mode: str) -> Path:
     return folder
 
 
-def test_a_model_that_is_no_sentence_encoder(tiny: Path, tmp_path: Path) -> None:
+def test_a_model_that_is_not_a_sentence_encoder(tiny: Path, tmp_path: Path) -> None:
     """A language model of the GPT kind has no padding token."""
     shutil.copytree(tiny, tmp_path / "bert")
     file = tmp_path / "bert" / "tokenizer_config.json"

@@ -120,9 +120,7 @@ def test_a_model_that_computes_all_logits(fresh: Callable[..., LocalChat]) -> No
         assert (one.logprobs or {}) == pytest.approx(other.logprobs or {}, abs=1e-4)
 
 
-def test_what_is_shared_is_computed_once_and_nothing_is_written(
-    chat: LocalChat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_prefixes_are_computed_once_without_generation(chat: LocalChat, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = shapes_seen(chat, monkeypatch)
     local = LocalChat(replace(chat._local, trees=False), 60)
     found = replies(local, SHARED)

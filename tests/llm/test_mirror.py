@@ -69,7 +69,7 @@ def test_answers_are_copied_during_a_run(tmp_path: Path) -> None:
             assert keys(tmp_path / "two.db") == {"a"}
 
 
-def test_without_a_folder_nothing_happens(tmp_path: Path) -> None:
+def test_without_a_folder_there_are_no_copies(tmp_path: Path) -> None:
     with mirrored(tmp_path / "one.db", None):
         pass
     assert not list(tmp_path.iterdir())

@@ -76,7 +76,7 @@ def test_the_same_question_twice_is_one_line(api: BatchAPI, store: ResponseStore
     assert api.asked == {"a": 1, "b": 1}
 
 
-def test_nothing_is_sent_where_nothing_is_asked(api: BatchAPI, store: ResponseStore) -> None:
+def test_without_questions_no_batch_is_sent(api: BatchAPI, store: ResponseStore) -> None:
     assert list(model(api, store).ask([])) == []
     assert not api.headers
 

@@ -32,7 +32,7 @@ def test_an_answer_carries_text_tokens_and_time(server: ChatServer) -> None:
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
-def test_a_request_says_all_that_was_asked(server: ChatServer) -> None:
+def test_a_request_contains_all_settings(server: ChatServer) -> None:
     sampling = Sampling(temperature=0.5, top_p=0.9, max_tokens=7, seed=3)
     request = ChatRequest((Message("system", "s"), Message("user", "q")), sampling, schema='{"type": "object"}')
     list(chat(server).ask([request]))
@@ -60,21 +60,21 @@ FAULTS = ("429", "429-after", "500", "502", "503", "409", "408", "reset", "half"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_passes_is_tried_again(server: ChatServer, fault: str) -> None:
+def test_temporary_failures_are_retried(server: ChatServer, fault: str) -> None:
     answer = reply(chat(server).ask([question(f"q {fault}")]))
     assert answer.text == "answer q"
     assert server.attempts["q"] == 2
 
 
 @pytest.mark.parametrize("fault", ["drip", "hang"])
-def test_what_takes_too_long_is_tried_again(server: ChatServer, fault: str) -> None:
+def test_timeouts_are_retried(server: ChatServer, fault: str) -> None:
     answer = reply(chat(server, timeout_seconds=1.0, retries=9).ask([question(f"q {fault}")]))
     assert answer.text == "answer q"
     assert server.attempts["q"] >= 2
 
 
 @pytest.mark.parametrize("fault", ["500", "reset", "half"])
-def test_what_does_not_pass_is_given_up(server: ChatServer, fault: str) -> None:
+def test_persistent_failures_are_given_up(server: ChatServer, fault: str) -> None:
     answer = only(chat(server, retries=2).ask([question(f"q {','.join([fault] * 9)}")]))
     assert isinstance(answer, Failure)
     assert server.attempts["q"] == 3
@@ -82,7 +82,7 @@ def test_what_does_not_pass_is_given_up(server: ChatServer, fault: str) -> None:
     assert "\n" not in answer.reason
 
 
-def test_what_always_takes_too_long_is_given_up(server: ChatServer) -> None:
+def test_persistent_timeouts_are_given_up(server: ChatServer) -> None:
     answer = only(chat(server, timeout_seconds=0.3, retries=2).ask([question(f"q {','.join(['drip'] * 9)}")]))
     assert isinstance(answer, Failure)
     assert re.fullmatch(r"after [123] attempts: no complete answer in time", answer.reason)
@@ -137,7 +137,7 @@ def behave(server: ChatServer, response: web.Response) -> None:
         (problem(429, "You exceeded your quota", code="insufficient_quota"), ("quota", "OPENAI_API_KEY")),
     ],
 )
-def test_what_no_request_survives_stops_the_run_with_how_to_mend_it(
+def test_an_error_of_all_requests_stops_the_run_with_a_fix(
     server: ChatServer, response: web.Response, words: tuple[str, ...]
 ) -> None:
     behave(server, response)
@@ -192,7 +192,7 @@ def test_a_server_that_is_down_is_reported_within_seconds(monkeypatch: pytest.Mo
     assert time.monotonic() - started < 60  # 3 s, where nothing else keeps the machine busy
 
 
-def test_a_server_that_goes_down_stops_the_run_and_keeps_what_is_done(server: ChatServer) -> None:
+def test_a_server_that_goes_down_stops_the_run_and_keeps_answers(server: ChatServer) -> None:
     asked = itertools.count(1)
 
     def die_after_fifty(request: web.Request, body: dict[str, Any]) -> web.Response | None:
@@ -319,9 +319,7 @@ def test_openais_own_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatc
     assert read_key(here) == KEY
 
 
-def test_a_server_of_this_machine_that_wants_a_key_is_told_how_it_gets_one(
-    server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_server_that_requires_a_key_gets_a_hint(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAUREL_ALLOW_KEYS")
     server.behave = lambda *_: problem(401, "no key")
     with pytest.raises(

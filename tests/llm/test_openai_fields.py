@@ -37,7 +37,7 @@ def test_effort_and_further_fields_are_sent_and_make_another_question() -> None:
     assert asked.digest(Identity("m")) != plain.digest(Identity("m"))
 
 
-def test_answers_that_were_paid_for_before_there_were_such_fields_keep_their_keys() -> None:
+def test_answers_stored_before_such_fields_existed_keep_their_keys() -> None:
     told = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 512, "seed": None}
     assert sampling().recorded() == told == {k: v for k, v in asdict(Sampling()).items() if k in told}
     assert question("q").digest(Identity("m")) == "af7df9eea81368cc4522d47c48b349958e637e13ff40b4125a31821eac92aea0"

@@ -106,7 +106,7 @@ def test_json_that_is_nested_without_end_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("odd", [math.nan, 1e308, 5.0, "-0.1", None, True, 10**400])
-def test_log_probabilities_that_are_none_leave_the_words(odd: Any) -> None:
+def test_invalid_log_probabilities_fall_back_to_the_text(odd: Any) -> None:
     path = ("choices", 0, "logprobs", "content", 0, "top_logprobs", 1, "logprob")
     answer = read_completion(changed((path, odd)), CHOOSE, 0.1)
     assert isinstance(answer, Reply)
@@ -151,7 +151,7 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "2?"}]}, {"t
         ({"content": "", "tool_calls": []}, "stop", "", "stop"),
     ],
 )
-def test_what_is_said_is_told_from_what_is_thought(message: Any, ended: str, text: str, reason: str) -> None:
+def test_answers_are_separated_from_thinking(message: Any, ended: str, text: str, reason: str) -> None:
     answer = read_completion({"choices": [{"message": message, "finish_reason": ended}]}, WRITE, 0.1)
     assert isinstance(answer, Reply)
     assert (answer.text, answer.finish_reason) == (text, reason)

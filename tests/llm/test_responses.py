@@ -202,7 +202,7 @@ def test_processes_that_begin_and_write_at_once(tmp_path: Path) -> None:
     assert len(ResponseStore(tmp_path / "responses.db")) == 200
 
 
-def test_what_was_put_survives_a_kill(tmp_path: Path) -> None:
+def test_stored_answers_survive_a_kill(tmp_path: Path) -> None:
     code = WRITER.format(tests=str(Path(__file__).parent)).replace("print(one.key)", "print(one.key, flush=True)")
     writer = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "responses.db")], stdout=subprocess.PIPE, text=True
@@ -274,7 +274,7 @@ def test_processes_that_make_a_store_at_once(tmp_path: Path) -> None:
     assert len(ResponseStore(path)) == 200
 
 
-def test_files_that_are_no_store(tmp_path: Path) -> None:
+def test_files_that_are_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be taken for one" * 100)
     with pytest.raises(DataError, match=r"text: cannot be used as the store of answers \(file is not a database\)"):
         ResponseStore(tmp_path / "text")

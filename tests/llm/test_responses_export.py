@@ -60,7 +60,7 @@ def test_all_questions_and_answers_are_exported(tmp_path: Path) -> None:
         assert row["asked_at"].year >= 2025
 
 
-def test_what_an_answer_cost_is_said_as_far_as_prices_are_known(tmp_path: Path) -> None:
+def test_costs_of_answers_are_exported_if_prices_are_known(tmp_path: Path) -> None:
     request = ChatRequest((Message("user", "a"),))
     replies = {
         "a": (Identity("m", "", "http://h/v1"), Reply("x", None, 100, 10, "stop", 0.5, 40)),

@@ -58,7 +58,7 @@ def containers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name.removeprefix("exec-"): executor["container"] for name, executor in executors.items()}
 
 
-def test_who_uploads_a_clusters_file_is_told_of_checkpoints(
+def test_the_clusters_file_mentions_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The compiled file names no folder of theirs: it is set where laurel submits."""
@@ -131,7 +131,7 @@ def test_every_step_takes_the_sections_that_its_stage_reads() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, DIVIDED])
-def test_nothing_starts_before_the_plan_is_checked(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
+def test_no_step_starts_before_the_plan_is_checked(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
     spec = compiled(tmp_path, changed(params, changes))
     (handler,) = [part for name, part in spec["components"].items() if name.startswith("comp-exit-handler")]
     stages = handler["dag"]["tasks"]

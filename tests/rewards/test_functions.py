@@ -110,7 +110,7 @@ def test_rewards_are_looked_up_by_id() -> None:
     assert pay(function, nowhere(2), np.array([-1, -1]), []).tolist() == [-np.inf] * 2
 
 
-def test_ids_mean_what_the_texts_say_not_the_order_of_the_table() -> None:
+def test_ids_follow_the_texts_and_not_the_tables_order() -> None:
     function = CaptionReward({"a": 1.0, "b": 2.0}, 0.0, by_length([]))
     assert rewards_of(function, ["b", "a"]) == [2.0, 1.0]
 

@@ -295,7 +295,7 @@ def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
     assert any((weights[0][key] != weights[1][key]).any() for key in weights[0])
 
 
-def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None:
+def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> None:
     case = Case(tmp_path, form="retrieval")
     own = AgentsReward(NAME, "preference", 1, 0.0, None)
     with pytest.raises(DataError, match="is learned while agents are trained"):

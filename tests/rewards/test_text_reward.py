@@ -59,7 +59,7 @@ def of_texts(pairs: TextPairs, vectors: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [[], [Row("", "x", "y", 0.5), Row("", "v", "w", 0.5)]], ids=["alone", "ties"])
-def test_what_was_judged_by_nothing_has_no_agreement(more: list[Row]) -> None:
+def test_without_judged_pairs_there_is_no_agreement(more: list[Row]) -> None:
     """With a single decided pair, each fold has no training data; 0.5 would look like a result."""
     pairs = TextPairs.of(PreferenceRows.of([Row("", "good", "bad", 1.0), *more], "one"))
     quality = fit_head("encoder", pairs, np.eye(len(pairs.texts), 6, dtype=np.float32), 0)[1]
@@ -240,7 +240,7 @@ def test_a_bad_request_gets_a_sentence(server: ScoreServer, path: str, body: byt
     assert says in json.load(refused.value)["error"]
 
 
-def test_an_arm_is_paid_by_texts_that_it_learned_or_was_given(finished: Project, fitted: Path, tmp_path: Path) -> None:
+def test_an_arm_is_rewarded_by_learned_or_given_texts(finished: Project, fitted: Path, tmp_path: Path) -> None:
     """Captions that collection never met are scored, too."""
     rewards = {"brought": {"kind": "text", "path": str(fitted)}}
     arms = {"extrinsic": None, "text": {"reward": "text"}, "brought": {"reward": "brought"}}

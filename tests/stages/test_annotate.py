@@ -88,7 +88,7 @@ def test_too_many_failures_stop_the_stage(project: Project, monkeypatch: pytest.
     assert not refused(project).exists(), "the labels of before are gone"
 
 
-def test_abstaining_is_no_failure(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abstention_is_not_a_failure(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by(monkeypatch, "abstain", "abstain", "ok")
     project.run("annotate")
     assert manifest(project)["counts"]["abstain"] > manifest(project)["counts"]["ok"] > 0

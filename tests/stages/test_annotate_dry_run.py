@@ -56,9 +56,7 @@ def test_a_dry_run_sees_what_another_process_is_writing(
         assert len(store) == 2 * PAIRS
 
 
-def test_it_says_what_the_run_then_does(
-    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_dry_run_matches_the_run(project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
     asking(project, server.url, openai={"model": "teacher", "max_tokens": 100, "requests_per_minute": 60_000})
     said = forecast(capsys)
     assert said["annotator"].startswith("teacher (prompt motif ")

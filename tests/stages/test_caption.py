@@ -61,7 +61,7 @@ def found(captions: Path) -> Said:
 
 @pytest.mark.parametrize("with_action", [False, True])
 @pytest.mark.parametrize("enumerate_events", [False, True])
-def test_every_step_says_what_the_adapter_says(
+def test_every_step_has_the_adapters_caption(
     tmp_path: Path, trajectories: Path, with_action: bool, enumerate_events: bool
 ) -> None:
     params = make_params(with_action=with_action, enumerate=enumerate_events)
@@ -170,7 +170,7 @@ def test_trajectories_of_another_environment(tmp_path: Path, trajectories: Path)
         STAGE["caption"].run(make_params(kwargs={"size": 6}), trajectories=trajectories, output=tmp_path / "c")
 
 
-def test_what_an_earlier_version_of_the_adapter_made_is_refused(
+def test_data_of_an_earlier_adapter_version_is_refused(
     tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captions, params = tmp_path / "c", make_params()

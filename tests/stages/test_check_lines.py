@@ -94,7 +94,7 @@ def test_a_missing_key_is_noted_whatever_is_asked(
 
 
 @pytest.mark.parametrize("plan", ["random", "progress"])
-def test_no_key_is_missed_where_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+def test_no_key_is_needed_without_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
     """The planner's control and bound name subgoals without a model, though they have the option `judge`."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}

@@ -72,7 +72,7 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys
     assert run(force=True) == everything
 
 
-def test_files_that_are_no_longer_what_they_were(
+def test_changed_files(
     ran: tuple[Project, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Swapped outputs, and files of the user's own beside params.yaml; what only looks written is as it was."""

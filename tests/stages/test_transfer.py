@@ -53,7 +53,7 @@ def test_a_stored_reward_is_the_same_as_where_it_was_made(rewarded: Project, tmp
         ({"path": "gone"}, r"gone"),
     ],
 )
-def test_what_is_not_there_is_refused(rewarded: Project, content: dict[str, Any], sentence: str) -> None:
+def test_missing_inputs_are_refused(rewarded: Project, content: dict[str, Any], sentence: str) -> None:
     settings, context = stored(rewarded, **content), RewardContext.of(rewarded.params)
     with pytest.raises(DataError, match=sentence):
         method_of(settings).check(context, context.adapter)

@@ -68,7 +68,7 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
         ),
     ],
 )
-def test_what_cannot_be_tuned(
+def test_models_that_cannot_be_tuned(
     project: Path, arguments: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["annotate", "tune", *arguments]) == 2

@@ -270,7 +270,7 @@ def test_a_commit_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest
     assert found == ["wal", 1]
 
 
-def test_disabled_tracking_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_tracking_does_not_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, "http://127.0.0.1:9")
     monkeypatch.setattr(tracking, "connect", lambda _: pytest.fail("nothing is to be connected to"))
     output = Output(tmp_path)

@@ -121,7 +121,7 @@ def test_steps_are_whole_updates(steps: int, checkpoint_steps: int, updates: int
     assert task.updates_per_checkpoint == per_checkpoint
 
 
-def test_the_learned_reward_steers_what_is_learned(tmp_path: Path) -> None:
+def test_the_learned_reward_determines_the_policy(tmp_path: Path) -> None:
     """The environment rewards action 1; a caption reward for the other action, used alone, teaches the other."""
     env = EnvParams(id=probe_id(RewardByAction), backend="gymnasium")
     adapter = adapter_for(env, with_action=True)
@@ -150,7 +150,7 @@ def test_a_diverging_run_is_reported(tmp_path: Path, frozen_lake: EnvAdapter) ->
 
 # -- several ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
-def test_agents_in_lockstep_become_what_they_become_alone(env: str, tmp_path: Path) -> None:
+def test_agents_in_lockstep_are_the_same_as_alone(env: str, tmp_path: Path) -> None:
     """Bit-identical, also if resumed from different checkpoints, with and without a learned reward."""
     tasks = {name: make_task(env, seed=seed) for seed, name in enumerate("abcd")}
     rewards = {"a": caption_reward, "b": lambda: None, "c": caption_reward, "d": lambda: None}

@@ -96,7 +96,7 @@ def test_leaving_out_all_arms_is_an_error() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
 @pytest.mark.parametrize("actions", SPACES)
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
-def test_what_is_refused_is_what_training_would_refuse(algorithm: str, actions: str, env_id: str) -> None:
+def test_checks_refuse_the_same_as_training(algorithm: str, actions: str, env_id: str) -> None:
     params = params_of(env_id, algorithm=algorithm)
     adapter = adapter_for(params.env)
     adapter.action_space = SPACES[actions]
@@ -240,7 +240,7 @@ def test_check_estimates_what_a_chat_model_costs_once_there_are_captions(
     assert "money" not in without
 
 
-def test_check_says_what_captions_can_pay_once_there_are_rewards(
+def test_check_reports_the_possible_bonus_once_rewards_exist(
     rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(StoredRewards, "table", lambda *_: SIXTY_SQUARES)

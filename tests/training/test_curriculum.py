@@ -56,7 +56,7 @@ def test_averages_are_those_of_a_plain_loop(adapter: TasksAdapter) -> None:
     envs.close()
 
 
-def test_boring_tasks_are_hardly_drawn_beside_one_that_is_done_well() -> None:
+def test_boring_tasks_are_rarely_drawn() -> None:
     same = np.array([[False, True, False], [True, False, False], [False, False, False]])
     assert bored(np.array([0.6, 0.9, 0.0]), same, 0.5).tolist() == [True, False, False]
     assert not bored(np.array([0.4, 0.4, 0.0]), same, 0.5).any(), "nothing is done well yet"

@@ -63,7 +63,7 @@ def test_the_environments_reward_alone() -> None:
     assert paying.unseen == 0
 
 
-def test_a_rollout_of_nothing_but_resets_has_no_figures() -> None:
+def test_a_rollout_of_resets_alone_has_no_figures() -> None:
     paying = TrainingReward(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[1, 1]], valid=[[0, 0]])
     assert paying.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}

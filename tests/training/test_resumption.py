@@ -140,7 +140,7 @@ def test_a_checkpoint_is_a_policy_that_can_be_used(tmp_path: Path, frozen_lake: 
     load_policy(tmp_path / "agent")
 
 
-def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_file_permissions_follow_the_umask(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     before = os.umask(0o027)
     try:
         run(make_task(), frozen_lake, tmp_path / "agent", updates=5)
@@ -150,7 +150,7 @@ def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path, frozen_lak
     assert modes == dict.fromkeys(FILES | {"actions.safetensors"}, "0o640")
 
 
-def test_what_a_killed_write_left_does_not_get_in(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_left_overs_of_a_killed_write_are_ignored(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     run(make_task(), frozen_lake, tmp_path / "whole")
     run(make_task(), frozen_lake, tmp_path / "agent", updates=6)  # the next checkpoint is the last
     (tmp_path / ".agent.writing").mkdir()

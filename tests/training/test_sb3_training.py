@@ -304,7 +304,7 @@ def test_what_cannot_be_trained_says_why(
 
 
 @pytest.mark.parametrize("name", [*COUNTS, *POSITIVE, *SHARES])
-def test_ranges_are_those_of_arguments_that_there_are(name: str) -> None:
+def test_ranges_name_existing_arguments(name: str) -> None:
     defaults = [
         inspect.signature(algorithm_class(algorithm).__init__).parameters[name].default
         for algorithm in ALGORITHMS
@@ -325,7 +325,7 @@ def test_ranges_are_those_of_arguments_that_there_are(name: str) -> None:
         (gym.spaces.MultiDiscrete([2, 2]), "Discrete and Box spaces"),
     ],
 )
-def test_action_spaces_that_none_acts_in(space: gym.Space[Any], needed: str) -> None:
+def test_action_spaces_without_an_algorithm(space: gym.Space[Any], needed: str) -> None:
     with pytest.raises(ParamsError, match=f"PPO acts in {needed}, but .*Wrap the environment"):
         check_algorithm(SB3Params(algorithm="PPO"), space)
 

@@ -31,7 +31,7 @@ def decided(drawn: list[dict[str, JsonValue]]) -> list[Trial]:
     return [Trial(n, each, "complete", -abs(float(str(each[WEIGHT])) - 0.3)) for n, each in enumerate(drawn)]
 
 
-def test_importance_finds_what_matters(space: Space, decided: list[Trial]) -> None:
+def test_importance_finds_the_relevant_parameter(space: Space, decided: list[Trial]) -> None:
     found = importances(space, decided, resamples=20)
     assert list(found) == [WEIGHT, BETA]
     assert found[WEIGHT].share > 0.8

@@ -140,7 +140,7 @@ def test_a_study_resumes_where_it_stopped(params: Params, space: Space, tmp_path
     assert run(opened(tmp_path / "b", space, params), 12, tmp_path / "b" / "work") == whole
 
 
-def test_what_a_failure_stopped_is_tried_again(params: Params, space: Space, tmp_path: Path) -> None:
+def test_trials_stopped_by_a_failure_are_retried(params: Params, space: Space, tmp_path: Path) -> None:
     whole = run(opened(tmp_path / "a", space, params), 12, tmp_path / "a" / "work")
     folder = tmp_path / "b" / "work"
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_a_killed_search_resumes(params: Params, space: Space, tmp_path: Path) -
     assert trials[:2] == run(opened(tmp_path / "a", space, params), 2, tmp_path / "a" / "work")[:2]
 
 
-def test_several_at_a_time_try_as_many(params: Params, space: Space, tmp_path: Path) -> None:
+def test_parallel_search_runs_as_many_trials(params: Params, space: Space, tmp_path: Path) -> None:
     trials = run(opened(tmp_path, space, params), 9, tmp_path / "work", workers=3, seeds=2)
     assert [trial.number for trial in trials] == list(range(9))
     assert all(len(trial.seed_scores) == 2 for trial in trials)
@@ -207,7 +207,7 @@ def begin_and_wait(agent: Path, advance: Callable[[int], None]) -> None:
     time.sleep(600)
 
 
-def test_the_process_of_what_is_pruned_is_ended(params: Params, space: Space, tmp_path: Path) -> None:
+def test_the_process_of_a_pruned_trial_is_ended(params: Params, space: Space, tmp_path: Path) -> None:
     study = opened(tmp_path, space, params)
     run(study, 6, tmp_path / "work")
 
@@ -229,7 +229,7 @@ def test_without_pruning_no_trial_is_pruned(params: Params, space: Space, tmp_pa
     assert all(len(trial.reports) == 9 for trial in trials)
 
 
-def test_what_diverges_is_a_result(params: Params, space: Space, tmp_path: Path) -> None:
+def test_a_diverging_trial_is_a_result(params: Params, space: Space, tmp_path: Path) -> None:
     trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", fail_above)
     failed = [trial for trial in trials if trial.state == "failed"]
     assert failed

@@ -32,7 +32,7 @@ def test_a_text_is_restored_whole_or_cut_between_characters(text: str, size: int
         assert text_of(row.astype(np.float32)) == text
 
 
-def test_bytes_that_are_no_text_are_left_out() -> None:
+def test_bytes_that_are_not_text_are_left_out() -> None:
     assert text_of(np.array([255, 72, 27, 105, 0, 0], dtype=np.uint8)) == "Hi"  # 27 would reach the terminal
 
 

@@ -100,7 +100,7 @@ def test_the_rules_that_docs_call_the_same_are_crafters() -> None:
         ("diamond", "iron_pickaxe", "diamond", "path"),
     ],
 )
-def test_what_it_takes_to_collect(material: str, tool: str | None, item: str, leaves: str) -> None:
+def test_requirements_for_collecting(material: str, tool: str | None, item: str, leaves: str) -> None:
     if tool:
         empty = world(material, **{name: 1 for name in rules.TOOLS if name != tool})
         assert act(empty, "do") == 0
@@ -194,7 +194,7 @@ def test_one_world_is_a_batch_of_one_and_episodes_differ() -> None:
     assert (single.reset()[0] != first).any()
 
 
-def test_a_size_that_is_none() -> None:
+def test_invalid_sizes() -> None:
     with pytest.raises(EnvError, match="size is 3; a map has from 9 to 256"):
         gym.make(ID, size=3)
 

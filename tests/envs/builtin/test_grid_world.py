@@ -78,7 +78,7 @@ def test_it_is_drawn() -> None:
         ({"slip": 1.5}, "slip is 1.5"),
     ],
 )
-def test_maps_that_are_none(options: dict[str, Any], message: str) -> None:
+def test_invalid_maps(options: dict[str, Any], message: str) -> None:
     with pytest.raises(EnvError, match=message):
         GridWorld(**options)
 

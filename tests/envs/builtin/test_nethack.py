@@ -250,7 +250,7 @@ def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
-def test_what_is_listed_first_is_eaten_where_eat_says_so() -> None:
+def test_eat_first_eats_the_first_listed_item() -> None:
     """As Motif has it: "go northwest", whose key is y, eats, and every other action closes the question."""
 
     def played(eat: str, *names: str) -> tuple[str, int]:
@@ -274,7 +274,7 @@ def test_what_is_listed_first_is_eaten_where_eat_says_so() -> None:
     assert played("first", "eat", "search", "search") == ("", 1)
 
 
-def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
+def test_a_fixed_number_of_games_does_not_depend_on_the_seed() -> None:
     def openings(seed: int, games: int | None) -> set[bytes]:
         env = gym.make_vec(ID, num_envs=6, vectorization_mode="vector_entry_point", games=games)
         rows = env.reset(seed=seed)[0]

@@ -37,7 +37,7 @@ def test_tensors_are_a_decision_process(env_id: str, options: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(("env_id", "options"), WORLDS)
-def test_tensors_say_what_the_environment_does(env_id: str, options: dict[str, Any]) -> None:
+def test_tensors_match_the_environment(env_id: str, options: dict[str, Any]) -> None:
     env = gym.make(env_id, **options)
     model = model_of(env)
     reachable = model.reachable()

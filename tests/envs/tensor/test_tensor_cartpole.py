@@ -82,7 +82,7 @@ def test_a_limit_of_ones_own() -> None:
     assert ended == [[False] * 2, [False] * 2, [True] * 2, [False] * 2, [False] * 2, [False] * 2, [True] * 2]
 
 
-def test_what_is_another_task_has_no_tensors() -> None:
+def test_different_tasks_have_no_tensor_version() -> None:
     adapter = adapter_for(ENV)
     assert has_tensors(ENV, adapter)
     for changes in ({"backend": "gymnasium"}, {"kwargs": {"sutton_barto_reward": True}}, {"id": "Acrobot-v1"}):

@@ -86,7 +86,7 @@ def test_a_file_is_found_wherever_parameters_name_it(project: Project, monkeypat
         ),
     ],
 )
-def test_machines_that_there_are_not(
+def test_machines_that_do_not_exist(
     refused: Refused, project: Project, resources: dict[str, object], options: tuple[str, ...], sentence: str
 ) -> None:
     project.change({"pipeline": {"resources": resources}})
