@@ -1,4 +1,4 @@
-"""Files and folders of this machine that parameters name, which steps elsewhere find only in their image."""
+"""Local files and folders that parameters name; remote steps find them only in their image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laurel.rewards.methods.stored import StoredParams
 from laurel.stages.own_files import WITHOUT_EFFECT
 
 MOUNTED = "/gcs/"
-"""Where Vertex AI's steps find buckets."""
+"""Mount point of buckets in steps on Vertex AI."""
 
 
 def local_files(params: Params, *, vertex: bool) -> dict[str, str]:
