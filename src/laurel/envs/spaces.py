@@ -45,7 +45,7 @@ class PackedSpace:
         self.leaves = leaves_of(space)
         self.size = sum(leaf.size for leaf in self.leaves)
         if self.size == 0:
-            raise EnvError(f"Observation space {space} contains no numbers for a policy to observe.")
+            raise EnvError(f"Observation space {space} has no numbers that a policy could observe.")
         self.dtype = _common_dtype(self.leaves)
         self._to_features = [_features_of(leaf.space) for leaf in self.leaves]
 
