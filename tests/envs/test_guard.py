@@ -142,7 +142,7 @@ class Batch:
 def test_nan_of_a_vector_form_is_named() -> None:
     adapter = EnvAdapter("Batch-v0", Faulty.observation_space, Faulty.action_space)
     envs = VectorEnv("gymnasium", cast("Any", Batch()), adapter, 2, reset=lambda: None, pack=adapter.pack)
-    with pytest.raises(EnvError, match="Batch-v0: the observation in step 1 of environment 1 is NaN"):
+    with pytest.raises(EnvError, match="Batch-v0: the observation in step 1 of environment 1 contains NaN"):
         envs.step(np.zeros(2, np.int64))
 
 

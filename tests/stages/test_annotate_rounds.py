@@ -106,4 +106,4 @@ def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Proje
     project.change({"annotate.sampler": "information", "annotate.stop": {"rule": "rank"}})
     said = estimate_annotate.run(project.params, captions)
     assert "The sampler information depends on labels" in said
-    assert "annotate.stop may leave some unasked" in said
+    assert "annotate.stop may end annotation earlier" in said
