@@ -166,7 +166,7 @@ def _fill(folder: Path, distinct: bool) -> None:
 
 
 def _annotate(folder: Path) -> None:
-    """Run the stage, and say how long it took and the most memory that it had: while it judged, and in all."""
+    """Run the stage; return its duration and peak memory, while judging and in total."""
     from laurel.data.labels import LabelWriter
     from laurel.data.manifest import read_manifest
     from laurel.params import load_params
@@ -181,7 +181,7 @@ def _annotate(folder: Path) -> None:
 
     def begins(writer: LabelWriter, *arguments: Any) -> None:
         peaks.append(_peak())
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         create(writer, *arguments)
         began.append(time.perf_counter())
 
@@ -202,7 +202,7 @@ def _annotate(folder: Path) -> None:
 
 
 def _tracked(folder: Path) -> None:
-    """Run the stage, then tell MLflow of its labels, and say how long that took."""
+    """Run the stage, then log its labels to MLflow and return how long that took."""
     import os
 
     from laurel.data.gold import GoldFile
@@ -236,7 +236,7 @@ def _tracked(folder: Path) -> None:
 
 
 def _peak() -> float:
-    """Return the most megabytes that this process had in memory since that was last forgotten."""
+    """Return this process's peak memory in MB since the last reset."""
     status = Path("/proc/self/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
 

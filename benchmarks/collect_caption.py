@@ -31,12 +31,12 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Spent:
-    """What a command took."""
+    """Resources used by a command."""
 
     seconds: float
     cpu_seconds: float
     megabytes: float
-    """Resident memory at most."""
+    """Peak resident memory."""
 
 
 def main() -> None:
@@ -119,7 +119,7 @@ def raw_rate(threads: int) -> float:
 
 
 def _collect_and_caption(steps: int) -> dict[str, Spent]:
-    """Run the two commands; return what each took."""
+    """Run the two commands; return the resources used by each."""
     params: dict[str, Any] = {
         "seed": SEED,
         "env": {"id": ENV_ID},
@@ -135,7 +135,7 @@ def _collect_and_caption(steps: int) -> dict[str, Spent]:
 
 
 def command(stage: str, folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> Spent:
-    """Run a stage, or another command of `laurel`, in a folder with params; return what it took."""
+    """Run a stage, or another command of `laurel`, in a folder with params; return the resources used."""
     words, started = [sys.executable, "-m", "laurel", stage, *options], time.perf_counter()
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, env=environment)  # noqa: S603

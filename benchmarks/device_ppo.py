@@ -24,7 +24,7 @@ Rates = dict[str, dict[int, int]]
 
 
 class _DoneError(Exception):
-    """Enough was measured."""
+    """Raised to stop training after enough timed updates."""
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
             raise _DoneError
 
     with tempfile.TemporaryDirectory() as place, threadpool_limits(1, user_api="blas"):
-        total = (updates + 2) * each  # never reached, so that nothing is saved
+        total = (updates + 2) * each  # never reached, so nothing is saved
         tasks = [Task("extrinsic", seed, 0, env, ppo, shaping, total, total, device) for seed in range(n_agents)]
         agents: list[Any] = [Assignment(task, None, Path(place) / str(task.seed)) for task in tasks]
         with contextlib.suppress(_DoneError):

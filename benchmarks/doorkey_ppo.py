@@ -108,8 +108,8 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def ours(seed: int, what: str) -> None:
-    """Train with the reward paid, or find out what it costs; runs in a process of its own."""
-    run(seed, True, 0.0, steps=1)  # imports what is imported when it is needed
+    """Train with the reward, or measure its cost; runs in a separate process."""
+    run(seed, True, 0.0, steps=1)  # triggers the lazy imports
     if what == "paid":
         run(seed, True, 0.1).tell(STEPS)
         return
@@ -125,7 +125,7 @@ def ours(seed: int, what: str) -> None:
 
 
 def shortest(runs: Sequence[Sequence[float]]) -> float:
-    """Return the time of a run whose every update takes as long as in the run that was quickest there."""
+    """Return the time of a run composed of the fastest measurement of each update."""
     return sum(min(update) for update in zip(*runs, strict=True))
 
 
@@ -158,7 +158,7 @@ def run(seed: int, rewarded: bool, intrinsic: float, steps: int = STEPS, took: l
 
 
 def _work(seed: int) -> dict[str, int]:
-    """Count what the reward has to do in a run: distinct captions, and steps in which something comes into view."""
+    """Count the reward's work in a run: distinct captions, and steps in which something comes into view."""
     from laurel.envs import minigrid
     from laurel.envs.captioner import Captioner
 
@@ -181,7 +181,7 @@ def _work(seed: int) -> dict[str, int]:
 
 
 def _timed_run(seed: int) -> dict[str, float]:
-    """Return the microseconds a step of what pays agents, and of a whole run."""
+    """Return the microseconds per step of computing rewards, and of a whole run."""
     from laurel.envs.captioner import Captioner
     from laurel.rewards.functions import CaptionReward
     from laurel.rewards.shaping import Bonus
@@ -206,7 +206,7 @@ def _timed_run(seed: int) -> dict[str, float]:
 
 @contextmanager
 def _clock_around(kind: type, name: str, spent: dict[str, float], part: str) -> Iterator[None]:
-    """Add up the processor time of a method within the block."""
+    """Sum the CPU time of a method within the block."""
     method = getattr(kind, name)
 
     def timed(*arguments: Any) -> Any:

@@ -128,7 +128,9 @@ def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: str
 
 
 def _beyond(cell: dict[str, Any]) -> bool:
-    """Say whether the target is below what any sampler needs; where uniform never gets there, all pairs count."""
+    """Return whether the target is below the bound for any sampler; if uniform never reaches tau, all pairs are its
+    count.
+    """
     size = cell["captions"]
     return cell.get("least", 0) > TARGET * (cell["labels"].get("uniform") or size * (size - 1) / 2)
 
@@ -190,7 +192,7 @@ def _labels_needed(name: str, teacher: str, embeddings: Any, noise: float, seed:
     utility = embeddings @ planted.normal(size=embeddings.shape[1]) if teacher == "linear" else planted.random(size)
     errs = np.random.default_rng([seed, 2])
     estimator = EmbeddingPosterior(embeddings) if teacher == "linear" else CaptionPosterior(size)
-    labels, before, tau_before = Labels.none(), 0, 0.0
+    labels, before, tau_before = Labels.empty(), 0, 0.0
     for first, second, observe in _rounds(name, embeddings, LIMIT[teacher, size], seed):
         p_first = ((utility[first] > utility[second]) != (errs.random(len(first)) < noise)).astype(np.float64)
         observe(first, second, p_first)

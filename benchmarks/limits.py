@@ -66,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         params_of(Path(directory))
         starts = {stage: command(stage, Path(directory)).cpu_seconds for stage in STAGES}
-    with common_kernels():  # of this process they are chosen already
+    with common_kernels():  # this process has already chosen its kernels
         reached = {name: statistics.median(_trained(name, seed) for seed in SEEDS) for name in SCRIPTS}
         profiles = {name: _measured("profile", name) for name in SCRIPTS}
     bounds = {name: 1 / sum(seconds) for name, seconds in least.items()}
@@ -115,7 +115,7 @@ def least_seconds(name: str = DOORKEY) -> tuple[float, float]:
 
 
 def _measured(what: str, name: str) -> dict[str, float]:
-    """Return what a process of its own measures, whose kernels the environment decides."""
+    """Measure in a separate process, whose matrix kernels are set by an environment variable."""
     found: dict[str, float] = run_peer(Path(sys.executable), "../limits.py", what, name, ours=True)
     return found
 

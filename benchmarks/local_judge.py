@@ -195,7 +195,7 @@ def _asked(chat: LocalChat, requests: list[ChatRequest]) -> tuple[float, list[fl
 
 
 def _profile(chat: LocalChat, requests: list[ChatRequest]) -> dict[str, float]:
-    """Return processor seconds by what they are for; what is not PyTorch's is Python's and the tokenizer's."""
+    """Return CPU seconds by purpose; the part outside of PyTorch is Python and the tokenizer."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         started = time.process_time()
         dict(chat.ask(requests))
@@ -234,7 +234,7 @@ def _same(p: list[float], q: list[float]) -> float:
 
 
 def _leans(p: list[float]) -> list[float]:
-    """Return how far each pair's first text is preferred, both orders together."""
+    """Return the preference for each pair's first text, averaged over both orders."""
     return [a - b for a, b in zip(p[::2], p[1::2], strict=True)]
 
 

@@ -41,7 +41,7 @@ OTHERS = (
     "glyphs", "chars", "colors", "specials", "blstats", "message", "inv_glyphs", "inv_strs", "inv_letters",
     "inv_oclasses", "tty_chars", "tty_colors", "tty_cursor",
 )  # fmt: skip
-"""NLE's default observations but `screen_descriptions`: describing a square can change the names of objects."""
+"""NLE's default observations but `screen_descriptions`: describing a square can change object names."""
 Clock = Callable[[], float]
 
 
@@ -187,7 +187,7 @@ def _begun(games: int, steps: int) -> tuple[Games, list[list[int]]]:
 
 
 def _limit(games: int, steps: int) -> float:
-    """Give the compiled game the keys that `_unseen` gives it, with resets, and do nothing else."""
+    """Step the compiled game with the keys that `_unseen` uses, with resets, and nothing else."""
     alone, chosen = _begun(games, steps)
     pressed = [_listen(game) for game in alone.games]
     turns: list[tuple[Game, list[int | tuple[int, int]]]] = []
@@ -247,7 +247,7 @@ def _ours(games: int, steps: int, *, processes: int = 1, clock: Clock = time.pro
 
 
 def _open(games: int, steps: int) -> float:
-    """Step with keys alone and show all: what is on the screen is not looked at, and prompts stay open."""
+    """Step with keys alone and full observations, without reading the screen, so that prompts stay open."""
     from nle import nethack
 
     raw = [nethack.Nethack(playername="Agent-mon-hum-neu-mal", ttyrec=None) for _ in range(games)]

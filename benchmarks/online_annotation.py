@@ -43,16 +43,16 @@ PARAMS: dict[str, Any] = {
 
 
 class Used(NamedTuple):
-    """What a process has used."""
+    """Resources that a process has used."""
 
     seconds: float
     parent: str
     begun: int
-    """In ticks of the clock."""
+    """In clock ticks."""
 
 
 class Cost(NamedTuple):
-    """What training took."""
+    """Resources used by training."""
 
     seconds: float
     processors: float

@@ -2,7 +2,7 @@
 
     from record import about, command_line, load_average, write
 
-Measures nothing; `table.py` reads what it writes.
+Does no measuring; `table.py` reads its records.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ONE_THREAD = "NumPy, PyTorch on one thread"
 def write(
     name: str, found: dict[str, Any], common: dict[str, Any], output: Path | None = None, *, last: bool = True
 ) -> None:
-    """Write a record whole or not at all, and print it if it is the last of its run.
+    """Write a record atomically, and print it if it is the last of its run.
 
     Args:
         name: of the benchmark.
@@ -44,12 +44,12 @@ def write(
 
 
 def command_line(docstring: str | None) -> argparse.ArgumentParser:
-    """Return a parser of a script's arguments that knows --help, and refuses what the script does not add."""
+    """Return an argument parser with --help that rejects unknown arguments."""
     return argparse.ArgumentParser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def about(*packages: str, remarks: tuple[str, ...] = (), **others: str) -> dict[str, Any]:
-    """Return what a record says besides its figures.
+    """Return the fields of a record other than its figures.
 
     Args:
         packages: installed here, whose versions matter.
@@ -65,5 +65,5 @@ def about(*packages: str, remarks: tuple[str, ...] = (), **others: str) -> dict[
 
 
 def load_average() -> str:
-    """Say how much the machine does just now."""
+    """Return the machine's current load."""
     return f"load average {os.getloadavg()[0]:.1f}"

@@ -1,8 +1,8 @@
 """Does reinforcement learning from feedback improve a language model, and does the report find a planted hack?
 
-By default the model is a two-layer Llama that is first taught a few comments on films: short ones that praise, short
-ones that damn, and long ones, which always damn. So a reward for length is a hack: the texts that it pays more are
-worse. There are five seeds per arm; it takes half an hour on a busy machine. With --smollm2 it is SmolLM2 with
+By default the model is a two-layer Llama that is first taught a few comments on films: short positive ones, short
+negative ones, and long ones, which are always negative. So a reward for length is a hack: texts with a higher reward
+are worse. There are five seeds per arm; it takes half an hour on a busy machine. With --smollm2 it is SmolLM2 with
 examples/rlhf.yaml, about 20 minutes on two otherwise idle cores (`make language-model` first). Run it with: python
 benchmarks/rlhf.py
 """
@@ -37,7 +37,7 @@ LONG = tuple(
 
 
 def planted(folder: Path) -> Path:
-    """Write the small model, taught to write each kind of comment about as often."""
+    """Write the small model, trained to write each kind of comment about equally often."""
     torch.manual_seed(0)
     written = write_tiny_model(folder / "untaught", [*PROMPTS, *PRAISE, *BLAME, *LONG] * 4, width=64, vocabulary=420)
     local = load_causal(str(written))
@@ -57,7 +57,9 @@ def small_params(model: Path) -> dict[str, Any]:
     content["arms"]["base"]["agent"]["options"] = writer
     content["arms"]["rloo"] = {"reward": "text", "agent": {"algorithm": "rloo"}}
     settings = {**writer, "n_envs": 32, "group": 8, "batch_size": 32, "rank": 4, "learning_rate": 0.005, "beta": 0.05}
-    settings["max_kl"] = 10.0  # beyond it `length` writes what is no text, which the judge finds neither good nor bad
+    settings["max_kl"] = (
+        10.0  # beyond it, the arm `length` writes gibberish, which the judge rates neither good nor bad
+    )
     content["agent"] = {"seeds": SEEDS, "steps": 1280, "algorithm": "grpo", "grpo": settings, "rloo": settings}
     content["evaluate"] |= {"episodes": 40, "n_envs": 40}
     return {**content, "tracking": {"enabled": False}}

@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def _most(stage: str, spent: dict[str, float]) -> str:
-    """Describe what a stage spends most of its CPU time on, and how much of the cores' time it leaves unused."""
+    """Describe what a stage spends most of its CPU time on, and how long cores are idle."""
     whole = sum(spent.values())
     cpu = whole - spent[IDLE]
     most = sorted((part for part in spent if part not in (sampled.ELSE, IDLE)), key=lambda part: -spent[part])[:2]

@@ -5,7 +5,7 @@
     parts_of(found, {"environments": ("vector.py", {"step"})})
 
 A sample counts for the CPU time since the previous one, so that a long call into C counts fully, and so does the time
-of C++ threads. Unlike cProfile, it adds no overhead to a call. Knows nothing about what is measured.
+of C++ threads. Unlike cProfile, it adds no overhead to a call. It is independent of the measured code.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def sampled(*, threads: bool = False) -> Iterator[Counter[Stack]]:
     """Yield a counter of processor seconds by stack, which is filled within the block; for the main thread.
 
     Args:
-        threads: whether other Python threads are at work, too. It takes a thread to see them, which sees a bit too
-            often what leaves Python to others, such as a wait.
+        threads: whether other Python threads are at work, too. Sampling them takes a thread, which slightly over-counts
+            code that releases the GIL, such as waits.
     """
     looks = _ThreadLooks() if threads else _SignalLooks()
     looks.start()
@@ -83,7 +83,7 @@ def _part(stack: Stack, parts: Parts) -> str:
 def everywhere(folder: Path, commands: Sequence[str] = STAGES) -> dict[str, str]:
     """Return an environment in which the processes of commands of `laurel` write their stacks into a folder."""
     (folder / "sitecustomize.py").write_text("import sampled\n\nsampled.begin_here()\n")
-    shutil.copy(__file__, folder)  # alone: what lies beside it might hide other modules
+    shutil.copy(__file__, folder)  # a folder of its own: neighbouring files might shadow other modules
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, INTO: str(folder), COMMANDS: " ".join(commands), "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -126,7 +126,7 @@ def _write_own() -> None:
 
 # -- looks ------------------------------------------------------------------------------------------------------
 class _SignalLooks:
-    """Looks at the main thread, by a signal that reaches it wherever it is; writes into a file, if there is one."""
+    """Samples the main thread by a signal; writes to a file, if there is one."""
 
     def __init__(self, place: Path | None = None) -> None:
         self.found: Counter[Stack] = Counter()
@@ -145,7 +145,7 @@ class _SignalLooks:
             self._write(self._place)
 
     def _look(self, _signal: int, frame: FrameType | None) -> None:
-        if self._writing:  # a look that comes while the one before it writes
+        if self._writing:  # a sample that arrives while the previous one writes
             return
         now = time.process_time()
         self.found[_stack(frame)] += now - self._last
@@ -169,7 +169,7 @@ class _SignalLooks:
 
 
 class _ThreadLooks(threading.Thread):
-    """Looks at all threads but itself."""
+    """Samples all threads but its own."""
 
     def __init__(self) -> None:
         super().__init__(name="looks", daemon=True)

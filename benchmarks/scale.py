@@ -37,7 +37,7 @@ from laurel.envs import EnvAdapter, Transition
 
 ARMS, SEEDS, EPISODES = ("extrinsic", "preference", "random_reward", "shuffled_labels", "oracle"), 100, 20
 MOST_METRICS, MOST_PARAMS = 1000, 100
-"""What MLflow takes in one request."""
+"""Maximum entries of one MLflow request."""
 BARE, OWN_TAGS = "bare", ("arm", "seed", "role")
 """The model that the bare client registers, and the tags that it gets."""
 MLFLOW_SECONDS, REPORT_SECONDS, REPORT_MEGABYTES = 60, 10, 2
@@ -80,7 +80,7 @@ class Walk(gym.Env[npt.NDArray[np.float64], np.int64]):
 
 
 class WalkAdapter(EnvAdapter):
-    """Says where the walk is."""
+    """Captions the place of the walk."""
 
     ids = ("Walk-v0",)
     description = "A walk."
@@ -331,7 +331,7 @@ def captions() -> None:
 
 
 def _why(growth: dict[str, float]) -> str:
-    """Say which stages need more memory for more captions, and what for."""
+    """Explain which stages need more memory for more captions, and why."""
     holds = {
         "caption": "caption holds each distinct caption as a Python string with its numbers, some hundred bytes, for "
         "lookups by text",

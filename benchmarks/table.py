@@ -2,7 +2,7 @@
 
     python benchmarks/table.py
 
-Knows the records; measures nothing.
+Reads the records; does no measuring.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def table() -> str:
 
 
 def _explained(record: dict[str, Any]) -> str:
-    """Say why a figure is what it is, with the profile where the record has one: setting -> part -> numbers."""
+    """Explain a figure, with the record's profile if it has one: setting -> part -> numbers."""
     why = record.get("why", "Not yet explained." if record["met"] is False else "")
     text = f"\n**{record['benchmark']}.** {why}".rstrip() + "\n"
     if starts := record.get("cpu_seconds_of_a_start"):

@@ -29,7 +29,7 @@ SAMPLE = 1024
 """Number of texts that MiniLM encodes."""
 ROUNDS = 3
 FEW = 50
-"""Rows of the command that does hardly more than start."""
+"""Rows of the run that measures start-up."""
 MODEL = "stand-in"
 """Its name; another one for the few rows, whose vectors are in a cache of their own."""
 WORDS = "agent key door opens wall turns left right goal picks up red blue ball box steps ahead waits"
@@ -46,7 +46,7 @@ PARTS: sampled.Parts = {
 
 
 class StandIn:
-    """Gives every text a unit vector that its number alone decides."""
+    """Maps every text to a unit vector derived from its number."""
 
     def encode(self, texts: list[str]) -> Any:
         """Return vectors (N, WIDTH)."""
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def fit(folder: Path, rows: str, model: str = MODEL, environment: dict[str, str] | None = None) -> Spent:
-    """Run the command on a file of rows in a folder; return what it took."""
+    """Run the command on a file of rows in a folder; return the resources used."""
     return command("reward", folder, "fit", rows, "--model", model, "--output", "reward", environment=environment)
 
 
@@ -116,7 +116,7 @@ def profiled(folder: Path) -> dict[str, float]:
 
 
 def _write_rows(folder: Path, texts: list[str]) -> None:
-    """Write pairs of texts, all and a few, the better by a planted utility but for a share of them."""
+    """Write pairs of texts, all and a few, labelled by a known utility, except for a share with wrong labels."""
     rng = np.random.default_rng(0)
     utility = StandIn().encode(texts) @ rng.normal(size=WIDTH)
     wrong = rng.random(ROWS) < WRONG

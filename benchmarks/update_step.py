@@ -30,7 +30,7 @@ OWN_PRODUCTS = "the products alone, own kernels"
 
 
 def main() -> None:
-    """Measure all ways, print the result and write it."""
+    """Measure all methods, print the result and write it."""
     command_line(__doc__).parse_args()
     load = f"{load_average()} before the run"
     with common_kernels():
@@ -58,7 +58,9 @@ def main() -> None:
 
 
 def _measured(way: str, **environment: str) -> dict[str, float]:
-    """Return microseconds by way, measured in a process of its own, whose kernels the environment decides."""
+    """Return microseconds by method, measured in a separate process, whose kernels are set by an environment
+    variable.
+    """
     kept = {name: value for name, value in {**os.environ, **environment}.items() if value or name not in environment}
     command = [sys.executable, __file__, way]
     answer = subprocess.run(command, env=kept, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own

@@ -1,4 +1,4 @@
-"""Checkpoints of a step that outlive its machine, so that the next attempt at the step resumes from them.
+"""Checkpoints of a step that survive the loss of its machine, so that the next attempt resumes from them.
 
 A stage keeps its checkpoints in a hidden folder beside its output, on a disk that is discarded with the container. That
 folder is packed into one file at intervals, where the next attempt finds it.
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kfp import dsl
 
 FOLDER = "LAUREL_CHECKPOINTS"
-"""Folder that outlives a step, such as one of a bucket; without it, the folder that the step's output goes to."""
+"""Folder that persists beyond a step, such as one in a bucket; by default the folder of the step's output."""
 SECONDS = 60.0
-"""Time between two copies: the most that a lost machine takes with it, besides what no checkpoint holds yet."""
+"""Seconds between two copies: at most this much is lost with a machine, plus the work since the last checkpoint."""
 
 
 @contextmanager
@@ -38,13 +38,13 @@ def kept(
     inputs: Sequence[Path],
     seconds: float = SECONDS,
 ) -> Iterator[None]:
-    """Go on from what an earlier attempt has left, and leave what this one does until it has succeeded.
+    """Resume from the checkpoint of an earlier attempt, and store checkpoints of this one until it succeeds.
 
     Args:
-        output: where the stage writes; what is kept is in hidden folders beside it, `.NAME.*.partial`.
-        artifact: what the output becomes.
+        output: where the stage writes; its checkpoints are in hidden folders next to it, `.NAME.*.partial`.
+        artifact: the artifact that the output becomes.
         name: of the step, with its branch.
-        sections: parameters; with the inputs' digests they say whether it is the same work.
+        sections: parameters; together with the inputs' digests they identify the work.
         inputs: outputs of other stages.
         seconds: between two copies.
     """
@@ -54,11 +54,11 @@ def kept(
     _restore(file, output.parent, name)
     ended = threading.Event()
 
-    def copy_now_and_then() -> None:
+    def copy_periodically() -> None:
         while not ended.wait(seconds):
             _copy(output, file, name)
 
-    copying = threading.Thread(target=copy_now_and_then, name="copy checkpoints", daemon=True)
+    copying = threading.Thread(target=copy_periodically, name="copy checkpoints", daemon=True)
     copying.start()
     try:
         yield
@@ -85,7 +85,7 @@ def _restore(file: Path, folder: Path, name: str) -> None:
 
 
 def _copy(output: Path, file: Path, name: str) -> None:
-    """Pack the checkpoints of now; one that cannot be written costs a line, not the step."""
+    """Pack the current checkpoints; if that fails, print a line and continue."""
     folder = output.parent
     packed = folder / f".{file.name}"
     try:
@@ -105,7 +105,7 @@ def _copy(output: Path, file: Path, name: str) -> None:
 
 
 def _whole(place: Path) -> dict[Path, bytes]:
-    """Read the files of a folder that is replaced as a whole: all are of one checkpoint."""
+    """Read the files of a folder that is replaced atomically, so that all belong to one checkpoint."""
     while True:
         try:
             before = place.stat().st_ino

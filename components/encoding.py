@@ -1,4 +1,6 @@
-"""Sections of params as parameters of KFP, and back: its structures drop null, and hold whole numbers as floats."""
+"""Encodes sections of params as KFP parameters, and decodes them: KFP's structs drop null and turn integers into
+floats.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 NULL = "null"
-"""Stands for null. A text that reads so gets a ~ before it, as does one that got it already."""
+"""Encodes null. A text with this value, or one that already starts with ~, gets a leading ~."""
 
 
 def encoded(value: Any) -> Any:
-    """Return JSON values that KFP carries whole."""
+    """Return JSON values that survive KFP unchanged."""
     match value:
         case None:
             return NULL

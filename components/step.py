@@ -1,4 +1,4 @@
-"""What every component does around its stage: check params, log begin and end, report a failure in one line.
+"""Code shared by all components: check params, log start and end, report a failure in one line.
 
 Runs inside the step's own process.
 """
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 RESPONSES = "LAUREL_RESPONSES"
-"""Folder in which language models' answers outlive a step."""
+"""Folder in which the answers of language models persist across steps."""
 PACKED = "files.zip"
 BEGUN, DONE, FAILED = "begun", "done", "failed"
 
 
 @contextmanager
 def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
-    """Yield the checked sections by name; end the process with code 2 and one line where the user can fix a failure.
+    """Yield the checked sections by name; for errors that the user can fix, end the process with code 2 and one line.
 
-    Secrets that the environment refers to are fetched first. Without MLFLOW_TRACKING_URI in it, tracking is turned
-    off: a database in a container's working directory would go with the container.
+    Secrets that the environment refers to are fetched first. Without MLFLOW_TRACKING_URI, tracking is turned off: a
+    database in a container's working directory would be deleted with the container.
 
     Args:
         name: of the step, as its lines show it, e.g. "caption" or "train-agents oracle".
@@ -63,7 +63,7 @@ def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
 
 
 def responses() -> Path | None:
-    """Return the folder in which language models' answers outlive this step; None without one."""
+    """Return the folder in which the answers of language models persist, or None."""
     kept = os.environ.get(RESPONSES)
     return Path(kept) if kept else None
 
@@ -76,25 +76,25 @@ def sections_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def whole(sections: Mapping[str, Any]) -> Params:
     """Return params for a stage that takes them whole: the sections of its step, and defaults.
 
-    A section that has neither is missing: a stage that reads one that its step is not given has a defect.
+    A section with neither is missing: a stage that reads a section that its step does not receive has a bug.
     """
     return Params.model_construct(**sections)
 
 
 def places(**artifacts: dsl.Artifact) -> dict[str, Any]:
-    """Return where artifacts are on this machine, by the names that a stage has for them."""
+    """Return the local paths of artifacts by the stage's names for them."""
     return {name: Path(artifact.path) for name, artifact in artifacts.items()}
 
 
 @contextmanager
 def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
-    """Yield where a stage writes its output, and hand that to KFP: files, and counts and digest of its manifest.
+    """Yield the folder for a stage's output, then pass it to KFP: the files, and the manifest's counts and digest.
 
-    Runs that are logged to MLflow meanwhile say where the output goes, by which `finish` finds them.
+    MLflow runs logged meanwhile record the output's location, by which `finish` finds them.
 
-    An artifact's own place may be a bucket that is mounted as a folder, without locks and without a renaming
-    that is all or nothing. So the stage writes to this machine's disk; its files are then copied, the manifest last:
-    without one, no stage reads them. Many small files are slow there: `packed` makes them one, for `unpacked` to read.
+    The artifact's path may be a mounted bucket, without locks and without atomic renames. So the stage writes to this
+    machine's disk; its files are then copied, the manifest last: without one, no stage reads them. Many small files are
+    slow there: `packed` joins them into one archive, which `unpacked` reads.
     """
     place = Path(artifact.path)
     with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:
@@ -104,7 +104,7 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
             yield output
         finally:
             del os.environ[OUTPUT_URI]
-        if place.exists():  # of an attempt that failed
+        if place.exists():  # left by a failed attempt
             shutil.rmtree(place)
         if packed:
             place.mkdir(parents=True)

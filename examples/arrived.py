@@ -1,4 +1,4 @@
-"""A reward method that pays per episode, at its end: `arms: {arrived: {reward: arrived}}`."""
+"""A reward method that rewards whole episodes, at their end: `arms: {arrived: {reward: arrived}}`."""
 
 import numpy as np
 
@@ -11,13 +11,13 @@ class ArrivedParams(RewardParams):
     """The settings, `rewards.arrived`."""
 
     bonus: float = 1.0
-    """Pay of an episode that the task's own rules ended, per step that it was short of `limit`."""
+    """Reward of an episode that terminates at once; it falls linearly to 0 at `limit` steps."""
     limit: int = 100
-    """Steps after which an episode is paid nothing."""
+    """Episode length from which the reward is 0."""
 
 
 class Haste:
-    """Counts the steps of each environment's episode, and pays the last one by how few they were."""
+    """Counts the steps of each episode; the last step is rewarded, more for shorter episodes."""
 
     threshold, unseen = 0.0, 0
 
@@ -25,11 +25,11 @@ class Haste:
         self.bonus, self.limit = bonus, limit
 
     def begin(self, n_envs):
-        """Forget what came before: all environments begin new episodes."""
+        """Reset the counters: all environments begin new episodes."""
         self.length = np.zeros(n_envs, dtype=np.int64)
 
     def pay(self, steps):
-        """Return what steps are paid (T, N), UNPAID where there is nothing to say."""
+        """Return the reward of each step (T, N), UNPAID for steps that it does not score."""
         paid = np.full(steps.valid.shape, UNPAID)
         for t, valid in enumerate(steps.valid):
             self.length += valid
@@ -40,10 +40,10 @@ class Haste:
 
 
 class Arrived(Method):
-    """Needs no data and fits nothing."""
+    """Needs neither data nor training."""
 
     kind = "arrived"
-    summary = "a bonus at the end of an episode for having been quick"
+    summary = "a bonus at the end of an episode for finishing quickly"
     Settings = ArrivedParams
 
     def load(self, place, adapter, quantile):

@@ -1,6 +1,6 @@
-"""A reward method that asks something other than pairs: a rating of each caption, by the chat model of `annotate`.
+"""A reward method without pairs: the chat model of `annotate` rates each caption.
 
-It asks the question of `rating.py`. Answers are kept with all others, so that no answer is paid for twice.
+It asks the question in `rating.py`. Answers are cached like all others, so none is paid for twice.
 
     annotate: {annotator: openai, openai: {model: gpt-5-mini}}
     arms: {rated: {reward: rated}}
@@ -10,7 +10,7 @@ from laurel.rewards.method import Method
 
 
 class Rated(Method):
-    """Pays each caption its mean rating."""
+    """The reward of a caption is its mean rating."""
 
     kind = "rated"
     summary = "a chat model's rating of the caption"
@@ -53,7 +53,7 @@ class Rated(Method):
 
         from laurel.rewards.functions import ScoredCaptions
 
-        # A caption that collection never met is paid as the mean one: it was never scored.
+        # Captions that do not occur in the collected data have no rating and get the mean.
         scored, _ = ScoredCaptions.load(place)
         return scored.reward(quantile, lambda texts: np.full(len(texts), scored.normalizer.mean, dtype=np.float32))
 

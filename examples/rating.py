@@ -1,4 +1,4 @@
-"""A question: how good is a step, from 0 to 10? Its prompt `rating/zero_to_ten.jinja` lies beside this file."""
+"""A question: how good is a step, from 0 to 10? Its prompt `rating/zero_to_ten.jinja` is in this folder."""
 
 import json
 import re
@@ -16,7 +16,7 @@ SCHEMA = {
 
 
 class RatingQuestion(Question):
-    """Asks about one caption; a reading's value is the rating."""
+    """Asks about one caption; the parsed value is the rating."""
 
     form = Form("rating", slots=("caption",), choices=(), schema=json.dumps(SCHEMA), folder=Path(__file__).parent)
     sample = 'Say "x".'

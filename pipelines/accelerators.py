@@ -11,7 +11,7 @@ from laurel.errors import ParamsError
 from laurel.params.pipeline import Accelerator
 
 CLUSTER = "nvidia.com/gpu"
-"""What Kubernetes calls a GPU of whatever type; a cluster's nodes decide which."""
+"""Kubernetes' resource name of a GPU of any type; the cluster's nodes determine the type."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ ACCELERATORS: Mapping[Accelerator, AcceleratorKind] = {
 
 
 def check_count(step: str, accelerator: Accelerator, count: int) -> None:
-    """Refuse a number of accelerators that no machine of Vertex AI has.
+    """Raise if no machine of Vertex AI has this number of accelerators.
 
     Raises:
         ParamsError: none has.
@@ -66,7 +66,7 @@ def check_count(step: str, accelerator: Accelerator, count: int) -> None:
 
 
 def check_size(step: str, cpu: float, memory: float, accelerator: Accelerator | None, count: int) -> None:
-    """Refuse more cores or GB of memory than any machine of Vertex AI with these accelerators has.
+    """Raise if no machine of Vertex AI with these accelerators has this many cores or GB of memory.
 
     Raises:
         ParamsError: none has.

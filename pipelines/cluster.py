@@ -26,14 +26,14 @@ from laurel.errors import LaurelError
 from laurel.pipelines.follow import ENDED, SAME_AGAIN, Progress, Step, UnreachableError, step_of
 
 TOKEN = "KFP_TOKEN"  # noqa: S105  the name of a variable
-"""Where a bearer token for the cluster's API is taken from, if it wants one."""
+"""Environment variable with a bearer token for the cluster's API, if it requires one."""
 TIMEOUT = 10
 OLDEST = (2, 14)
 """Version of Kubeflow Pipelines that collects the outputs of a loop, as the pipeline needs."""
 
 
 class ClusterError(LaurelError):
-    """A refusal of the cluster's, with what to do about it."""
+    """An error of the cluster, with a fix."""
 
 
 class Cluster:
@@ -93,7 +93,7 @@ class Cluster:
         return next((str(run.run_id) for run in listed.runs or [] if _state(run.state) not in ENDED), None)
 
     def submit(self, request: Mapping[str, Any], experiment: str) -> str:
-        """Start a run; return its ID. Where the answer is lost, the run is looked up by its name.
+        """Start a run; return its ID. If the response is lost, the run is looked up by its name.
 
         Raises:
             ClusterError: it was refused.
@@ -120,7 +120,7 @@ class Cluster:
         return str(made.run_id)
 
     def schedule(self, request: Mapping[str, Any], experiment: str) -> str:
-        """Start runs at set times; return the recurring run's ID, also where the same request has made one.
+        """Schedule runs; return the recurring run's ID, also if the same request has already created one.
 
         Raises:
             ClusterError, UnreachableError: as `submit`.
@@ -162,7 +162,7 @@ class Cluster:
         return str(made.recurring_run_id)
 
     def look(self, run: str) -> Progress:
-        """Say how far a run is.
+        """Return a run's state.
 
         Raises:
             UnreachableError: no answer this time.
@@ -181,7 +181,7 @@ class Cluster:
         return Progress(_state(found.state), steps, (found.error.message if found.error else "") or "")
 
     def cancel(self, run: str) -> None:
-        """Ask for a run's end.
+        """Cancel a run.
 
         Raises:
             ClusterError, UnreachableError: as `look`.
@@ -204,7 +204,7 @@ class Cluster:
         """Turn the client's errors into sentences, and hide its prints and warnings from the user.
 
         Args:
-            looking: at a running run, where a temporary refusal is no answer.
+            looking: whether a running run is polled, so that temporary errors count as no answer.
         """
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -229,7 +229,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def _package(request: Mapping[str, Any]) -> Iterator[Path]:
-    """Write the pipeline as KFP's client wants it: a file."""
+    """Write the pipeline to a file, as KFP's client requires."""
     content = request["pipeline_spec"]
     documents = [content["pipeline_spec"], content["platform_spec"]] if "platform_spec" in content else [content]
     with tempfile.TemporaryDirectory(prefix="laurel-") as folder:

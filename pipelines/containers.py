@@ -1,4 +1,4 @@
-"""KFP's Docker runner, with what it does not do: file ownership, mounts, and cleaning up after Ctrl-C."""
+"""KFP's Docker runner, extended with file ownership, mounts, and cleaning up after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from docker.types import Mount
 
 PROJECT = "/project"
-"""Where a step finds the working directory, which it may only read."""
+"""Read-only mount point of the working directory."""
 SHARED_MEMORY = "2g"
 """Docker gives 64 MB, too little for torch's workers."""
 RUN = "laurel.run"
@@ -71,7 +71,7 @@ def docker_runner(image: str, asked: AnnotateParams) -> Iterator[tuple[local.Doc
 
 
 def reaches_containers(uri: str) -> bool:
-    """Whether a tracking URI is a server: a database's file is out of a container's reach."""
+    """Whether a tracking URI is a server: containers cannot access a database file."""
     return urlsplit(uri).scheme in ("http", "https")
 
 
@@ -116,7 +116,7 @@ def _find(client: docker.DockerClient, image: str) -> Image:
 
 
 def _check_holds_laurel(client: docker.DockerClient, image: str) -> None:
-    """Refuse an image in which no step could begin."""
+    """Raise if no step could start in an image."""
     import docker.errors
 
     look = "import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, ('laurel', 'kfp'))))"
@@ -139,7 +139,7 @@ def _name(found: Image, image: str) -> str:
 
 
 def _mounts(asked: AnnotateParams) -> list[Mount]:
-    """Return which folders of this machine a container sees.
+    """Return the folders of this machine to mount in a container.
 
     Raises:
         EngineError: the answers lie in the working directory itself.
@@ -163,7 +163,7 @@ def _mounts(asked: AnnotateParams) -> list[Mount]:
 
 
 def _container(engine: dict[str, Any], run: str, asked: AnnotateParams) -> dict[str, Any]:
-    """Return how a step's container is started."""
+    """Return the start options of a step's container."""
     security = engine.get("SecurityOptions") or []
     uri = os.environ.get(TRACKING[0], "")
     names = (*(TRACKING if reaches_containers(uri) else ()), *asked.api_keys, KEYS)
@@ -229,6 +229,6 @@ def _stop(client: docker.DockerClient, run: str) -> int:
 
     containers = client.containers.list(filters={"label": f"{RUN}={run}"}, ignore_removed=True)
     for container in containers:
-        with suppress(docker.errors.APIError):  # it has ended by itself
+        with suppress(docker.errors.APIError):  # it has already ended
             container.kill()
     return len(containers)

@@ -1,4 +1,4 @@
-"""The pipeline on KFP: the stages of dvc.yaml as a graph, divided where work can be done side by side.
+"""The pipeline on KFP: the stages of dvc.yaml as a graph, with parallel branches.
 
     plan → collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
@@ -55,7 +55,7 @@ BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_durati
 """When a step that failed is tried again: after half a minute, after a minute, and so on."""
 
 Place = Callable[[dsl.PipelineTask, str], dsl.PipelineTask]
-"""Says on what machine, by the name of a step, a task runs."""
+"""Sets the machine of a task, by the name of its step."""
 
 
 def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]
 
 
 def digest_of_sources() -> str:
-    """Return a digest of Laurel's own code, as it is: a commit does not say what has changed since."""
+    """Return a digest of Laurel's code on disk, since a commit does not cover uncommitted changes."""
     digest = hashlib.sha256()
     for package in (laurel, laurel.components):
         for folder in package.__path__:
@@ -104,7 +104,7 @@ def make_pipeline(
         code_version: default of the parameter of that name; part of what KFP caches by.
         environment: variables that every step finds in its environment. They are stored in clear: no secrets.
         cluster: for Kubernetes, where any GPU is `nvidia.com/gpu`; Vertex AI wants its type.
-        on_this_machine: for KFP's local runners, which know no resources and need no rest between attempts.
+        on_this_machine: for KFP's local runners, which have no resource settings and need no delay between attempts.
         retries: further attempts at a step that failed; None takes pipeline.retries.
         sweep: candidates to try, each in its own branch, instead of training and evaluating all arms.
 
@@ -119,7 +119,7 @@ def make_pipeline(
         check_accelerators(params)
 
     def place(task: dsl.PipelineTask, step: str) -> dsl.PipelineTask:
-        """Say where a task runs and how often it is tried."""
+        """Set a task's machine and retries."""
         task.set_container_image(image)
         for name, value in (environment or {}).items():
             task.set_env_variable(name, value)

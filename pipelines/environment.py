@@ -77,7 +77,7 @@ def chat_models(
 
 def _secret_of_vertex(name: str, reference: str, variables: dict[str, str]) -> str | None:
     full = reference if "/versions/" in reference else f"{reference}/versions/latest"
-    if not re.fullmatch(REFERENCE, full):  # it may be the secret itself: it is not shown
+    if not re.fullmatch(REFERENCE, full):  # not shown, since it may be the secret itself
         return (
             f"--secret {name}: must name a secret, not be it: {name}=projects/PROJECT/secrets/SECRET. "
             f"Make one: gcloud secrets create {name.lower().replace('_', '-')} --data-file=-"

@@ -1,7 +1,7 @@
-"""What a submitted run will do: steps, tasks, machines, environment steps, and prices that the user has dated.
+"""Estimate of a submitted run: steps, tasks, machines, environment steps, and cost by a dated price table.
 
-Reads only the compiled pipeline and the parameters. How long a step takes is not known, so prices are by the hour;
-how long training takes follows from the speed that the user has measured, if there is one.
+Reads only the compiled pipeline and the parameters. The duration of steps is unknown, so prices are per hour; the
+duration of training is computed from a speed measured by the user, if given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DECIMAL = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3, "P": 1e6, "E": 1e
 
 
 class Price(BaseModel):
-    """What a region's machines cost, on the day it was looked up."""
+    """Machine prices of a region, with their date."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,7 +51,7 @@ class Price(BaseModel):
     accelerator_hour: Mapping[str, float] = {}
 
     def hour(self, machine: Machine) -> float | None:
-        """Return what a machine costs an hour; None where the price of its accelerator is not known."""
+        """Return the price of a machine per hour; None if the price of its accelerator is unknown."""
         cost = self.cpu_hour * cores(machine.cpu) + self.memory_hour * gigabytes(machine.memory)
         if machine.accelerators:
             if machine.accelerator not in self.accelerator_hour:
@@ -131,7 +131,7 @@ def estimate(
 
 
 def _tried(params: Params, sweep: SweepPlan) -> Iterator[Training]:
-    """Yield the training of each candidate; one whose values do not go together trains nothing."""
+    """Yield the training of each candidate; one with inconsistent values trains nothing."""
     arm = sweep.sweep.arm
     for values in sweep.candidates:
         with contextlib.suppress(ParamsError):
@@ -140,9 +140,9 @@ def _tried(params: Params, sweep: SweepPlan) -> Iterator[Training]:
 
 
 def _hours(steps: list[Task], counts: list[int], env_steps: int, speed: float, price: Price | None) -> str:
-    """Say how long training takes at a speed, and what its machines cost for so long."""
+    """Describe the duration of training at a speed, and the cost of its machines."""
     if any(step.name == "propose" for step in steps):
-        return "how long training takes does not follow from a speed where proposals are sampled in tasks of their own"
+        return "the hours of training cannot be computed from a speed if proposals are sampled in tasks of their own"
     step, count = next(one for one in zip(steps, counts, strict=True) if one[0].name in AGENT_TRAINERS)
     hours = env_steps / speed / 3600
     hour = price.hour(step.machine) if price else None
@@ -167,7 +167,7 @@ def _row(step: Task, count: int, region: str | None) -> tuple[str, ...]:
 
 
 def _family(machine: Machine) -> str:
-    """Say which machines Vertex AI chooses from: the nearest that has what the step asks for."""
+    """Describe the machine that Vertex AI chooses: the smallest that satisfies the step's request."""
     if not machine.accelerators:
         return "general purpose"
     return next((kind.machines for kind in ACCELERATORS.values() if kind.vertex == machine.accelerator), "unknown")

@@ -1,4 +1,4 @@
-"""Files and folders of this machine that parameters name, which steps elsewhere find only in their image."""
+"""Local files and folders that parameters name; remote steps find them only in their image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from laurel.data.own_files import is_there
+from laurel.data.own_files import exists
 from laurel.feedback.annotator_kind import is_directory, kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
@@ -15,7 +15,7 @@ from laurel.rewards.methods.stored import StoredParams
 from laurel.stages.own_files import WITHOUT_EFFECT
 
 MOUNTED = "/gcs/"
-"""Where Vertex AI's steps find buckets."""
+"""Mount point of buckets in steps on Vertex AI."""
 
 
 def local_files(params: Params, *, vertex: bool) -> dict[str, str]:
@@ -63,7 +63,7 @@ def _found(content: Any, key: str) -> Iterator[tuple[str, str]]:
     elif isinstance(content, list):
         for number, value in enumerate(content):
             yield from _found(value, f"{key}[{number}]")
-    elif isinstance(content, str) and ("/" in content or "." in content) and is_there(Path(content)):
+    elif isinstance(content, str) and ("/" in content or "." in content) and exists(Path(content)):
         yield key, content
 
 

@@ -1,6 +1,6 @@
 """Follows a run: prints every change of a step's state, and at the end what failed.
 
-Works for any backend: it is given a function that looks up the state.
+Works for any backend: the caller passes a function that looks up the state.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SAME_AGAIN = "Try again later: the same command finds the run if it has begun, a
 PATIENCE = 900.0
 """Seconds without an answer after which following ends; the run continues."""
 LONGEST_PAUSE = 120.0
-"""Seconds between two looks at most, while there is no answer."""
+"""Maximum polling interval in seconds while there is no answer."""
 
 
 class UnreachableError(LaurelError):
-    """No answer this time; the next may come."""
+    """A poll without an answer, which may be temporary."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Step:
     kind: str
     state: str
     reason: str = ""
-    """Why it failed, as the backend says it."""
+    """The backend's reason for a failure."""
     log: str = ""
-    """Where its log is."""
+    """Location of its log."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
+    """The state of a run."""
 
     state: str
     steps: Mapping[str, Step] = field(default_factory=dict)
@@ -51,11 +51,11 @@ class Progress:
         return self.state in ENDED
 
     def summary(self) -> list[str]:
-        """Say the state of the run and of each step, and why what failed did."""
+        """Describe the state of the run and of each step, with reasons for failures."""
         return [f"run: {self.state}", *(f"{name}: {step.state}" for name, step in self.steps.items()), *self.failures()]
 
     def failures(self) -> list[str]:
-        """Say which steps failed, why, and where their logs are."""
+        """List failed steps with reasons and logs."""
         lines = []
         for name, step in self.steps.items():
             if step.state == "failed":
@@ -73,7 +73,7 @@ def follow(
     seconds: float,
     patience: float = PATIENCE,
 ) -> Progress:
-    """Look until the run has ended, and say what changes; return its last state.
+    """Poll until the run has ended, and print changes; return its last state.
 
     Args:
         look: looks up the state; an UnreachableError is tolerated for a while.

@@ -1,4 +1,4 @@
-"""Validates the form of projects, regions, buckets, images and schedules; contacts nothing.
+"""Validates the syntax of projects, regions, buckets, images and schedules, without network access.
 
 Each function returns a sentence that says what is wrong and which command fixes it, or None. Whether the thing exists
 is not checked here.
@@ -60,7 +60,7 @@ def bucket(value: str | None) -> str | None:
 
 
 def image(value: str | None, *, vertex: bool) -> str | None:
-    """Check an image's reference: where it can be pulled from, and that it stands for one build."""
+    """Check an image's reference: it must be complete, and identify one build."""
     build = "Build and push one, or name one you have: --image"
     if not value:
         return f"--image is missing: what the steps run in. {build} {REGISTRY}"
@@ -108,7 +108,7 @@ def network(value: str) -> str | None:
 def cron(value: str, *, vertex: bool) -> str | None:
     """Check that a schedule has five fields, on Vertex AI with a time zone before them if wanted.
 
-    Which values a field takes is the server's to say, before it schedules anything.
+    Values of fields are checked by the server.
     """
     fields = value.split()
     if vertex and fields and re.fullmatch(r"(CRON_)?TZ=[A-Za-z]+(/[A-Za-z0-9_+-]+)*", fields[0]):

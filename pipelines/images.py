@@ -15,7 +15,7 @@ from laurel.pipelines.template import Spec, tasks
 
 @dataclass(frozen=True)
 class Needs:
-    """What the steps need of their image, beside Laurel."""
+    """Requirements of steps for their image, besides Laurel."""
 
     cuda: bool = False
     """Whether it is for an accelerator."""
@@ -47,7 +47,7 @@ def packages_of(voters: Iterable[AnnotateParams]) -> tuple[str, ...]:
 
 
 def check_quantization(spec: Spec, params: Params) -> str | None:
-    """Say what is wrong with quantised weights, which need a GPU, in a step without one."""
+    """Report quantised weights, which need a GPU, in a step without one."""
     for task in tasks(spec):
         if not task.machine.accelerators and "bitsandbytes" in packages_of(annotators_of(params, task.name)):
             return (

@@ -32,11 +32,11 @@ from laurel.stages.preflight import check_run
 
 REPORTS, STUDY, STEPS, LOG, CACHE = "reports", "study", "steps", "pipeline.log", ".kfp_cache"
 MADE = {REPORTS: "*/evaluate/reports", STUDY: "*/pick-best/study"}
-"""What a run is for -> where its last step writes it."""
+"""Kind of run -> folder that its last step writes."""
 
 
 class PipelineError(LaurelError):
-    """A step that failed; those before it are kept."""
+    """A step failed; results of earlier steps are kept."""
 
 
 def run_locally(
@@ -114,7 +114,7 @@ def run_locally(
 
 
 def _made(output: Path, kind: str) -> list[Path]:
-    """List what this run and earlier ones made."""
+    """List the artifacts of this run and earlier ones."""
     return [manifest.parent for manifest in (output / STEPS).glob(f"{MADE[kind]}/manifest.json")]
 
 
@@ -131,7 +131,7 @@ def _runner(
 
 
 def _tracked_from_containers(params: Params) -> Params:
-    """Turn tracking off where containers cannot reach what it logs to, and say so once."""
+    """Turn tracking off, with a message, if containers cannot reach the tracking store."""
     if not params.tracking.enabled or reaches_containers(os.environ.get(TRACKING_URI, "")):
         return params
     sys.stderr.write(
@@ -142,7 +142,7 @@ def _tracked_from_containers(params: Params) -> Params:
 
 
 class _Listener(io.TextIOBase):
-    """A stand-in for standard output: keeps everything in a log, shows what a user wants to see, and remembers.
+    """Replaces standard output: writes everything to a log, shows progress lines, and records failures.
 
     KFP writes every line of a step with one call, from as many threads as it runs steps.
     """
@@ -150,7 +150,7 @@ class _Listener(io.TextIOBase):
     def __init__(self, log: TextIO, screen: TextIO, *, everything: bool) -> None:
         self._log, self._screen, self._everything = log, screen, everything
         self.unfinished: list[str] = []
-        """Steps that began and did not end well, in that order."""
+        """Steps that started without succeeding, in order."""
         self.sentences: dict[str, str] = {}
         """Step -> its message of failure."""
 
@@ -184,7 +184,7 @@ class _Listener(io.TextIOBase):
 
 @contextlib.contextmanager
 def _listening(listener: _Listener) -> Iterator[_Listener]:
-    """Let KFP write to the listener, and put back what its threads may leave changed: `print` and the log handlers."""
+    """Redirect KFP's output to the listener, and afterwards restore `print` and the log handlers."""
     root = logging.getLogger()
     level, handlers, printing = root.level, root.handlers[:], builtins.print
     try:
@@ -197,7 +197,7 @@ def _listening(listener: _Listener) -> Iterator[_Listener]:
 
 
 def _explain(listener: _Listener, message: str, log: Path) -> str:
-    """Name the step that failed, and its reason where it gave one."""
+    """Return the name of the failed step, with its reason if known."""
     named = re.search(r"Inner task failed: '?([\w-]+)", re.sub(r"\x1b\[\d+m", "", message))
     step = next(iter(listener.unfinished), named[1] if named else "the pipeline")
     beside = [name for name in listener.unfinished if name.partition(" ")[0] == step.partition(" ")[0]]

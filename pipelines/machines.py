@@ -18,7 +18,7 @@ from laurel.stages.preflight import judges_in_training
 
 @dataclass(frozen=True)
 class Resources:
-    """What a step's machine has."""
+    """The machine of a step."""
 
     cpu: float
     """Cores."""
@@ -44,11 +44,11 @@ DEFAULTS: Mapping[str, Resources] = {
     "evaluate": Resources(4, "8G"),
     "finish": Resources(1, "2G"),
 }
-"""What each step has unless the parameters say otherwise: no accelerator anywhere."""
+"""Default machine of each step: no accelerators."""
 
 
 def resources(params: Params) -> dict[str, Resources]:
-    """Return step -> what its machine has."""
+    """Return step -> machine."""
     found = dict(DEFAULTS)
     for step, wanted in params.pipeline.resources.items():
         default = DEFAULTS[step]
@@ -104,7 +104,7 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
             judges = [judge_asked(arm.actor, arm.actor_options) for arm in params.arms if arm.actor is not None]
     everyone = params.annotate.everyone
     for judge in dict.fromkeys(judges):
-        if judge in everyone:  # any other is refused where it is asked
+        if judge in everyone:  # others are refused when they are asked
             yield from everyone[judge].voters
 
 
@@ -145,7 +145,7 @@ def _uses_gpu(judge: AnnotateParams) -> bool:
 
 
 def idle(params: Params, step: str) -> str | None:
-    """Return why an accelerator of a step would stand idle; None where it is used."""
+    """Return why a step's accelerator would be idle; None if it is used."""
     if samples_by_server(params, step) or any(map(_uses_gpu, annotators_of(params, step))):
         return None
     if step not in GPU_USERS:
@@ -162,7 +162,7 @@ def idle(params: Params, step: str) -> str | None:
 
 
 def check_accelerators(params: Params) -> None:
-    """Refuse an accelerator that would be paid for and stand idle.
+    """Raise if an accelerator would be idle.
 
     Raises:
         ParamsError: a step has one and cannot use it, or may not by its params.

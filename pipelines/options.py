@@ -1,4 +1,4 @@
-"""The options of a submission, and the sentences that are collected while it is made."""
+"""The options of a submission, and the collected problems and notes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user says about a submission to either backend."""
+    """The user's options for a submission to either backend."""
 
     params: Path = Path("params.yaml")
     template: Path | None = None
@@ -55,7 +55,7 @@ class Findings:
             self.problems.append(problem)
 
     def attempt(self, make: Callable[[], T]) -> T | None:
-        """Return what the function makes, or note why it cannot."""
+        """Return the function's result, or record its error as a problem."""
         try:
             return make()
         except LaurelError as error:

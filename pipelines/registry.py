@@ -1,4 +1,4 @@
-"""Looks at an image's configuration in its registry, before machines are paid for that cannot run it.
+"""Checks an image's configuration in its registry before a run is submitted.
 
 Uses the pull API of registries (https://github.com/opencontainers/distribution-spec/blob/main/spec.md).
 """
@@ -17,11 +17,11 @@ from laurel.pipelines.images import NOTHING, Needs
 ARCHITECTURE = "amd64"
 """Architecture of Vertex AI's machines."""
 REVISION = "LAUREL_REVISION"
-"""Variable by which an image says that it holds Laurel; docker/Dockerfile sets it, images made from that inherit it."""
+"""Variable that marks an image with Laurel; docker/Dockerfile sets it, images made from that inherit it."""
 CUDA = ("NVIDIA_VISIBLE_DEVICES=", "CUDA_VERSION=")
-"""Variables by which an image says that it holds CUDA: docker/Dockerfile sets the first, NVIDIA's own images both."""
+"""Variables that mark an image with CUDA: docker/Dockerfile sets the first, NVIDIA's own images both."""
 PACKAGES = "laurel.packages"
-"""Label by which an image says what further packages it holds; docker/Dockerfile sets it from EXTRAS."""
+"""Label that lists an image's further packages; docker/Dockerfile sets it from EXTRAS."""
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 _TIMEOUT = 15.0
@@ -29,14 +29,14 @@ _TIMEOUT = 15.0
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known of an image: a problem that keeps it from running, or a remark on why nothing is known."""
+    """Result of checking an image: a problem that keeps it from running, or a remark on why it could not be checked."""
 
     problem: str | None = None
     remark: str | None = None
 
 
 def look_into(image: str, credentials: Any, needs: Needs = NOTHING) -> Finding:
-    """Look at an image's configuration.
+    """Read an image's configuration.
 
     Args:
         image: its reference, with host, and digest or tag.
@@ -89,7 +89,7 @@ def _look_into(image: str, session: AuthorizedSession, needs: Needs) -> Finding:
 
 
 def _lacking(image: str, config: Any, needs: Needs) -> str | None:
-    """Say what an image lacks for its steps."""
+    """Describe what an image lacks for its steps."""
     if needs.cuda and not any(variable.startswith(CUDA) for variable in config.get("Env") or ()):
         return (
             f"--image {image} is without CUDA, so the accelerators of its steps would stand idle. Build one with "

@@ -1,6 +1,6 @@
 """The requests to Vertex AI and to a cluster as JSON values of their APIs; `--dry-run` prints these.
 
-Uses no client library, and contacts nothing.
+Without client libraries and network access.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUEST = "laurel_request"
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs of a project are sent."""
+    """The API location for a project's runs."""
 
     project: str
     region: str

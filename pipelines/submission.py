@@ -1,6 +1,6 @@
 """A submission to Vertex AI or a cluster, built from the options and validated.
 
-All problems are reported at once, before anything is sent. Uses no client library, and contacts nothing.
+All problems are reported at once, before anything is sent. Without client libraries and network access.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from laurel.stages.proposal_rounds import branches_beside
 
 
 class SubmissionError(LaurelError):
-    """Everything that keeps a submission from being sent, a line each."""
+    """All problems that prevent a submission, one per line."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Submission:
     images: Mapping[str, Needs]
     """Image -> what its steps need of it."""
     remarks: Sequence[str]
-    """Notes to the user that refuse nothing."""
+    """Notes to the user that are not errors."""
 
 
 def make_submission(options: Options, environment: Mapping[str, str]) -> Submission:
@@ -192,7 +192,7 @@ def _pipeline(options: Options, params: Params, sweep: SweepPlan | None) -> Spec
 
 
 def _check_files(params: Params, options: Options, found: Findings) -> None:
-    """Refuse files of this machine, unless the user says that the image has them: the steps would find them nowhere."""
+    """Raise if parameters name local files, unless the user says that the image contains them."""
     local = local_files(params, vertex=options.vertex)
     for key, what in local.items():
         if key not in options.in_image:
@@ -209,7 +209,7 @@ def _check_files(params: Params, options: Options, found: Findings) -> None:
 
 
 def _check_fit(params: Params, found: Findings) -> EnvAdapter | None:
-    """Refuse what the step `plan` would refuse, as far as this machine can tell; return the environment's adapter."""
+    """Run the checks of the step `plan` that are possible here; return the environment's adapter."""
     try:
         adapter = adapter_for(params.env, with_action=params.caption.with_action)
         check_fit(params, adapter)
@@ -231,7 +231,7 @@ def _branches(spec: Spec, params: Params) -> int:
 
 
 def _check_machines(spec: Spec, params: Params, options: Options, found: Findings) -> None:
-    """Refuse machines that Vertex AI does not have, and accelerators that would stand idle."""
+    """Raise for machines that Vertex AI does not have, and for idle accelerators."""
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     for task in dict.fromkeys(tasks(spec)):  # of the rounds of an actor, each once
         kind, count = task.machine.accelerator, task.machine.accelerators

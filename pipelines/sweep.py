@@ -16,14 +16,14 @@ from laurel.tuning.plan import Search, sweep_of
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What is tried."""
+    """The search of a sweep."""
 
     sweep: Sweep
     candidates: tuple[Candidate, ...]
 
     @property
     def written(self) -> str:
-        """What all branches have in common, as the steps read it."""
+        """Settings shared by all branches, as the steps read them."""
         return json.dumps(self.sweep.write())
 
     @property

@@ -29,7 +29,7 @@ COMPILE = "Make one: laurel pipeline compile -o pipeline.yaml --image IMAGE"
 
 @dataclass(frozen=True)
 class Machine:
-    """What a step's container asks for."""
+    """Resource requests of a step's container."""
 
     cpu: str
     memory: str
@@ -43,7 +43,7 @@ class Task:
 
     name: str
     loops: tuple[int | None, ...]
-    """How often each loop around it runs it; None where that is known only when the pipeline runs."""
+    """Number of iterations of each enclosing loop; None if only known at run time."""
     cached: bool
     attempts: int
     machine: Machine
@@ -104,7 +104,7 @@ def _parameters(spec: Spec) -> Mapping[str, Any]:
 
 
 def check_arguments(spec: Spec, arguments: Mapping[str, Any], source: str) -> None:
-    """Refuse arguments that the pipeline does not take.
+    """Raise if the pipeline does not accept the arguments.
 
     Raises:
         DataError: there is one, or one that it needs is missing.

@@ -35,17 +35,17 @@ LOGIN = "gcloud auth application-default login"
 TIMEOUT = 60.0
 """Seconds that one request may take."""
 PATIENCE = 30.0
-"""Seconds for which a request that gets no answer is sent again."""
+"""Seconds for which an unanswered request is retried."""
 _TRANSIENT = (api.ServerError, auth.TransportError, RequestException)
 
 
 def _retry() -> Retry:
-    """Return how often what gets no answer is asked again."""
+    """Return the retry policy for unanswered requests."""
     return Retry(if_exception_type(*_TRANSIENT), initial=1.0, maximum=8.0, timeout=PATIENCE)
 
 
 class VertexError(LaurelError):
-    """A refusal of Google Cloud's, with what to do about it."""
+    """An error of Google Cloud, with a fix."""
 
 
 class Vertex:
@@ -73,7 +73,7 @@ class Vertex:
         return aiplatform_v1.PipelineServiceClient(**self._options)
 
     def check_bucket(self, bucket: str) -> str | None:
-        """Look at the bucket; return a remark on where it lies, or on why that is not known, if there is one to make.
+        """Check the bucket; return a remark on its location or on why it could not be checked, if any.
 
         Raises:
             VertexError: there is no such bucket.
@@ -95,7 +95,7 @@ class Vertex:
         return None
 
     def check_image(self, image: str, needs: Needs) -> str | None:
-        """Look at what an image holds; return a remark if that cannot be seen.
+        """Check an image; return a remark if that is not possible.
 
         Raises:
             VertexError: it is not there, holds no Laurel, lacks what it needs, or is for other machines.
@@ -106,7 +106,7 @@ class Vertex:
         return found.remark
 
     def submit(self, job: dict[str, Any], job_id: str) -> str:
-        """Start a run; return its full name. Where the answer is lost, the run is looked up by its ID.
+        """Start a run; return its full name. If the response is lost, the run is looked up by its ID.
 
         Raises:
             VertexError: it was refused.
@@ -131,7 +131,7 @@ class Vertex:
         return str(made.name)
 
     def _found_after(self, job_id: str, error: UnreachableError) -> str:
-        """Return the name of a run whose creation got no answer, if it was created all the same."""
+        """Return the name of a run whose creation got no response, if it was created nevertheless."""
         try:
             with _explained(self.place):
                 found = self._jobs.get_pipeline_job(name=self.place.name(job_id), timeout=TIMEOUT, retry=_retry())
@@ -159,7 +159,7 @@ class Vertex:
         return going[0].rpartition("/")[2] if going else None
 
     def schedule(self, schedule: dict[str, Any]) -> str:
-        """Start runs at set times; return the schedule's full name, also where the same request has made one.
+        """Schedule runs; return the schedule's full name, also if the same request has already created one.
 
         Raises:
             VertexError, UnreachableError: as `submit`.
@@ -189,7 +189,7 @@ class Vertex:
             return next((str(found.name) for found in listed if known_by(found) == known_by(wanted)), None)
 
     def look(self, job: str) -> Progress:
-        """Say how far a run is.
+        """Return a run's state.
 
         Raises:
             UnreachableError: no answer this time.
@@ -215,7 +215,7 @@ class Vertex:
         return f"{CONSOLE}/logs/query;query={query}?project={self.place.project}"
 
     def cancel(self, job: str) -> None:
-        """Ask for a run's end.
+        """Cancel a run.
 
         Raises:
             VertexError: there is no such run, or it may not be cancelled, or has ended.
@@ -231,13 +231,13 @@ def _state(name: str) -> str:
 
 @contextmanager
 def _explained(place: Place, *, bucket: str | None = None, job: str | None = None) -> Iterator[None]:
-    """Turn what the clients raise into a sentence with what to do."""
+    """Turn the clients' exceptions into one sentence with a fix."""
     try:
         yield
     except api.RetryError as error:
         raise UnreachableError(_unreachable(place, bucket, error.cause or error)) from None
     except api.GoogleAPICallError as error:
-        if isinstance(error, api.ServerError) or (job and error.code in (408, 429)):  # too many looks, not the quota
+        if isinstance(error, api.ServerError) or (job and error.code in (408, 429)):  # polling too often, not the quota
             raise UnreachableError(_unreachable(place, bucket, error)) from None
         raise VertexError(_refusal(place, error, bucket, job)) from None
     except auth.RefreshError as error:

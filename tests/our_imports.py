@@ -55,7 +55,7 @@ def plugged(file: Path) -> Iterator[str]:
 
 
 def named(file: Path) -> Iterator[str]:
-    """Yield the names of modules of ours of which a file names something in a string, as in "laurel.agents.dqn:DQN"."""
+    """Yield Laurel modules that a file refers to in a string, as in "laurel.agents.dqn:DQN"."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(":") == 1:
             module = node.value.partition(":")[0]

@@ -12,7 +12,7 @@ _FILES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REP
 PAGES = {file.relative_to(REPOSITORY).as_posix(): file.read_text(encoding="utf-8") for file in _FILES}
 """Page -> its text."""
 VERTEX = "docs/vertex-ai.md"
-"""The page that tests/pipelines/submit types, against the server that stands for Google Cloud."""
+"""The page whose commands tests/pipelines/submit runs, against a fake Google Cloud server."""
 FENCE = re.compile(r"^```(\w*)(?: title=\"(.+?)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ACCOUNT = "an account of Google Cloud"
 DOCKER = "a Docker daemon; tests/docker runs the pipeline with one"
@@ -46,7 +46,7 @@ NOT_RUN = {
 class Block:
     language: str
     title: str
-    """The file whose content it is, or nothing."""
+    """The file whose content it is, or ""."""
     text: str
 
 
@@ -64,7 +64,7 @@ def lines(text: str) -> list[str]:
             continue
         try:
             shlex.split(open_, comments=True)
-        except ValueError:  # a quotation goes on in the next line
+        except ValueError:  # a quotation continues in the next line
             open_ += "\n"
             continue
         if command := re.sub(r"\s+#\s.*$", "", open_).strip():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 Advance = Callable[[int], None]
 GUARD = 120.0
-"""Seconds, however busy the machine is; jobs that nobody stops go on for longer."""
+"""Seconds, enough on a busy machine; jobs that are not stopped run longer."""
 
 
 def count(path: Path, steps: list[int], advance: Advance) -> None:
@@ -53,7 +53,7 @@ def linger(path: Path, advance: Advance) -> None:
 
 
 def sleep(path: Path, advance: Advance) -> None:
-    """Say nothing for ten minutes."""
+    """Report nothing for ten minutes."""
     say_pid(path)
     time.sleep(600)
 
@@ -76,7 +76,7 @@ def say_pid(path: Path) -> None:
 
 
 def read_pids(files: list[Path]) -> list[int]:
-    """Wait until jobs have said which process they are."""
+    """Wait until jobs have reported their process ids."""
     deadline = time.monotonic() + GUARD
     while not all(file.exists() for file in files):
         assert time.monotonic() < deadline, "the jobs did not begin"
@@ -100,7 +100,7 @@ def wait_until_gone(pids: list[int]) -> None:
 
 
 class Told(list[int]):
-    """What was said of progress."""
+    """Reported progress."""
 
     free = 0
 

@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """Return a port on which nothing listens now."""
+    """Return a port on which nothing listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

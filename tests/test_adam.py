@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "plain": (torch.optim.Adam, {"fused": None}),
     "decayed": (torch.optim.AdamW, {"weight_decay": 0.03}),
 }
-"""Torch's class and what both are told; the fused implementation computes unless that says otherwise."""
+"""Torch's class and the settings of both; the fused implementation is the default."""
 
 
 def parameters(dtype: torch.dtype) -> list[nn.Parameter]:
@@ -55,7 +55,7 @@ def test_steps_are_those_of_torch_to_the_bit(kind: str, dtype: torch.dtype) -> N
     assert float(found[0]["step"]) == 11
 
 
-def test_it_goes_on_from_a_state_and_leaves_that_as_it_was() -> None:
+def test_it_continues_from_a_state_without_changing_it() -> None:
     through, resumed = parameters(torch.float32), parameters(torch.float32)
     adam = Adam(through, 0.01)
     for step in range(6):

@@ -62,7 +62,7 @@ def test_the_table_is_read() -> None:
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.what)
-def test_an_example_has_as_many_files_as_the_table_says(row: Row) -> None:
+def test_an_example_has_the_files_in_the_table(row: Row) -> None:
     assert row.examples
     assert row.tests
     for file in (*row.tests, *(file for files in row.examples for file in files)):

@@ -52,7 +52,7 @@ def test_the_nearest_name_is_offered(name: str, allowed: object, hint: str) -> N
     assert closest(name, allowed) == hint  # type: ignore[arg-type]
 
 
-def test_sentences_send_to_commands_that_there_are() -> None:
+def test_messages_name_existing_commands() -> None:
     texts = [
         node.value
         for file in SOURCES

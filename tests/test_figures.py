@@ -28,7 +28,7 @@ def test_figures_are_those_that_a_run_made(file: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not has_avx2(), reason="digests are of x86-64 with AVX2")
 @pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
-def test_a_small_run_makes_what_it_made_when_the_figures_were(file: Path) -> None:
+def test_a_small_run_reproduces_the_stored_output(file: Path) -> None:
     env_id = read_json(file)["env"]
     command = [sys.executable, str(REPOSITORY / "docs" / "fingerprint.py"), env_id]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

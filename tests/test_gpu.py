@@ -47,7 +47,7 @@ TINY = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(8,))
 
 
 def stopping(after: int | None) -> Callable[[int], None]:
-    """Return what is told of steps, and interrupts training after so many; None never does."""
+    """Return a progress callback that interrupts training after this many steps; None: never."""
     done = 0
 
     def advance(steps: int) -> None:
@@ -145,7 +145,7 @@ def test_many_agents_at_once(device: str) -> None:
 
 
 @devices
-def test_training_goes_on_from_its_checkpoint(device: str, tmp_path: Path) -> None:
+def test_training_resumes_from_its_checkpoint(device: str, tmp_path: Path) -> None:
     shaping, adapter = ShapingParams(), adapter_for(ENV)
 
     def run(place: Path, stop_after: int | None = None) -> None:
@@ -241,8 +241,8 @@ def test_hundreds_act_and_learn_there(env_id: str, device: str) -> None:
 
 @devices
 @TENSORS
-def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
-    """A GPU is used without being asked twice; on the CPU, it is asked for."""
+def test_training_entirely_on_the_device_resumes_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
+    """On a GPU this is the default; on the CPU it is requested explicitly."""
     env = EnvParams(id=env_id)
     adapter = adapter_for(env)
     adapter.oracle = lambda caption: float("turn" in caption)  # type: ignore[method-assign]
@@ -284,7 +284,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")
-def test_a_gpu_is_quicker_where_there_is_enough_to_do() -> None:
+def test_a_gpu_is_faster_with_enough_work() -> None:
     features, compared = comparisons(20_000, 20_000, 384)
     params = PreferenceParams(kind="preference", ensemble=8, hidden=(1024, 1024), batch_size=4096)
     taken = {

@@ -85,7 +85,7 @@ def test_sigterm_is_like_ctrl_c() -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_sigterm_stops_what_ctrl_c_would_not() -> None:
+def test_sigterm_stops_a_process_that_ignores_ctrl_c() -> None:
     """A shell lets what runs in its background ignore Ctrl-C."""
     done = []
 
@@ -119,7 +119,7 @@ def test_sigterm_stops_what_ctrl_c_would_not() -> None:
     assert done == ["Ctrl-C is ignored", "woken", "what was on its way", "started"]
 
 
-def test_a_terminated_command_leaves_nothing(tmp_path: Path) -> None:
+def test_a_terminated_command_leaves_no_files(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 10_000_000})
     process = project.start("collect")
     place = project.output("collect")

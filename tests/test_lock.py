@@ -1,4 +1,4 @@
-"""The lock: every file that is installed from it is known by its hash, and it says nothing of where files come from."""
+"""The lock: every file installed from it has a hash, and it contains no URLs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_requirement_has_its_hashes() -> None:
     assert "://" not in lock
 
 
-def test_the_locks_hold_what_the_project_asks_for() -> None:
+def test_the_locks_satisfy_the_projects_requirements() -> None:
     lock = {
         canonicalize_name(name): version
         for name, version, _ in ENTRY.findall((REPOSITORY / "requirements.lock").read_text())

@@ -203,12 +203,12 @@ def test_the_content_is_left_alone() -> None:
         (
             "agent.sb3.algorithm",
             "RecurrentPPO",
-            "agent.sb3.algorithm is RecurrentPPO, which cannot be trained here: agents here remember nothing from one ",
+            "agent.sb3.algorithm is RecurrentPPO, which is not supported: Laurel's agents with this engine have no ",
         ),
         (
             "agent.dqn",
             {"buffer_size": 500},
-            "agent.dqn has learning_starts 1000, but a replay buffer of 500 (buffer_size), which would never hold ",
+            "agent.dqn has learning_starts 1000, but a replay buffer of only 500 (buffer_size), so learning ",
         ),
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("arms", ["oracel"], 'arms[0] is "oracel", but must be one of extrinsic, preference, '),
@@ -279,7 +279,7 @@ def test_a_malformed_address_is_refused_with_what_is_allowed(url: str) -> None:
     [
         ({"collect": {"accelerator": "L5"}}, 'resources.collect.accelerator is "L5", but must be one of T4, P4,'),
         ({"collect": {"accelerator": "L4", "accelerators": 0}}, "collect asks for 0 accelerators of type L4"),
-        ({"collect": {"accelerators": 2}}, "collect asks for 2 accelerators of no type: name it"),
+        ({"collect": {"accelerators": 2}}, "collect asks for 2 accelerators without a type: name one"),
         ({"collect": {"memory": "16 GB"}}, 'collect.memory is "16 GB", but must be a quantity such as 16G'),
         ({"collect": {"cpu": 0}}, "collect.cpu is 0, but must be greater than 0"),
         ({"colect": {}}, 'resources names "colect", which is not a step. Did you mean "collect"?'),
@@ -300,7 +300,7 @@ def test_accelerators_by_their_names_on_vertex(name: str) -> None:
     ("engine", "used", "unused"),
     [("laurel", {"algorithm", "ppo"}, {"sb3", "dqn", "a2c"}), ("sb3", {"sb3"}, {"algorithm", "ppo", "dqn"})],
 )
-def test_settings_of_those_who_do_not_train_make_no_difference(engine: str, used: set[str], unused: set[str]) -> None:
+def test_settings_of_untrained_arms_make_no_difference(engine: str, used: set[str], unused: set[str]) -> None:
     params = parse_params(with_value("agent.engine", engine), "my.yaml")
     found = set(params.used("agent")["agent"])
     assert used | {"engine", "steps"} <= found

@@ -1,4 +1,4 @@
-"""The params file: YAML as it is meant, and a sentence for what it is not."""
+"""The params file: its YAML, and one sentence per error."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
     assert file_refusal(file).startswith(f"{file}: shaping.beta is -1, but")
 
 
-def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text(MINIMAL_TEXT, encoding="utf-8-sig")
     assert load_params(file) == parse_params(MINIMAL, "my.yaml")
@@ -205,16 +205,16 @@ def test_aliases_are_fine_where_they_repeat_little(tmp_path: Path) -> None:
     assert load_params(file).shaping.beta == 2.0
 
 
-def test_of_many_mistakes_the_first_are_told(tmp_path: Path) -> None:
+def test_only_the_first_of_many_errors_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     file.write_text(many_keys())
     lines = file_refusal(file).splitlines()
     assert len(lines) == 11
     assert "k0 is unknown" in lines[0]
-    assert lines[-1].endswith("and 9,990 more mistakes of this kind or another.")
+    assert lines[-1].endswith("and 9,990 more errors.")
 
 
-def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_special_files_do_not_block(tmp_path: Path) -> None:
     fifo = tmp_path / "params.yaml"
     os.mkfifo(fifo)
     task = Task("CartPole-v1", "Balance.")

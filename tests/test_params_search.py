@@ -1,4 +1,4 @@
-"""What may be searched, and how a mistake is said."""
+"""Search spaces, and messages for errors in them."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_what_an_arm_does_not_depend_on(params: Params) -> None:
         read_space(["shaping.beta=0:1"], params, "extrinsic")
 
 
-def test_values_are_changed_and_nothing_else(params: Params) -> None:
+def test_only_values_are_changed(params: Params) -> None:
     changed = with_values(params, {"shaping.beta": 1.5, "agent.ppo.hidden": [8]})
     assert (changed.shaping.beta, changed.agent.ppo.hidden) == (1.5, (8,))
     assert with_values(changed, {"shaping.beta": 3.0, "agent.ppo.hidden": [64, 64]}) == params

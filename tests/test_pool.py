@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: what they do, how they fail, and that nothing is left of them."""
+"""Jobs in worker processes: results, failures and cleanup."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_jobs() -> None:
     run_jobs([], 2, ignore)
 
 
-def test_progress_is_told_while_it_is_made(tmp_path: Path) -> None:
+def test_progress_is_reported_while_it_is_made(tmp_path: Path) -> None:
     told = list[int]()
 
     def advance(n: int, *, free: bool = False, left: float | None = None) -> None:
@@ -102,7 +102,7 @@ def test_a_job_may_report_more_than_a_pipe_holds(tmp_path: Path) -> None:
 
 
 # -- failure ----------------------------------------------------------------------------------------------------
-def test_an_error_that_can_be_mended_says_its_sentence_and_stops_the_others(tmp_path: Path) -> None:
+def test_a_user_error_is_one_sentence_and_stops_the_other_jobs(tmp_path: Path) -> None:
     jobs = [Job("long", linger, (tmp_path / "pid",)), Job("bad", fail, (DataError("x.parquet: cannot be read."),))]
     started = time.monotonic()
     with pytest.raises(LaurelError, match=r"^x\.parquet: cannot be read\.$"):
@@ -153,7 +153,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("kind", ["defect", "data"])
-def test_a_defect_keeps_its_traceback_and_what_can_be_mended_has_none(kind: str, tmp_path: Path) -> None:
+def test_only_bugs_have_a_traceback(kind: str, tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(FAILING)
     command = [sys.executable, "failing.py", str(Path(__file__).parent), kind]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -165,11 +165,11 @@ def test_a_defect_keeps_its_traceback_and_what_can_be_mended_has_none(kind: str,
         assert "ZeroDivisionError: by naught" in done.stderr
 
 
-def test_a_job_that_exits_of_itself_without_an_error_is_done() -> None:
+def test_a_job_that_exits_without_an_error_is_done() -> None:
     run_jobs([Job("quiet", exit_at_once, (0,))], 1, ignore)
 
 
-def test_progress_before_a_failure_is_told() -> None:
+def test_progress_before_a_failure_is_reported() -> None:
     """A job may tell how far it came and fail right after."""
     told = Told()
     jobs = [Job("good", count, (Path(os.devnull), [5])), Job("bad", exit_at_once, (3,))]

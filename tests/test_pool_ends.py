@@ -1,4 +1,4 @@
-"""Worker processes whose parent is interrupted or killed: nothing of them is left."""
+"""Worker processes whose parent is interrupted or killed: none is left running."""
 
 from __future__ import annotations
 

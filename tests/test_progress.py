@@ -38,7 +38,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return captured.err.splitlines()
 
 
-def test_work_under_a_second_says_nothing(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_work_under_a_second_has_no_progress_line(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(1000, "collect", "steps") as advance:
         for _ in range(10):
             wait(0.09)
@@ -65,7 +65,7 @@ def test_a_line_now_and_then(wait: Clock, capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
-def test_time_goes_by_before_anything_is_done(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_passes_before_the_first_unit(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(50, "evaluate", "episodes") as advance:
         wait(11)
         advance(0)
@@ -149,9 +149,7 @@ def test_the_time_that_jobs_will_take_is_right_within_a_fifth_from_a_tenth_of_th
             assert left == pytest.approx(now - moment, rel=0.2, abs=4)
 
 
-def test_the_first_answer_of_many_on_their_way_says_nothing_about_the_time_left(
-    wait: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_of_many_answers_gives_no_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     """A server answers after 25 s; the window opens from 4 pairs at once to 32."""
     with progress(2000, "annotate", "pairs") as advance:
         for at_once in (4, 16, 32, 32, 32, 32):
@@ -196,14 +194,14 @@ def test_a_bar_on_a_terminal() -> None:
     assert "steps" in said
 
 
-def test_who_knows_better_says_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_given_estimate_overrides_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(1000, "train-agents", "steps") as advance:
         wait(10)
         advance(100, left=42.0)
     assert lines(capsys)[0] == "train-agents: 100/1,000 steps (10/s, 42 s left)"
 
 
-def test_what_was_done_before_says_nothing_about_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_earlier_work_does_not_affect_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(1000, "annotate", "pairs") as advance:
         advance(900, free=True)
         for _ in range(2):

@@ -39,7 +39,7 @@ def test_a_table_holds_the_metrics(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
-def test_a_page_says_what_the_metrics_do(file: Path) -> None:
+def test_a_page_matches_the_metrics(file: Path) -> None:
     text = remake.page_of(file.name).read_text(encoding="utf-8")
     assert remake.replaced(text, file.name, remake.block(read_json(file))) == text
 

@@ -23,7 +23,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_what_outlives_a_queued_experiment_is_the_projects(copy: Path, tmp_path: Path) -> None:
+def test_a_queued_experiment_stores_shared_files_in_the_project(copy: Path, tmp_path: Path) -> None:
     assert LanguageModelParams().store == tmp_path / "responses" / "responses.db"
     assert lasting(copy / "sub" / "mlflow.db") == tmp_path / "sub" / "mlflow.db"
     configure(Path())
@@ -34,7 +34,7 @@ def test_a_place_of_ones_own_is_that(copy: Path, tmp_path: Path) -> None:
     assert LanguageModelParams(responses=tmp_path / "mine.db").store == tmp_path / "mine.db"
 
 
-def test_any_other_run_writes_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_runs_write_to_their_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for root in (None, str(tmp_path)):  # without DVC, and with `dvc repro`
         monkeypatch.setenv("DVC_ROOT", root) if root else monkeypatch.delenv("DVC_ROOT", raising=False)

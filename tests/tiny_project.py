@@ -120,7 +120,7 @@ class Project:
         )
 
     def dvc(self, *arguments: str) -> str:
-        """Run DVC, which must succeed; return what it said."""
+        """Run DVC, which must succeed; return its output."""
         done = self._run([str(BIN / "dvc"), *arguments])
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -130,7 +130,7 @@ class Project:
         return subprocess.run(command, cwd=self.path, env=self.environment(), **options)
 
     def environment(self) -> dict[str, str]:
-        """Return what a user's shell would have, and nothing of the machine's own settings."""
+        """Return a user's environment variables, without the machine's own settings."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_", "GIT_"))}
         return {
             **kept,

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def main() -> None:
-    """Step one world with random actions, as an episode after the other, and time its resets apart."""
+    """Step one world with random actions, episode after episode, and time resets separately."""
     steps = int(sys.argv[1])
     env = crafter.Env(seed=0)
     actions = np.random.default_rng(0).integers(0, env.action_space.n, steps)

@@ -1,4 +1,4 @@
-"""MiniGrid-DoorKey-8x8 with a reward for each caption: what both sides of doorkey_ppo.py train on."""
+"""MiniGrid-DoorKey-8x8 with a reward for each caption: the task of both sides of doorkey_ppo.py."""
 
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner

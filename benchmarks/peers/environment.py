@@ -1,4 +1,4 @@
-"""Virtual environments of peers: kept outside of the repository, made once. Knows no peer."""
+"""Virtual environments for peers, created once, outside of the repository. Independent of the peers themselves."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 def peer_python(name: str, *installs: tuple[str, ...]) -> Path:
     """Return the interpreter of a peer's environment, with packages installed by one call of pip after the other.
 
-    It lies in $XDG_CACHE_HOME/laurel-benchmarks, or that of ~/.cache; what is installed is part of its name.
+    It is in $XDG_CACHE_HOME/laurel-benchmarks (default: ~/.cache); its name includes the installed packages.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laurel-benchmarks"
     digest = hashlib.sha256(repr((sys.version_info[:2], installs)).encode()).hexdigest()[:8]

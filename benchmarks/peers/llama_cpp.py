@@ -2,9 +2,9 @@
 
     python llama_cpp.py GGUF PROMPTS
 
-For an environment that has xllamacpp, and the package with the file GGUF. PROMPTS is a JSON file:
-{"prompts": [text, ...]}. They are sorted, for what a prompt begins with as the one before is
-not computed again; no other tuning was tried.
+Needs an environment with xllamacpp and the package that contains the file GGUF. PROMPTS is a JSON file:
+{"prompts": [text, ...]}. They are sorted, since a prefix shared with the previous prompt is not recomputed; no other
+tuning was tried.
 """
 
 import importlib.util

@@ -1,7 +1,8 @@
-"""The clock of all sides, and when CartPole is solved: the mean of the last 100 returns in training reaches 475.
+"""The clock of all sides, and the criterion for solving CartPole: the mean of the last 100 training returns reaches
+475.
 
-Episodes are taken in the order in which they began, and one counts only once all that began before it have ended:
-otherwise short episodes, which end first, would be preferred.
+Episodes are ordered by start, and an episode counts only after all earlier ones have ended: otherwise short episodes,
+    which end first, would be over-represented.
 """
 
 import json
@@ -15,13 +16,13 @@ GOAL, EPISODES = 475.0, 100
 
 
 class Clock:
-    """Time and processor time since it was made, and the returns of the last episodes of N environments."""
+    """Wall-clock and CPU time since its creation, and the returns of the last episodes of N environments."""
 
     def __init__(self, n_envs: int = 1) -> None:
         self._started, self._worked = time.perf_counter(), time.process_time()
         self._now, self._began = 0, [(0, i) for i in range(n_envs)]
         self._waiting: list[tuple[tuple[int, int], float]] = []
-        """Episodes that have ended, but not all before them; by when they began."""
+        """Finished episodes that wait for earlier ones, by start."""
         self._last: deque[float] = deque(maxlen=EPISODES)
 
     @property
@@ -31,11 +32,13 @@ class Clock:
 
     @property
     def worked(self) -> float:
-        """Processor time so far."""
+        """CPU time so far."""
         return time.process_time() - self._worked
 
     def reached(self, ended: Iterable[tuple[int, float]]) -> bool:
-        """Note a step, given environment and return of each episode that ended in it; say if the goal is reached."""
+        """Record a step with the environment and return of each episode that ended in it; return whether the goal is
+        reached.
+        """
         self._now += 1
         for i, returned in ended:
             heappush(self._waiting, (self._began[i], returned))
@@ -45,7 +48,7 @@ class Clock:
         return len(self._last) == EPISODES and self.mean >= GOAL
 
     def tell(self, steps: int) -> None:
-        """Print what was reached after so many steps, as JSON."""
+        """Print the result after this many steps as JSON."""
         seconds, worked = time.perf_counter() - self._started, self.worked
         goal = seconds if len(self._last) == EPISODES and self.mean >= GOAL else None
         figures = {"steps": steps, "seconds": seconds, "cpu_seconds": worked, "seconds_to_goal": goal}

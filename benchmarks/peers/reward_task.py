@@ -1,8 +1,8 @@
-"""The task on which reward models are compared: pairs of 50-step segments, and a planted reward that judges them.
+"""The task on which reward models are compared: pairs of 50-step segments, labelled by a known reward.
 
 As in imitation's own use: 4 numbers a step, one network of two hidden layers of 32 units (ReLU), batches of 32.
-Both sides get the same pairs, choose their learning rate from the same list on the same held-out pairs, and are
-judged on others. Knows neither library: `Train` is one or the other.
+Both sides get the same pairs, choose their learning rate from the same list on the same held-out pairs, and are tested
+on others. Independent of both libraries: `Train` is either side.
 """
 
 import time
@@ -15,7 +15,7 @@ HIDDEN = (32, 32)
 BATCH = 32
 PAIRS, HELD_OUT = 1000, 5000
 EPOCHS, LONG = 3, 30
-"""Passes over the pairs: of the speed, and of models that are trained to the end."""
+"""Epochs of the speed measurement, and of fully trained models."""
 RATES = (0.001, 0.003, 0.01, 0.03)
 SEEDS = tuple(range(1, 9))
 REPEATS = 3
@@ -24,19 +24,19 @@ Rewards = Callable[[np.ndarray], np.ndarray]
 """Steps (N, 4) -> rewards (N,)."""
 Prepare = Callable[[np.ndarray, np.ndarray], tuple]
 """Segments (2P, 50, 4), of which the i-th and the (P + i)-th are a pair, and whether the first is better (P,) -> what
-`train` takes. No side's time counts it."""
+`train` takes. Not part of either side's time."""
 Train = Callable[..., Rewards]
 """What `prepare` gave, learning rate, epochs, seed -> a trained model."""
 
 
 def measure(what: str, train: Train, prepare: Prepare) -> dict[str, object]:
-    """Return the `speed` of training or the `quality` of what it gives, in one process."""
+    """Return the `speed` of training or the `quality` of its models, in one process."""
     return _speed(train, prepare) if what == "speed" else _quality(train, prepare)
 
 
 def _speed(train: Train, prepare: Prepare) -> dict[str, object]:
     pairs = prepare(*_pairs(PAIRS, SEEDS[0]))
-    train(*pairs, RATES[0], EPOCHS, 0)  # what is done for the first time does not count
+    train(*pairs, RATES[0], EPOCHS, 0)  # warm-up, not timed
     wall, cpu = [], []
     for _ in range(REPEATS):
         started, worked = time.perf_counter(), time.process_time()
@@ -56,7 +56,7 @@ def _quality(train: Train, prepare: Prepare) -> dict[str, object]:
 
 
 def _accuracy(train: Train, prepare: Prepare, rate: float, epochs: int, seed: int, held_out: int) -> float:
-    """Train on the pairs of a seed; return the share of other pairs of which it says the truth."""
+    """Train on the pairs of a seed; return the model's accuracy on other pairs."""
     rewards = train(*prepare(*_pairs(PAIRS, seed)), rate, epochs, seed)
     segments, first_better = _pairs(HELD_OUT, held_out)
     returns = rewards(segments.reshape(-1, WIDTH)).reshape(-1, LENGTH).sum(axis=1)
@@ -71,6 +71,6 @@ def _pairs(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _planted(steps: np.ndarray) -> np.ndarray:
-    """A reward that no linear model can be: its slope saturates, and two of its terms turn around."""
+    """A reward that no linear model can represent: it saturates, and two of its terms are not monotonic."""
     slope = np.tanh(steps @ np.array([1.0, -0.5, 0.25, 0.8]))
     return slope + 0.5 * np.sin(2 * steps[..., 0]) - 0.3 * np.square(steps[..., 3])

@@ -1,4 +1,4 @@
-"""A side of a benchmark of training, ours or a peer's: run in a process of its own, on one thread."""
+"""Runs one side of a training benchmark, Laurel's or a peer's, in a separate process on one thread."""
 
 import json
 import os
@@ -13,7 +13,7 @@ Figures = dict[str, Any]
 
 
 def run_peer(python: Path, script: str, *arguments: object, ours: bool = False) -> Figures:
-    """Run a peer's script on one thread in its environment, to which ours is added if need be; return its figures."""
+    """Run a peer's script on one thread in its virtual environment, with Laurel added if needed; return its figures."""
     paths = [str(Path(package.__file__).parents[1]) for package in (laurel, __import__("torch"))] if ours else []
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     done = subprocess.run(  # noqa: S603

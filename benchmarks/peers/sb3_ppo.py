@@ -1,6 +1,6 @@
 """Stable-Baselines3's side of cartpole_ppo.py and doorkey_ppo.py: prints its figures as JSON.
 
-Called with `cartpole SEED` or `doorkey SEED STEPS 0|1`, where 1 pays the learned reward. CartPole has the settings of
+Called with `cartpole SEED` or `doorkey SEED STEPS 0|1`, where 1 adds the learned reward. CartPole has the settings of
 RL Baselines3 Zoo. DoorKey has those of params.yaml, MiniGrid in a `DummyVecEnv` as its documentation has it, and the
 reward in a `VecEnvWrapper`, which captions and shapes by Laurel's own functions a step of all environments at a time.
 """
@@ -58,7 +58,7 @@ def cartpole(seed: int) -> None:
 
 
 class LearnedReward(VecEnvWrapper):
-    """Pays the shaped learned reward beside the environment's, and shows features."""
+    """Adds the shaped learned reward to the environment's, and returns features as observations."""
 
     def __init__(self, venv: Any, adapter: Any, reward: Any) -> None:
         import gymnasium as gym

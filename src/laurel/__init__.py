@@ -1,6 +1,6 @@
 """Laurel: language-model feedback as reward for reinforcement learning, end to end.
 
-What is public is listed in `__all__`, and nothing of it is imported before it is used.
+The public names are in `__all__`; each is imported on first use.
 """
 
 import importlib

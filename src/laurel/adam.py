@@ -1,5 +1,5 @@
-"""Adam's steps as `torch.optim` makes them, to the bit, without its classes: these import torch._dynamo when they are
-made, at a processor second for each process.
+"""Adam steps, bit-identical to `torch.optim`'s, without its classes: constructing those imports torch._dynamo, which
+costs each process a second of CPU time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Adam:
 
     Args:
         weight_decay: 0 for `torch.optim.Adam`, else as `torch.optim.AdamW`.
-        fused: which of torch's implementations computes: True for the fused one, None for its choice. Their sums differ
-            in the last bits.
+        fused: torch's implementation: True for the fused one, None for torch's default. Their results differ in the
+            last bits.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Adam:
         self._state: dict[int, dict[str, Tensor]] = {}
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Set the gradients to None."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Take a step along the gradients; parameters without one stay."""
+        """Take an optimiser step; parameters without a gradient stay unchanged."""
         moved = {i: weight for i, weight in enumerate(self._parameters) if weight.grad is not None}
         for i, weight in moved.items():
             if i not in self._state:
@@ -70,11 +70,11 @@ class Adam:
         )
 
     def state(self) -> Mapping[int, Mapping[str, Tensor]]:
-        """Return step and moments of each parameter that was moved, by its place."""
+        """Return the step count and moments of each parameter that has been updated, by its index."""
         return self._state
 
     def restore(self, state: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Go on from a `state`.
+        """Restore a `state`.
 
         Raises:
             KeyError: something is missing.

@@ -1,4 +1,4 @@
-"""Types of NumPy arrays, by what they hold; shapes stand in docstrings."""
+"""Types of NumPy arrays by dtype; shapes are given in docstrings."""
 
 from __future__ import annotations
 

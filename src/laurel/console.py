@@ -1,4 +1,4 @@
-"""What commands write to the user: results to standard output, remarks to standard error; text fit for a terminal."""
+"""Output of commands: results to standard output, messages to standard error, with control characters escaped."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 USAGE_ERROR = 2
 NOT_READ = 141
-"""Exit code as of a command that SIGPIPE ended."""
+"""Exit code of a command that was ended by SIGPIPE."""
 
 
 def say(text: str) -> int:
@@ -24,9 +24,9 @@ def say(text: str) -> int:
 
 
 def tell(text: str) -> None:
-    """Write a remark or an error to standard error.
+    """Write a message or an error to standard error.
 
-    It may quote a params file or a server, whose control characters would steer the terminal.
+    It may quote a params file or a server, so control characters are escaped.
     """
     lines = "\n".join(map(printable, text.split("\n")))
     sys.stderr.write(f"{lines}\n")
@@ -34,7 +34,7 @@ def tell(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape line breaks, control characters and lone surrogates: texts are data, and must not steer a terminal."""
+    """Escape line breaks, control characters and lone surrogates, so that text cannot send commands to the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

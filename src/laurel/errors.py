@@ -1,6 +1,6 @@
-"""The failures a user can fix: each carries one sentence saying what, where, what is allowed, how.
+"""Errors that a user can fix. The message says what is wrong, where, what is allowed, and how to fix it.
 
-Anything else that escapes is a defect of Laurel's and keeps its traceback.
+Any other exception that reaches the user is a bug in Laurel and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class LaurelError(Exception):
-    """A failure the user can fix. The command line prints its sentence and exits with code 2."""
+    """An error that the user can fix. The command line prints its message and exits with code 2."""
 
 
 class ParamsError(LaurelError):
@@ -18,7 +18,7 @@ class ParamsError(LaurelError):
 
 
 class DataError(LaurelError):
-    """A file between two stages that is missing, truncated or not what it should be."""
+    """A file that one stage writes and another reads is missing, damaged or of the wrong kind."""
 
 
 class EnvError(LaurelError):
@@ -46,11 +46,11 @@ class AnnotationError(LaurelError):
 
 
 class RefusedLabelsError(AnnotationError):
-    """Labels that failed a gate; they and their quality are kept in a directory of their own."""
+    """Labels that failed a gate; they and their quality report are kept in a separate directory."""
 
 
 class PromptError(LaurelError):
-    """A prompt that cannot be found, read or rendered, or a goal that it cannot be steered by."""
+    """A prompt that cannot be found, read or rendered, or that does not accept the given goal."""
 
 
 class TrainingError(LaurelError):
@@ -72,13 +72,13 @@ def closest(name: str, allowed: Iterable[str]) -> str:
 
 
 def no_such(noun: str, name: str, known: Iterable[str]) -> str:
-    """Return the sentences for a name that is not among those known: what is meant perhaps, and what there is."""
+    """Return the message for an unknown name: the closest known name, and all known names."""
     names = list(known)
     return f'there is no {noun} "{name}".{closest(name, names)} There are {", ".join(names)}'
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return the first line of what an error says, without a full stop; the name of its class where it says nothing.
+    r"""Return the first line of an error's message without its full stop, or the class name if the message is empty.
 
     >>> first_line(ValueError("It broke.\nSo it goes.")), first_line(KeyError())
     ('It broke', 'KeyError')

@@ -19,7 +19,7 @@ EXTRAS = {
     "language-model": ("gguf", "peft"),
     "trl": ("datasets", "trl"),
 }
-"""Extra -> modules that it brings, and nothing else does."""
+"""Extra -> modules that only this extra installs."""
 
 
 def need(package: str) -> None:
@@ -29,7 +29,7 @@ def need(package: str) -> None:
 
 
 def missing(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """Return a sentence that names the extra with the package that is missing; None where no extra has it."""
+    """Return a message that names the extra with the missing package; None where no extra has it."""
     package = (error.name or "").partition(".")[0]
     extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
     if extra is None:

@@ -1,7 +1,7 @@
-"""Ctrl-C, and SIGTERM treated alike, held back where it would do harm.
+"""Handling of Ctrl-C and SIGTERM: both stop a command in the same way, and are deferred where they would do harm.
 
-Pressed while a compiled library is imported, Ctrl-C becomes an error of that library or is lost; pressed while a
-process is started, it leaves an orphan behind.
+Ctrl-C during the import of a compiled library raises that library's error or is lost; while a process is being started,
+it leaves an orphan process behind.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from types import FrameType
 
 @contextmanager
 def terminated_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM, which Docker, Kubernetes and systemd stop with, do in the block what Ctrl-C does.
+    """Within the block, treat SIGTERM, the stop signal of Docker, Kubernetes and systemd, like Ctrl-C.
 
-    So what is open is closed, temporary folders go, and worker processes end. Only the main thread can hear signals.
+    So open files are closed, temporary folders are removed, and worker processes end. Only the main thread receives
+    signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -37,14 +38,14 @@ def terminated_like_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_held_back() -> Iterator[None]:
-    """Let Ctrl-C take effect after the block. A process that is started here ignores it: its parent has to end it."""
+    """Defer Ctrl-C until after the block. A process started in the block ignores it: its parent must end it."""
     if threading.current_thread() is not threading.main_thread():  # the only one that gets signals
         yield
         return
     pressed: list[int] = []
     stopping = _stopping_signal()
     handler = signal.signal(stopping, lambda number, _: pressed.append(number))
-    masks = hasattr(signal, "pthread_sigmask")  # which Windows lacks, and a new process inherits
+    masks = hasattr(signal, "pthread_sigmask")  # Windows lacks it; a new process inherits it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else ()
     try:
         yield
@@ -58,13 +59,13 @@ def ctrl_c_held_back() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Note Ctrl-C rather than let it raise; pressed again, or when the block ends, it takes effect.
+    """Record Ctrl-C instead of raising; it takes effect when pressed again or when the block ends.
 
     Args:
-        wake: is called when it is pressed, in the signal's handler.
+        wake: called from the signal handler when Ctrl-C is pressed.
 
     Yields:
-        A function that says whether it was pressed.
+        A function that returns whether Ctrl-C was pressed.
     """
     stopping = _stopping_signal()
     before = signal.getsignal(stopping)

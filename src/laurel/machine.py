@@ -14,11 +14,11 @@ from typing import Any
 KERNELS = "OPENBLAS_CORETYPE"
 """Environment variable by which OpenBLAS, NumPy's BLAS, takes the kernels of a CPU; read when NumPy is imported."""
 COMMON = "Haswell"
-"""Kernels for AVX2, which almost all x86-64 CPUs since 2013 have. AMD's are given them anyway."""
+"""Kernels for AVX2, which almost all x86-64 CPUs since 2013 have. OpenBLAS uses them on AMD's CPUs anyway."""
 
 
 def machine() -> dict[str, Any]:
-    """Describe what numbers may depend on: CPU, instruction sets, BLAS, threads, versions.
+    """Describe what numerical results may depend on: CPU, instruction sets, BLAS, threads, versions.
 
     Libraries that are not imported are left out, since nothing was computed with them.
     """
@@ -32,7 +32,7 @@ def machine() -> dict[str, Any]:
         from threadpoolctl import threadpool_info
 
         found["numpy"] = importlib.metadata.version("numpy")
-        found["blas"] = sorted(  # in which order they are found differs from process to process
+        found["blas"] = sorted(  # the order in which they are found differs between processes
             " ".join(str(pool[key]) for key in ("internal_api", "version", "architecture") if pool.get(key))
             for pool in threadpool_info()
             if pool["user_api"] == "blas"
@@ -49,8 +49,8 @@ def machine() -> dict[str, Any]:
 def common_kernels() -> Iterator[None]:
     """Let processes that are started in the block multiply matrices alike on every x86-64 CPU with AVX2.
 
-    OpenBLAS has kernels of its own for AVX-512, which add up in another order: with PPO, that ends in another agent. A
-    value that the user has set stays.
+    OpenBLAS has separate kernels for AVX-512, which sum in another order: with PPO, this leads to a different agent. A
+    value that the user has set is kept.
     """
     if KERNELS in os.environ or not has_avx2():
         yield
@@ -63,12 +63,12 @@ def common_kernels() -> Iterator[None]:
 
 
 def has_avx2() -> bool:
-    """Whether this is an x86-64 CPU with AVX2 and FMA, as far as it says; others would stop at such kernels."""
+    """Whether this CPU reports itself as x86-64 with AVX2 and FMA; others cannot run such kernels."""
     return platform.machine() in ("x86_64", "AMD64") and {"avx2", "fma"} <= set(_of_cpu("flags").split())
 
 
 def _of_cpu(name: str) -> str:
-    """Return an entry of /proc/cpuinfo of the first CPU; empty if there is no such file or entry."""
+    """Return the first CPU's entry in /proc/cpuinfo; empty if the file or entry is missing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

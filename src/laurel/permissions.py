@@ -1,7 +1,7 @@
-"""What a user lets a params file do: send a key to a server, and keep answers outside of the working directory.
+"""What a user permits a params file to do: send a key to a server, and keep answers outside the working directory.
 
 Params files are passed around, so a params file is not trusted with secrets or other folders. Permission comes from the
-user's environment or command line, and travels by the environment into the steps of a pipeline.
+user's environment or command line, and is passed to pipeline steps through the environment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KNOWN_HOSTS = {
     "GEMINI_API_KEY": "generativelanguage.googleapis.com",
     "ANTHROPIC_API_KEY": "api.anthropic.com",
 }
-"""A key -> the host of its issuer, who knows it already."""
+"""A key's variable -> the host of its issuer, which knows the key already."""
 _KEY_NAME = re.compile(r"(?:[A-Za-z0-9_]+_)?(?:KEY|TOKEN)(?:_[A-Za-z0-9]+)?", re.IGNORECASE)
 _GRANT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*@[A-Za-z0-9.:\[\]-]+")
 
@@ -49,7 +49,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def why_key_is_withheld(name: str, endpoint: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return why a key may not be sent to a server, with the line that allows it; None where it may.
+    """Return why a key may not be sent to a server, with the command that permits it; None where it may.
 
     Args:
         endpoint: address of the server.
@@ -79,7 +79,7 @@ def why_key_is_withheld(name: str, endpoint: str, environment: Mapping[str, str]
 
 
 def why_responses_are_refused(responses: Path, project: Path) -> str | None:
-    """Return why answers may not be kept in a file, with the line that allows it; None where they may.
+    """Return why answers may not be kept in a file, with the command that permits it; None where they may.
 
     Args:
         responses: annotate.language_model.responses.
@@ -99,12 +99,12 @@ def why_responses_are_refused(responses: Path, project: Path) -> str | None:
 
 
 def _absolute(path: Path | str) -> Path:
-    """Return a path from the root without `..`; links stay, for they are the user's own: no params file makes one."""
+    """Return an absolute path without `..`; links are kept: only the user can have made them."""
     return Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
 
 
 def add_permissions(parser: argparse.ArgumentParser) -> None:
-    """Let a command be given permissions."""
+    """Add the options that grant permissions to a command."""
     parser.add_argument(
         "--allow-key",
         action="append",
@@ -122,7 +122,7 @@ def add_permissions(parser: argparse.ArgumentParser) -> None:
 
 
 def take_permissions(options: argparse.Namespace) -> None:
-    """Put what the command line allows into the environment, for this process and those that it starts."""
+    """Put the permissions of the command line into the environment of this process and its children."""
     for grant in getattr(options, "allow_key", ()):
         os.environ[KEYS] = f"{os.environ.get(KEYS, '')} {grant}".strip()
     if isinstance(allowed := getattr(options, "responses", None), str):

@@ -1,11 +1,12 @@
-"""Plug-ins: each kind of a thing is one module of a package of ours, or an entry point of another package.
+"""Plug-ins: each kind (of annotator, question, reward method, ...) is a module of one package, or another package's
+entry point.
 
 A group of plug-ins (annotators, questions, reward methods, ...) is declared once, beside the package that holds them:
 
 >>> ANNOTATORS = Plugins("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
 
 A module `laurel/feedback/annotators/NAME.py` is then the built-in annotator NAME; no list names it. The module binds
-the group's attribute, here `ANNOTATOR`, to what is to be loaded, most often a class. Another package has in its
+the group's attribute, here `ANNOTATOR`, to the plug-in, usually a class. Another package has in its
 pyproject.toml
 
     [project.entry-points."laurel.annotators"]
@@ -37,10 +38,10 @@ class Plugins(Generic[T_co]):
     """A group of plug-ins; `T_co` is the type of what a plug-in is, e.g. `type[Annotator]`.
 
     Args:
-        noun: what one of them is called in messages, e.g. "annotator".
+        noun: name of a plug-in in messages, e.g. "annotator".
         group: of entry points, e.g. "laurel.annotators".
-        package: of the built-in ones, a module each.
-        attribute: of a plug-in's module that is loaded; None: the noun in capitals.
+        package: has a module for each built-in plug-in.
+        attribute: name of the plug-in in its module; None: the noun in capitals.
     """
 
     def __init__(self, noun: str, *, group: str, package: str, attribute: str | None = None) -> None:
@@ -57,7 +58,7 @@ class Plugins(Generic[T_co]):
         return tuple(sorted(name for name in names if not name.startswith("_")))
 
     def external(self) -> Mapping[str, EntryPoint]:
-        """Return the plug-ins of other packages: name -> entry point, nothing of them imported.
+        """Return the plug-ins of other packages, without importing them: name -> entry point.
 
         Raises:
             ParamsError: two packages use one name, or one uses the name of a built-in kind.
@@ -89,7 +90,7 @@ class Plugins(Generic[T_co]):
             key: of the params that names it, for messages, e.g. "annotate.annotator".
 
         Raises:
-            ParamsError: there is no such kind, or it is not what its package says.
+            ParamsError: there is no such kind, or its package does not declare it correctly.
             MissingPackageError: another package's plug-in cannot be imported.
         """
         external = self.external()
@@ -109,7 +110,7 @@ class Plugins(Generic[T_co]):
         begin = f'{key}: the {self.noun} "{entry.name}" ({entry.value}) of another package cannot be loaded'
         try:
             plugin = entry.load()
-        except Exception as error:  # whatever importing it raises: the code is not ours
+        except Exception as error:  # importing another package's code may raise anything
             raise MissingPackageError(
                 f"{begin}: {type(error).__name__}: {error}. Fix or uninstall that package; --debug shows where."
             ) from error

@@ -1,4 +1,5 @@
-"""Worker processes: a job each, as many at a time as there are CPUs. One that dies loses its own work alone.
+"""Worker processes: one job per process, as many at a time as there are CPUs. A process that dies loses only its own
+work.
 
 They are forked from a server process that has imported what they need, so that a job starts in milliseconds.
 Each reports its progress, or why it failed, to its parent through a pipe. When either side ends, so does the pipe, and
@@ -28,22 +29,22 @@ from laurel.progress import Advance, Schedule
 POLL_SECONDS = 0.05
 """How often jobs are asked for their progress; one that ends is noticed at once."""
 STOP_SECONDS = 10.0
-"""Time that a process has to end after it was asked to."""
+"""Seconds that a process has to end after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A call of `work(*args, advance)` in a process of its own."""
+    """A call of `work(*args, advance)` in a separate process."""
 
     name: str
     work: Callable[..., None]
     args: tuple[Any, ...]
     units: int = 1
-    """How many units of work it has, as it reports them."""
+    """Units of work, in which it reports progress."""
     before: int = 0
-    """How many of these an earlier run did; it reports them first."""
+    """Units that an earlier run did; the job reports them first."""
     kind: str = ""
-    """Jobs of a kind take about as long for a unit."""
+    """Jobs of the same kind take about the same time per unit."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def start_server(preload: Sequence[str] = ()) -> Any:
     context: Any = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["laurel.pool", *preload])
-        resource_tracker.ensure_running()  # which would let Ctrl-C through
+        resource_tracker.ensure_running()  # before the block below, since it unblocks SIGINT
         with ctrl_c_held_back(), common_kernels():
             forkserver.ensure_running()
     return context
@@ -130,7 +131,7 @@ class Workers:
             worker.process.terminate()
         for worker in stopped:
             worker.process.join(STOP_SECONDS)
-            if worker.process.is_alive():  # it is suspended, or deaf
+            if worker.process.is_alive():  # it is suspended, or ignores SIGTERM
                 worker.process.kill()
                 worker.process.join()
             worker.receiver.close()
@@ -143,14 +144,14 @@ def run_jobs(
     preload: Sequence[str] = (),
     begun: Callable[[Job], None] = lambda _: None,
 ) -> None:
-    """Run jobs, at most `workers` at a time, in order; kinds take turns, so that it is soon known how quick each is.
+    """Run jobs, at most `workers` at a time, in order; kinds alternate, so that the speed of each is known early.
 
     Args:
         jobs: what to run; arguments and `work` must be picklable.
-        workers: processes at a time; None for as many as this process may use CPUs, also in a container.
-        advance: is called with the number of further units that the jobs report as done, and with the time left.
-        preload: modules that the processes find imported.
-        begun: is called with each job when it starts.
+        workers: processes at a time; None for the number of CPUs that this process may use, also in a container.
+        advance: called with the number of further units that the jobs report as done, and with the time left.
+        preload: modules that are imported before the processes are forked.
+        begun: called with each job when it starts.
 
     Raises:
         LaurelError: a job raised it; the others are stopped.
@@ -199,7 +200,7 @@ def running_beside(job: Job, preload: Sequence[str] = ()) -> Iterator[Callable[[
 
 
 def _taking_turns(jobs: Sequence[Job]) -> list[Job]:
-    """Return the first job of each kind, the second of each, and so on."""
+    """Order jobs: the first of each kind, then the second of each, and so on."""
     nth, turns = Counter[str](), []
     for job in jobs:
         turns.append((nth[job.kind], job))
@@ -208,11 +209,11 @@ def _taking_turns(jobs: Sequence[Job]) -> list[Job]:
 
 
 class _InWorkerError(Exception):
-    """The traceback of a job's own process, as text: what `--debug` shows."""
+    """The traceback of a worker process, as text, for `--debug`."""
 
 
 def usable_cpus() -> int:
-    """Count the CPUs that this process may use: what its affinity and its container's quota leave of the machine's."""
+    """Count the CPUs that this process may use, given its affinity and its container's quota."""
     import joblib
 
     return joblib.cpu_count()
@@ -227,7 +228,7 @@ def _start(context: Any, job: Job) -> _Worker:
 
 
 def _poll(worker: _Worker) -> int:
-    """Return how many more units a worker has done; close its pipe when it is over.
+    """Return how many more units a worker has done; close its pipe when it has ended.
 
     Raises:
         LaurelError: the job raised it.

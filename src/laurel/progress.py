@@ -1,6 +1,6 @@
-"""Progress of long work: a bar on a terminal, a line now and then elsewhere.
+"""Progress of long work: a bar on a terminal, otherwise a line every few seconds.
 
-Everything goes to standard error, so that standard output stays for results.
+Everything is written to standard error; standard output is for results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 LINE_EVERY = 10.0
-"""Seconds between two lines if there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 
 class Advance(Protocol):
@@ -29,7 +29,7 @@ class Advance(Protocol):
         Args:
             n: may be 0.
             free: an earlier run did them, so the rate leaves them out.
-            left: the seconds that the caller expects the rest to take; None where the rate says it.
+            left: the seconds that the caller expects the rest to take; None: estimate them from the rate.
         """
 
 
@@ -44,7 +44,7 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
         from tqdm import tqdm
 
         class Bar(tqdm):  # type: ignore[type-arg]  # generic in its stubs alone
-            """A bar whose rate and time left are the pace's."""
+            """A bar that shows the rate and time left of a `Pace`."""
 
             @property
             def format_dict(self) -> MutableMapping[str, Any]:
@@ -87,7 +87,7 @@ class Pace:
         return time.monotonic() - self._started
 
     def seconds_left(self, left: int) -> float | None:
-        """Return how long the units that are left will take; None while the rate has not settled."""
+        """Return how long the remaining units will take; None while the rate has not settled."""
         if self._left is not None:
             return self._left
         first = self._first - self._started
@@ -105,15 +105,15 @@ class Pace:
                 self._marks.popleft()
 
     def rate(self) -> float:
-        """Return units a second; 0 before any is done."""
+        """Return units per second; 0 before any is done."""
         began, before = self._marks[0]
         return (self._done - before) / max(time.monotonic() - began, 1e-9)
 
 
 class Schedule:
-    """How long jobs will take of which a few run at a time, each about as long as it or others of its kind took.
+    """Time left for jobs of which a few run at a time, estimated from each job's own pace and that of its kind.
 
-    The rate of all together says little of it: kinds are not equally quick, and the last jobs leave workers idle.
+    The overall rate is a poor estimate: kinds differ in speed, and the last jobs leave workers idle.
     """
 
     def __init__(self, jobs: Sequence[tuple[str, int]], at_once: int) -> None:
@@ -122,15 +122,15 @@ class Schedule:
         self._at_once = at_once
 
     def begin(self, job: int) -> None:
-        """Note that a job begins now, by its place in the order."""
+        """Record that a job begins now, by its index in the order."""
         self._jobs[job].pace = Pace()
 
     def add(self, job: int, done: int, *, ended: bool = False) -> None:
-        """Count units of a job that were done now."""
+        """Add units of a job that were just done."""
         self._jobs[job].add(done, ended=ended)
 
     def seconds_left(self) -> float | None:
-        """Return how long the jobs will still take; None before it is known how quick any of them is."""
+        """Return the seconds until all jobs are done; None before the speed of any job is known."""
         took: dict[str, list[float]] = {}
         for job in self._jobs:
             if job.whole is not None:
@@ -141,7 +141,7 @@ class Schedule:
         usual = fmean(a_unit.values())
         ends = [0.0] * self._at_once  # when each worker will be free
         for job in self._jobs:
-            if not job.ended:  # those that run come first, and are no more than the workers
+            if not job.ended:  # running jobs come first, and are no more than the workers
                 left = job.left(job.units * a_unit.get(job.kind, usual))
                 heapq.heapreplace(ends, ends[0] + left)
         return max(ends)
@@ -149,7 +149,7 @@ class Schedule:
 
 @dataclass
 class _JobProgress:
-    """How far a job is."""
+    """Progress of one job."""
 
     kind: str
     units: int
@@ -158,8 +158,9 @@ class _JobProgress:
     pace: Pace | None = None
     """None before it begins."""
     whole: float | None = None
-    """The seconds from its beginning to its end, as of its last report; None where it has reported once at most: the
-    time up to its first report is also that of its start."""
+    """Its estimated duration in seconds as of its last report.
+
+    None before its second report, since the time to the first one includes start-up."""
     ended: bool = False
 
     def add(self, done: int, *, ended: bool) -> None:
@@ -172,9 +173,9 @@ class _JobProgress:
             self.whole = self.pace.so_far + max(0, self.units - self.done) / self.pace.rate()
 
     def left(self, expected: float) -> float:
-        """Return the seconds to its end, where others like it take `expected` in all.
+        """Return the seconds to its end, where jobs of its kind take `expected` in all.
 
-        The further it is, the more its own pace says of the rest.
+        Its own pace gets more weight the further it has progressed.
         """
         if self.pace is None:
             return expected
@@ -184,7 +185,7 @@ class _JobProgress:
 
 
 class _Lines:
-    """Counts, rate and time left as a line every few seconds, and one at the end of work that took a second."""
+    """Counts, rate and time left as a line every few seconds, and a last line if the work took at least a second."""
 
     def __init__(self, total: int, description: str, unit: str) -> None:
         self._total, self._description, self._unit = total, description, unit
@@ -206,7 +207,7 @@ class _Lines:
 
     def _write(self, *, ended: bool = False) -> None:
         seconds = time.monotonic() - self._started
-        if ended:  # also where less was to be done than might have been
+        if ended:  # also if less work was needed than announced
             rate = (self._done - self._free) / max(seconds, 1e-9)
             ending = f"{seconds:.0f} s"
         else:

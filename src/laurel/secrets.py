@@ -1,7 +1,7 @@
-"""Secrets of a step in the cloud: references in its environment, resolved through Secret Manager at its start.
+"""Secrets of a step in the cloud: references in its environment, resolved through Secret Manager when it starts.
 
 A pipeline's specification is stored in clear, so it holds `LAUREL_SECRET_NAME=projects/…/secrets/…/versions/…`
-and never the secret. Only needs google-auth and requests, and only if there is a reference.
+and never the secret. Needs google-auth and requests, and these only if there is a reference.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ PREFIX = "LAUREL_SECRET_"
 REFERENCE = r"projects/[a-z0-9.:-]+/secrets/[A-Za-z0-9_-]{1,255}/versions/(latest|\d+|[A-Za-z][A-Za-z0-9_-]*)"
 ENDPOINT = "https://secretmanager.googleapis.com"
 ENDPOINT_VARIABLE = "LAUREL_SECRETS_ENDPOINT"
-"""Where Secret Manager is if not at Google's own address, e.g. a regional one."""
+"""Address of Secret Manager if not Google's global one, e.g. a regional one."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TIMEOUT = 30
 
 
 class SecretError(LaurelError):
-    """A secret that could not be read; its value is in no message."""
+    """A secret that could not be read; messages never contain its value."""
 
 
 def load_secrets() -> None:
-    """Set an environment variable for each reference in the environment; one that is set already stays.
+    """Set an environment variable for each reference in the environment; one that is already set is kept.
 
     Raises:
         SecretError: a reference is malformed, or its secret cannot be read.

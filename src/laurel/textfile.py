@@ -1,4 +1,4 @@
-"""Reading a text file of the user's that may come from anywhere: regular, of a bounded size, in UTF-8."""
+"""Read a user's text file safely: it must be a regular file of bounded size, in UTF-8."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 
 class UnfitFileError(Exception):
-    """A file that cannot be used; the text says why, and follows the file's name and a colon."""
+    """A file that cannot be used; the message says why, and is meant to follow the file's name and a colon."""
 
 
 def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a regular file.
 
     Args:
-        most: bytes that it may have.
+        most: maximum size in bytes.
 
     Raises:
         OSError: it cannot be opened or read.
         UnfitFileError: it is not a regular file, or larger than that.
     """
-    # a FIFO without a writer would hold up a plain open() for ever
+    # a plain open() of a FIFO without a writer would block forever
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         mode = os.fstat(file.fileno()).st_mode
         if stat.S_ISDIR(mode):

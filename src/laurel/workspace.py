@@ -1,6 +1,6 @@
-"""Where files lie that outlive a run, such as a model's answers and what MLflow keeps.
+"""Locations of files that outlive a run, such as a model's answers and MLflow's data.
 
-DVC runs a queued experiment in a copy of the project, and throws the copy away with all that git ignores.
+DVC runs a queued experiment in a copy of the project, and then deletes the copy with all files that git ignores.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 
 COPIES = Path(".dvc", "tmp", "exps")
-"""Where, below a project, DVC has its copies of it."""
+"""Folder of a project in which DVC puts its copies."""
 
 
 def lasting(path: Path) -> Path:
-    """Return a path, or in a copy of a project that DVC made the same place in the project itself."""
-    if not (project := os.environ.get("DVC_ROOT")):  # which DVC sets for what it runs
+    """Return a path; within DVC's copy of a project, the same path in the project itself."""
+    if not (project := os.environ.get("DVC_ROOT")):  # DVC sets it for the commands that it runs
         return path
     copies = Path(project).resolve() / COPIES
     place = path.resolve()

@@ -23,7 +23,7 @@ from laurel.seeding import derive_seed, generator
 
 GAMMA = 0.9
 SEEDS = pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-"""Two of them, of which one is quick enough for every day."""
+"""Two seeds, one of them in the quick tests."""
 
 
 def probe(kind: type[gym.Env[Any, Any]], *, limit: int | None = None) -> EnvParams:
@@ -90,7 +90,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 
 def poisoned(rollout: Any) -> Any:
-    """Return a copy of a rollout that holds nonsense where nothing was a step."""
+    """Return a copy of a rollout with garbage in the reset rows."""
     other = copy.deepcopy(rollout)
     resets = ~rollout.valid
     assert resets.any()

@@ -36,7 +36,7 @@ def begun(adapter: EnvAdapter, **settings: Any) -> tuple[LanguageModelLearner, V
 
 
 def paid(learner: LanguageModelLearner, envs: VectorEnv, rounds: int) -> list[float]:
-    """Return the mean reward of each round, all but the last of which are learned from."""
+    """Return the mean reward of each round; there is no update after the last."""
     rollout, found = learner.rollout(envs), []
     for number in range(rounds):
         envs.reset()

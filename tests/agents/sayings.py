@@ -1,4 +1,4 @@
-"""An environment adapter where little is said, and rollouts made by hand in it."""
+"""An environment adapter with few captions, and hand-written rollouts in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter, Transitions
 
 
 class Sayings(EnvAdapter):
-    """What is said is the action: "", "good", "bad" or "fine"."""
+    """The caption depends on the action: "", "good", "bad" or "fine"."""
 
     words = ("", "good", "bad", "fine")
 

@@ -61,7 +61,7 @@ def run(
     *,
     updates: int | None = None,
 ) -> int:
-    """Train for some updates more, or to the end; return how many steps were told."""
+    """Train for some more updates, or to the end; return how many steps were reported."""
     told: list[int] = []
 
     def advance(n: int) -> None:

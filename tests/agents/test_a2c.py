@@ -81,7 +81,7 @@ def test_an_update_agrees_with_the_formula(kind: type[Probe], lam: float, norm: 
 
 
 @pytest.mark.parametrize("anneal", [True, False])
-def test_the_learning_rate_falls_to_nothing_where_it_is_annealed(anneal: bool) -> None:
+def test_an_annealed_learning_rate_falls_to_zero(anneal: bool) -> None:
     learner, rollout, _ = collected(probe(Steady), SMALL.model_copy(update={"anneal": anneal}))
     learner.schedule(1.0)
     before = weights(learner)

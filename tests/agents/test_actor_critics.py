@@ -72,7 +72,7 @@ NAMES = pytest.mark.parametrize("name", CASES)
         (Countdown, None, [1 + GAMMA + GAMMA**2, 1 + GAMMA, 1.0]),
     ],
 )
-def test_values_are_those_that_are_known(
+def test_values_converge_to_the_known_ones(
     name: str, kind: type[Probe], limit: int | None, expected: list[float]
 ) -> None:
     """Of a reward, of one that follows the observation, of a later one; truncation bootstraps, termination does not."""
@@ -84,7 +84,7 @@ def test_values_are_those_that_are_known(
 
 @NAMES
 @pytest.mark.parametrize(("kind", "best"), [(RewardByAction, [1]), (RewardByBoth, [0, 1])])
-def test_the_policy_finds_what_is_paid(name: str, kind: type[Probe], best: list[int]) -> None:
+def test_the_policy_learns_the_rewarded_action(name: str, kind: type[Probe], best: list[int]) -> None:
     case = CASES[name]
     policy = learned(probe(kind), case.small, case.updates * 3 // 5).policy
     with torch.inference_mode():
@@ -103,7 +103,7 @@ def test_a_gaussian_policy_finds_the_targets(name: str, seed: int) -> None:
 
 
 @NAMES
-def test_resets_teach_nothing(name: str) -> None:
+def test_resets_are_not_learned_from(name: str) -> None:
     learner, rollout, envs = collected(probe(OneStep), CASES[name].small)
     other, before = copy.deepcopy(learner), weights(learner)
     assert learner.learn(rollout) == other.learn(poisoned(rollout))

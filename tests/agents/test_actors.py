@@ -1,4 +1,4 @@
-"""Actors of another package act wherever ours do, and what is wrong with one is said in a sentence."""
+"""Actors of other packages act wherever Laurel's do, and their errors are reported in one sentence."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_an_actor_of_another_package_can_replay_an_agent() -> None:
     assert PolicyShare(kind="cautious", path=Path("1"), options={"stop": 2}).arguments == {"stop": 2}
 
 
-def test_reading_roles_imports_nothing_heavy() -> None:
+def test_reading_roles_imports_no_heavy_modules() -> None:
     code = (
         "import sys; from laurel.params.kinds import ACTORS, role_of_actor, replays_agent\n"
         "for kind in ACTORS.builtin(): role_of_actor(kind), replays_agent(kind)\n"
@@ -199,7 +199,7 @@ def test_reading_roles_imports_nothing_heavy() -> None:
         ("broken", r'The actor "broken": its act raised TypeError'),
     ],
 )
-def test_what_is_wrong_with_an_actor_is_said(kind: str, sentence: str) -> None:
+def test_errors_in_an_actor_are_reported(kind: str, sentence: str) -> None:
     adapter = adapter_for(BLACKJACK)
     view = View(adapter, np.array([[12, 3, 0], [20, 1, 1]], dtype=adapter.observation_dtype))
     with pytest.raises(ActorError, match=sentence):

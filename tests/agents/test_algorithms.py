@@ -104,8 +104,8 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(name: str, tmp_path: P
         assert content(place) == expected, stops
 
 
-def test_a_run_that_stopped_before_it_learned_anything_goes_on(tmp_path: Path) -> None:
-    """No optimiser has moved yet, so that there is no state of it."""
+def test_a_run_stopped_before_the_first_update_resumes(tmp_path: Path) -> None:
+    """The optimiser has not made a step, so it has no state."""
     for name in ("dqn", "reinforce"):
         settings = SMALL[name].model_copy(update={"n_steps": 1})
         task = replace(task_for(name, "CartPole-v1"), settings=settings, steps=40 * 4, checkpoint_steps=4)
@@ -116,8 +116,8 @@ def test_a_run_that_stopped_before_it_learned_anything_goes_on(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo cnn"])
-def test_the_learned_reward_steers_what_is_learned(name: str, tmp_path: Path) -> None:
-    """The environment pays action 1; a reward for what is said of the other, weighed alone, teaches that one."""
+def test_the_learned_reward_determines_the_policy(name: str, tmp_path: Path) -> None:
+    """The environment rewards action 1; a caption reward for the other action, used alone, teaches the other."""
     env = EnvParams(id=probe_id(RewardByAction), backend="gymnasium")
     shaping = ShapingParams(beta=3.0, intrinsic=1.0, extrinsic=0.0)
     task = replace(task_for(name, env.id, updates=60), shaping=shaping, checkpoint_steps=10**6)

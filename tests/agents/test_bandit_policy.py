@@ -20,7 +20,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.bandit_policy import METHODS, BanditPolicy
 from laurel.agents.bandits import UCB, GaussianThompson, Gradient, RewardAveraging
 from laurel.agents.bandits.agent import OpenBanditAgent
-from laurel.agents.bandits.thompson import chances_of_best
+from laurel.agents.bandits.thompson import probability_of_best
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.learner import Rollout
 from laurel.envs import adapter_for
@@ -135,7 +135,7 @@ def test_an_average_is_that_of_all_rewards_of_an_arm() -> None:
 
 
 @EACH_METHOD
-def test_resets_teach_nothing(method: Any) -> None:
+def test_resets_are_not_learned_from(method: Any) -> None:
     params = SMALL.model_copy(update={"method": method})
     first, rollout, _ = collected(probe(OneStep), params)
     second, _, _ = collected(probe(OneStep), params)
@@ -190,7 +190,7 @@ def test_greed_takes_the_arm_believed_best_and_any_of_several(method: str) -> No
 
 
 @EACH_METHOD
-def test_what_is_observed_makes_no_difference(method: str, tmp_path: Path) -> None:
+def test_observations_make_no_difference(method: str, tmp_path: Path) -> None:
     """Nor does it whether the policy was saved in between."""
     policy = taught(method)
     save_policy(tmp_path / "agent", policy)
@@ -215,9 +215,9 @@ def test_it_acts_in_any_environment_with_discrete_actions() -> None:
     means=st.lists(st.floats(-5, 5), min_size=2, max_size=2),
     deviations=st.lists(st.floats(1e-3, 10), min_size=2, max_size=2),
 )
-def test_chances_of_two_are_known(means: list[float], deviations: list[float]) -> None:
+def test_probabilities_of_two_arms_are_exact(means: list[float], deviations: list[float]) -> None:
     expected = 0.5 * math.erfc((means[1] - means[0]) / math.hypot(*deviations) / math.sqrt(2))
-    chances = chances_of_best(np.array(means), np.array(deviations))
+    chances = probability_of_best(np.array(means), np.array(deviations))
     np.testing.assert_allclose(chances, [expected, 1 - expected], atol=1e-6)
 
 
@@ -225,7 +225,7 @@ def test_chances_of_two_are_known(means: list[float], deviations: list[float]) -
 @given(st.lists(st.tuples(st.floats(-3, 3), st.floats(0.01, 5)), min_size=1, max_size=6), st.integers(0, 99))
 def test_chances_of_several_are_how_often_they_win(arms: list[tuple[float, float]], seed: int) -> None:
     means, deviations = (np.array(part) for part in zip(*arms, strict=True))
-    chances = chances_of_best(means, deviations)
+    chances = probability_of_best(means, deviations)
     assert chances.sum() == pytest.approx(1.0)
     n = 20_000
     draws = means + deviations * np.random.default_rng(seed).standard_normal((n, len(arms)))

@@ -124,7 +124,7 @@ def _host_rollout(agents: Agents, s: int) -> OnPolicyRollout:
 
 
 def _check_what_was_thought(other: StackedPPO, rollout: OnPolicyRollout, output: torch.Tensor) -> None:
-    """Outputs, values and log-probabilities are those of the policy for the observations that the host was told."""
+    """Outputs, values and log-probabilities are the policy's for the observations copied to the host."""
     with torch.no_grad():
         features = torch.from_numpy(rollout.features)
         torch.testing.assert_close(output.swapaxes(1, 2), other.policy.actor(features[:-1]), atol=1e-5, rtol=1e-4)
@@ -190,7 +190,7 @@ def test_a_group_may_be_of_others_midway() -> None:
 
 
 @ENVS
-def test_actions_lead_where_they_led(env_id: str) -> None:
+def test_the_same_actions_have_the_same_outcomes(env_id: str) -> None:
     agents, other = Agents(env_id, range(2)), Agents(env_id, range(2))
     taken = []
     for _ in range(2):
@@ -210,7 +210,7 @@ def test_actions_lead_where_they_led(env_id: str) -> None:
 
 
 @ENVS
-def test_nothing_waits_for_the_device(env_id: str) -> None:
+def test_no_operation_synchronises_with_the_device(env_id: str) -> None:
     """Tensors of the device `meta` have no content: whatever copied it, or branched on it, would fail."""
     agents = Agents(env_id, range(2), device=torch.device("meta"))
     group = agents.group
@@ -240,7 +240,7 @@ def test_an_update_copies_to_the_host_twice(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(copies) == 2
 
 
-def test_who_does_not_look_gets_no_observations() -> None:
+def test_without_a_reader_observations_are_not_copied() -> None:
     agents = Agents("MiniGrid-DoorKey-5x5-v0", range(2), observed=False)
     reference = Agents("MiniGrid-DoorKey-5x5-v0", range(2))
     for rollout, expected in zip(agents.collect(), reference.collect(), strict=True):
@@ -249,7 +249,7 @@ def test_who_does_not_look_gets_no_observations() -> None:
         np.testing.assert_array_equal(rollout.action, expected.action)
 
 
-def test_who_has_nothing_to_learn_from_stays_as_it_is() -> None:
+def test_an_agent_without_data_is_unchanged() -> None:
     agents, reference = Agents("CartPole-v1", range(2)), Agents("CartPole-v1", range(2))
     for each in (agents, reference):
         each.collect()
@@ -288,7 +288,7 @@ def test_a_host_may_step_an_agents_environments() -> None:
     step = envs.step(np.zeros(SMALL.n_envs, dtype=np.int64))
     assert step.observation.dtype == np.float32
     assert step.reward.tolist() == step.valid.astype(float).tolist()
-    envs.rest(np.array([True, False, False, False]), step.observation)
+    envs.stop(np.array([True, False, False, False]), step.observation)
     assert not envs.step(np.zeros(SMALL.n_envs, dtype=np.int64)).valid[0]
     np.testing.assert_array_equal(agents.group.envs.observation[SMALL.n_envs :], envs.rows.observation)
     assert envs.reset().shape == (SMALL.n_envs, 4)

@@ -106,7 +106,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(env_id: str, tmp_path:
     assert env_id == DOORKEY or sum(row["episodes"] for row in first) > 10
 
 
-def test_who_is_a_checkpoint_ahead_catches_up_alone(tmp_path: Path) -> None:
+def test_an_agent_a_checkpoint_behind_catches_up_alone(tmp_path: Path) -> None:
     tasks = [task_of("CartPole-v1", seed) for seed in range(2)]
     run(tasks, tmp_path / "whole")
     run(tasks[:1], tmp_path / "parted", stop_after=3)
@@ -117,17 +117,17 @@ def test_who_is_a_checkpoint_ahead_catches_up_alone(tmp_path: Path) -> None:
         assert whole[-1]["policy"] == pytest.approx(parted[-1]["policy"], abs=1e-5)
 
 
-def test_a_checkpoint_of_other_environments_is_not_gone_on_from(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_environments_is_not_resumed(tmp_path: Path) -> None:
     """Its actions would lead elsewhere, without a word."""
     task = task_of("CartPole-v1")
     run([task], tmp_path, stop_after=3)
-    with pytest.raises(DataError, match="in environments of tensors, but here they are of gymnasium"):
+    with pytest.raises(DataError, match="with the environment backend tensors, but here the backend is gymnasium"):
         train(task, adapter_for(task.env), None, tmp_path / "0", lambda n: None)
     run([task], tmp_path)
     assert read_json(tmp_path / "0/state.json")["finished"]
 
 
-def test_episodes_are_told_as_they_went(tmp_path: Path) -> None:
+def test_episodes_are_reported_as_they_ended(tmp_path: Path) -> None:
     """Every step of an episode in CartPole pays one, so returns are lengths."""
     run([task_of("CartPole-v1", updates=30)], tmp_path)
     rows = [row for row in curve(tmp_path / "0") if row["return_mean"]]
@@ -136,8 +136,9 @@ def test_episodes_are_told_as_they_went(tmp_path: Path) -> None:
     assert all(8 <= row["return_mean"] <= 256 for row in rows)
 
 
-def test_it_learns_what_captions_pay_for(tmp_path: Path) -> None:
-    """To bump into walls is worth more than the goal, so it does; who is not paid for it does not."""
+def test_it_learns_the_rewarded_captions(tmp_path: Path) -> None:
+    """Bumping into walls is rewarded more than the goal, so the agent does it; an agent without that reward does
+    not."""
     tasks = [task_of(DOORKEY, seed, 60, n_envs=8, n_steps=32, batch_size=64, learning_rate=1e-2) for seed in range(2)]
     run(tasks, tmp_path, rewarded=[True, False])
     paid = curve(tmp_path / "0")

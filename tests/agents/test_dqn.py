@@ -83,7 +83,7 @@ def values(learner: Any) -> np.ndarray:
         (RewardByBoth, None, [[1.0, -1.0], [-1.0, 1.0]]),
     ],
 )
-def test_action_values_are_those_that_are_known(
+def test_action_values_converge_to_the_known_ones(
     kind: type[Probe], limit: int | None, expected: list[list[float]], variant: str
 ) -> None:
     """Truncation bootstraps, termination does not, what comes later is discounted."""
@@ -94,7 +94,7 @@ def test_action_values_are_those_that_are_known(
 
 @SEEDS
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_finds_what_is_paid(variant: str, seed: int) -> None:
+def test_it_learns_the_rewarded_action(variant: str, seed: int) -> None:
     learner = learned(probe(RewardByBoth), SMALL.model_copy(update=VARIANTS[variant]), 80, seed)
     assert values(learner).argmax(axis=1).tolist() == [0, 1]
 
@@ -120,7 +120,7 @@ def test_targets_and_step_agree_with_the_formula(double: bool) -> None:
         weight.data += torch.from_numpy(rng.normal(0, 1, weight.shape)).float()
     with torch.no_grad():
         best, other = learner.target(torch.eye(2))[0], learner.policy(torch.eye(2))[0]
-        learner.target.values[-1].bias -= best + other  # so that the two disagree about what is best
+        learner.target.values[-1].bias -= best + other  # so that the two networks disagree about the best action
     batch = batch_of(rng, learner)
     q, q_target = copy.deepcopy(learner.policy), copy.deepcopy(learner.target)
 
@@ -176,7 +176,7 @@ def test_priorities_are_errors() -> None:
 
 
 def test_minibatches_are_drawn_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several steps or one lead to the same values, so that these do not tell."""
+    """One-step and n-step returns lead to the same values, so the values cannot distinguish them."""
     params = SMALL.model_copy(update={"multi_step": 3, "prioritized": True, "learning_starts": 1})
     learner, rollout, _ = collected(probe(RewardByBoth), params)
     learner.schedule(0.5)
@@ -199,14 +199,14 @@ def test_it_explores_as_much_as_the_run_is_far(epsilon: float, greedy: float) ->
     assert (rollout.action == best).mean() == pytest.approx(greedy, abs=0.05)
 
 
-def test_nothing_is_learned_before_there_is_enough() -> None:
+def test_learning_starts_only_with_enough_steps() -> None:
     learner, rollout, _ = collected(probe(Steady), SMALL.model_copy(update={"learning_starts": 33}))
     before = weights(learner)
     assert learner.learn(rollout) == {"epsilon": 1.0}
     assert same(weights(learner), before)
 
 
-def test_resets_teach_nothing() -> None:
+def test_resets_are_not_learned_from() -> None:
     learner, rollout, _ = collected(probe(OneStep), SMALL.model_copy(update={"learning_starts": 1}))
     other = copy.deepcopy(learner)
     assert learner.learn(rollout) == other.learn(poisoned(rollout))
@@ -227,7 +227,7 @@ def test_exploration_and_learning_rate_fall_and_corrections_grow() -> None:
 
 
 # -- the policy -------------------------------------------------------------------------------------------------
-def test_the_policy_explores_as_much_as_it_says() -> None:
+def test_exploration_matches_the_reported_epsilon() -> None:
     torch.manual_seed(0)
     network = QNetwork(2, 3, hidden=(8,), epsilon=0.3)
     features = np.repeat(np.float32([[1, 2]]), 6000, axis=0)
@@ -305,7 +305,7 @@ def test_cartpole_is_solved(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_learned_is_not_forgotten() -> None:
+def test_learned_values_are_kept() -> None:
     """The episodes that end the run are nearly as good as the best, chance actions included."""
     means = returns_of_the_last(EnvParams(id="CartPole-v1"), DQNParams(), 100_000, math.inf, 0)
     assert means[-1] >= 0.85 * max(means) >= 300.0

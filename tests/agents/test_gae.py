@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from learning import slow_gae
 from sayings import rollout_of
 
-from laurel.agents.ppo import gae, gae_of, going_on
+from laurel.agents.ppo import gae, gae_of, non_episodic_reward
 from laurel.params.algorithms import PPOParams
 
 
@@ -70,13 +70,13 @@ def test_gae_by_hand() -> None:
     assert advantage[3, 0] == 4 - 40
 
 
-def test_where_returns_are_not_episodic_an_end_is_worth_the_next_beginning() -> None:
+def test_non_episodic_returns_bootstrap_from_the_next_episode() -> None:
     """Paid 1 and terminated, a reset, paid 4 and truncated, a reset, paid 2 and terminated in the last row."""
     value = np.float32([[10], [20], [30], [40], [50], [60]])
     ends = {"terminated": [[1], [0], [0], [0], [1]], "truncated": [[0], [0], [1], [0], [0]]}
     rollout = rollout_of([[0]] * 5, valid=[[1], [0], [1], [0], [1]], **ends)
     rollout.reward[:] = [[1], [0], [4], [0], [2]]
-    reward = going_on(rollout.reward, value, rollout.terminated, rollout.valid, 0.5)
+    reward = non_episodic_reward(rollout.reward, value, rollout.terminated, rollout.valid, 0.5)
     assert reward[:, 0].tolist() == [1 + 0.5 * 30, 0, 4, 0, 2 + 0.5 * 60]
     settings = PPOParams(gamma=0.5, gae_lambda=0.5, episodic=False)
     advantage = gae_of(settings, rollout, value)

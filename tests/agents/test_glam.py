@@ -1,4 +1,4 @@
-"""GLAM: the likelihoods are the formula's, PPO on them learns, and a training goes on after a kill."""
+"""GLAM: the likelihoods follow the formula, PPO on them learns, and training resumes after a kill."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def states(adapter: EnvAdapter, count: int = 3) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("names", [("up", "up the hill", "left"), ("a", "b", "c")])
 def test_a_policy_is_the_normalised_likelihood_of_each_name(adapter: EnvAdapter, names: tuple[str, ...]) -> None:
-    """Names of several tokens, one of which begins with another, and names of one token each."""
+    """Names of several tokens, one a prefix of another, and names of one token each."""
     chain = chain_settings(GLAMParams().asked)
     policy = LikelihoodPolicy(1, "tiny", None, 0, "float32", names, 1, chain, 1.0)
     lengths = [len(tokens_of(policy.local, name)) for name in names]

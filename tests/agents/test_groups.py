@@ -62,7 +62,7 @@ def worth(learner: GroupLearner) -> float:
 
 
 def trained(kind: type[GroupParams], model: Path, updates: int, **changes: Any) -> tuple[GroupLearner, list[Any]]:
-    """Pay for letters, and return what each update told."""
+    """Reward letters, and return the metrics of each update."""
     learner, envs, rollout = made(kind, model, **changes)
     observation, told = envs.reset(), []
     for _ in range(updates):
@@ -73,7 +73,7 @@ def trained(kind: type[GroupParams], model: Path, updates: int, **changes: Any) 
 
 
 @pytest.mark.parametrize("kind", [GRPOParams, RLOOParams])
-def test_what_is_paid_more_becomes_likelier(kind: type[GroupParams], model: Path) -> None:
+def test_completions_with_higher_reward_become_likelier(kind: type[GroupParams], model: Path) -> None:
     """Fails where the sign of the advantage is turned."""
     first, _, _ = made(kind, model)
     learner, told = trained(kind, model, 6, learning_rate=0.015, beta=0.0)
@@ -89,7 +89,7 @@ def test_divergence_from_the_frozen_model_is_held_back(kind: type[GroupParams], 
     assert held["reference_kl"] < 0.7 * free["reference_kl"]
 
 
-def test_nothing_is_learned_beyond_the_largest_divergence(model: Path) -> None:
+def test_no_update_beyond_the_largest_divergence(model: Path) -> None:
     learner, told = trained(GRPOParams, model, 4, learning_rate=0.05, beta=0.0, max_kl=1e-3)
     assert "policy" in told[0][1]
     assert told[-1][1].keys() == {"reference_kl"}
@@ -156,7 +156,7 @@ def test_a_stopped_run_ends_with_the_same_agent(model: Path, tmp_path: Path) -> 
     assert all(row["reference_kl"] is not None for row in stopping.curve(tmp_path / "whole"))
 
 
-def test_the_example_writes_alike_in_all_arms() -> None:
+def test_the_example_writes_the_same_in_all_arms() -> None:
     params = load_params(REPOSITORY / "examples/rlhf.yaml")
     (policy,) = params.collect.policies
     settings = params.agent.settings.model_dump()

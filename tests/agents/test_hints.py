@@ -63,7 +63,7 @@ def learner(*, hinted: bool, params: PPOParams = WHOLE) -> tuple[StackedPPO, Rig
     policy = initial_policy(adapter_for(LAKE), params, 0, 0)
     assert isinstance(policy, ActorCritic)
     with torch.no_grad():
-        policy.actor[-1].weight.mul_(30)  # so that the network itself prefers something
+        policy.actor[-1].weight.mul_(30)  # so that the network itself has a preference
     found, advisor = StackedPPO(policy, params, generator(0, "actions")), Right()
     if hinted:
         found.hints = Hints(advisor, HINTED)
@@ -146,8 +146,8 @@ def test_the_gradient_is_that_of_the_loss_of_the_hinted_policy() -> None:
     assert max(float(gradient.abs().max()) for gradient in expected.values() if gradient is not None) > 1e-2
 
 
-def test_hints_that_have_faded_change_nothing() -> None:
-    """To the bit, and nobody is asked."""
+def test_hints_with_zero_strength_change_nothing() -> None:
+    """Bit-identical, and without a question."""
     weights = []
     for hinted in (False, True):
         one, advisor = learner(hinted=hinted)
@@ -266,7 +266,7 @@ def test_agents_that_are_trained_together_are_those_of_a_run_each(
         ("FrozenLake-v1", {}, ParamsError, r"the annotator embedding \(annotate\) judges texts and chooses nothing"),
     ],
 )
-def test_what_cannot_be_hinted_at_is_refused(
+def test_unsupported_hints_are_refused(
     env_id: str, params: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
     from laurel.agents.algorithms import algorithm_of
@@ -290,13 +290,13 @@ def test_hints_stay_on_the_host() -> None:
     assert not can_be_on_device(env, adapter, PPOParams(hints=HintsParams()))
 
 
-def test_hints_that_nobody_takes_are_refused() -> None:
+def test_hints_for_a_recurrent_policy_are_refused() -> None:
     with pytest.raises(ValueError, match="plain layers only"):
         PPOParams(recurrent=True, hints=HintsParams())
     assert "hints" not in PPOParams().model_dump(), "digests of runs without them stay"
 
 
-def test_the_control_of_the_reward_pays_for_shuffled_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_control_rewards_shuffled_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, method = adapter_for(LAKE), LanguageModelHints(LanguageModelHintsParams())
     monkeypatch.setattr(LanguageModelHints, "_advisor", lambda *_: Right())
     content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "agent": {"seeds": [0], "steps": 1}}
@@ -346,7 +346,7 @@ class Half(Right):
         return {"model": "tiny", "states": 4, "unread": 2, "calls": 6, "asked_sample": [sample]} if self.asked else {}
 
 
-def test_a_reward_whose_model_cannot_be_read_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_reward_model_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     adapter = adapter_for(LAKE)
     reward = WeightedSum([(caption_reward(), 0.5), (LikelyActions(Half(), adapter), 1.0)])
     run(make_task("FrozenLake-v1"), adapter, tmp_path / "agent", reward)

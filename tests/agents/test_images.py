@@ -103,16 +103,18 @@ def test_it_is_saved_and_loaded(network: str, recurrent: bool, kind: type, tmp_p
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_without_an_image_there_is_nothing_to_filter() -> None:
-    with pytest.raises(EnvError, match=r"agent\.ppo\.network is cnn, but the features of .*Countdown.* hold no image"):
+def test_without_an_image_there_are_no_filters() -> None:
+    with pytest.raises(
+        EnvError, match=r"agent\.ppo\.network is cnn, but the features of .*Countdown.* contain no image"
+    ):
         initial_policy(adapter_for(probe(Countdown)), SMALL.model_copy(update={"network": "cnn"}), 0, 0)
     plain = initial_policy(adapter_for(probe(Bar)), SMALL.model_copy(update={"network": "mlp"}), 0, 0)
     assert not isinstance(plain, ImageActorCritic)
 
 
 @SEEDS
-def test_a_bar_in_a_picture_is_told_from_another(seed: int) -> None:
-    """Picture and number are both needed: either alone earns nothing on average."""
+def test_bars_in_an_image_are_distinguished(seed: int) -> None:
+    """Image and number are both needed: with either alone the mean return is zero."""
     bar = probe(Bar)
     learner = learned(bar, SMALL, 60, seed)
     assert isinstance(learner.policy, ImageActorCritic)

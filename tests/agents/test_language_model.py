@@ -1,4 +1,4 @@
-"""A language model that is trained to act: its answers, rounds that learn, and a training that goes on after a kill."""
+"""Language-model agents: answers, training rounds, and resuming after a kill."""
 
 from __future__ import annotations
 

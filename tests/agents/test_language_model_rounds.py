@@ -50,7 +50,7 @@ GAMMA, VALUES = 0.5, (0.1, 0.4, 0.8)
 
 
 def three_walks() -> Proposals:
-    """Two steps of three environments: one ends, one is cut off and reset, one goes on."""
+    """Two steps of three environments: one ends, one is truncated and reset, one continues."""
     states = [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
     written = [[Proposal((Turn(f"{t}", f"{n}"),), (0,), 0.0, 1) for n in range(3)] for t in range(2)]
     return Proposals(
@@ -113,7 +113,7 @@ def test_scores_are_those_by_hand(
     np.testing.assert_allclose([one.score for one in found], by_hand, atol=1e-6)
 
 
-def test_rounds_without_examples_end_a_training_that_is_no_better_than_random(adapter: EnvAdapter) -> None:
+def test_rounds_without_examples_stop_training_no_better_than_random(adapter: EnvAdapter) -> None:
     learner, envs = begun(adapter, margin=100)
     with pytest.raises(TrainingError, match=r"Round 4: in the last 3 rounds no proposal .* no better than random"):
         paid(learner, envs, 6)
@@ -125,7 +125,7 @@ def test_rounds_without_examples_end_a_training_that_is_no_better_than_random(ad
         paid(resumed, envs, 2)
 
 
-def test_a_policy_that_has_learned_may_find_nothing_more(adapter: EnvAdapter) -> None:
+def test_a_trained_policy_may_find_no_new_solutions(adapter: EnvAdapter) -> None:
     learner, envs = begun(adapter, margin=100)
     paid(learner, envs, 2)
     learner._random = (learner._random[0] - 1, learner._random[1])  # as if random moves had been much worse

@@ -129,7 +129,7 @@ def test_a_server_writes_json_that_its_schema_holds_to_the_names(asked: Callable
     ("failure", "sentence"),
     [(Withheld("spent"), r"The budget for fake is spent after 0 states"), (Failure("gone"), r"fake gave no answer")],
 )
-def test_without_an_answer_nobody_acts(asked: Callable[..., FakeChat], failure: Failure, sentence: str) -> None:
+def test_without_an_answer_no_action_is_taken(asked: Callable[..., FakeChat], failure: Failure, sentence: str) -> None:
     asked(lambda _: failure)
     with pytest.raises(AnnotationError, match=sentence):
         policy().act(view(), np.random.default_rng(0))
@@ -146,7 +146,7 @@ def test_without_an_answer_nobody_acts(asked: Callable[..., FakeChat], failure: 
         ({"annotate": annotate("openai"), "per_token": True}, r"per_token compares likelihoods"),
     ],
 )
-def test_what_cannot_act_is_refused(asked: Callable[..., FakeChat], options: dict[str, Any], sentence: str) -> None:
+def test_invalid_actors_are_refused(asked: Callable[..., FakeChat], options: dict[str, Any], sentence: str) -> None:
     asked(sticks_from_17)
     with pytest.raises(ParamsError, match=sentence):
         policy(**options)

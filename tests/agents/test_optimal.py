@@ -1,4 +1,4 @@
-"""The actor `optimal` goes the shortest way wherever the environment says what its actions lead to."""
+"""The actor `optimal` takes the shortest path in environments with known transition probabilities."""
 
 from __future__ import annotations
 

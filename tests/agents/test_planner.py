@@ -56,7 +56,7 @@ class Wise:
             yield number, Reply("", chances)
 
 
-def test_the_script_reaches_what_it_is_told_to() -> None:
+def test_the_script_reaches_its_subgoal() -> None:
     assert played("MiniGrid-DoorKey-8x8-v0", plan="progress")[0] == 1.0
     assert played("MiniGrid-UnlockPickup-v0", 4, plan="progress")[0] == 1.0, "puts the key down for the box"
 
@@ -74,7 +74,7 @@ def test_random_subgoals_are_a_control() -> None:
     assert found[1] < 0.5
 
 
-def test_the_model_is_told_what_came_of_its_subgoals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_prompt_contains_the_results_of_earlier_subgoals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     model = Wise()
     monkeypatch.setattr(HuggingFaceKind, "model", lambda *_: model)
@@ -104,7 +104,7 @@ def test_subgoals_are_captions_that_the_environment_can_say() -> None:
         (DOORKEY.id, {}, ParamsError, "can only be an arm's actor"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(
+def test_tasks_without_a_planner_are_refused(
     env_id: str, options: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):

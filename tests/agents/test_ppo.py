@@ -65,7 +65,7 @@ def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe], learner:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 @KINDS
-def test_learning_ignores_what_stands_in_reset_rows(learner: type[PPO], seed: int) -> None:
+def test_learning_ignores_reset_rows(learner: type[PPO], seed: int) -> None:
     ppo, envs = make(probe(Countdown), SMALL, kind=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
@@ -88,7 +88,7 @@ def test_learning_ignores_what_stands_in_reset_rows(learner: type[PPO], seed: in
 
 
 @KINDS
-def test_a_rollout_of_resets_alone_teaches_nothing(learner: type[PPO]) -> None:
+def test_a_rollout_of_resets_alone_is_not_learned_from(learner: type[PPO]) -> None:
     params = SMALL.model_copy(update={"n_envs": 2, "n_steps": 1})
     ppo, envs = make(probe(OneStep), params, kind=learner)
     rollout = ppo.rollout(envs)
@@ -103,7 +103,7 @@ def test_a_rollout_of_resets_alone_teaches_nothing(learner: type[PPO]) -> None:
 
 
 # -- collecting ---------------------------------------------------------------------------------------------
-def test_a_rollout_goes_on_where_the_last_one_ended() -> None:
+def test_a_rollout_continues_where_the_last_one_ended() -> None:
     ppo, envs = make(probe(Countdown), SMALL)
     observation, rollout, seen = envs.reset(), ppo.rollout(envs), []
     for _ in range(2):
@@ -130,7 +130,7 @@ def test_transitions_are_rows_of_one_episode() -> None:
 
 @pytest.mark.parametrize("kind", [RewardByBoth, Targets])
 @KINDS
-def test_a_rollout_holds_what_the_network_saw_and_said(kind: type[Probe], learner: type[PPO]) -> None:
+def test_a_rollout_holds_the_networks_inputs_and_outputs(kind: type[Probe], learner: type[PPO]) -> None:
     ppo, envs = make(probe(kind), SMALL, kind=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
@@ -224,7 +224,7 @@ def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: flo
 
 @pytest.mark.parametrize("anneal", [True, False])
 @KINDS
-def test_the_learning_rate_falls_to_nothing_where_it_is_annealed(anneal: bool, learner: type[PPO]) -> None:
+def test_an_annealed_learning_rate_falls_to_zero(anneal: bool, learner: type[PPO]) -> None:
     ppo, envs = make(probe(RewardByAction), SMALL.model_copy(update={"anneal": anneal}), kind=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
@@ -234,7 +234,7 @@ def test_the_learning_rate_falls_to_nothing_where_it_is_annealed(anneal: bool, l
     assert same(weights(ppo), before) is anneal
 
 
-def test_explained_variance_is_not_a_number_where_returns_are_alike() -> None:
+def test_explained_variance_is_nan_if_returns_are_equal() -> None:
     ppo, envs = make(probe(OneStep), SMALL.model_copy(update={"gae_lambda": 1.0}))
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)

@@ -40,8 +40,8 @@ SMALL = PPOParams(
 
 
 @SEEDS
-def test_what_was_seen_first_is_remembered(seed: int) -> None:
-    """As evaluation plays; who does not remember earns nothing on average."""
+def test_the_first_observation_is_remembered(seed: int) -> None:
+    """As in evaluation; without memory the mean return is zero."""
     recall = probe(Recall)
     assert mean_return(learned(recall, SMALL, 60, seed), recall) > 0.95
     assert abs(mean_return(learned(recall, SMALL.model_copy(update={"recurrent": False}), 60, seed), recall)) < 0.3
@@ -79,7 +79,7 @@ def test_a_gaussian_policy_finds_the_targets() -> None:
 
 # -- collecting and learning ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", [Countdown, Recall])
-def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> None:
+def test_memory_continues_within_an_episode_and_is_reset_after_it(kind: type[Probe]) -> None:
     """Over two rollouts, seen by a policy that is asked from each episode's first observation on."""
     learner, rollout, envs = collected(probe(kind, limit=7), SMALL)
     rollouts = [copy.deepcopy(rollout)]
@@ -87,15 +87,15 @@ def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> 
     rollouts.append(rollout)
     begins_anew = True
     for n in range(2):
-        memory = learner.policy.nothing(1)
+        memory = learner.policy.initial_memory(1)
         for part in rollouts:
             if begins_anew:
-                memory = learner.policy.nothing(1)
+                memory = learner.policy.initial_memory(1)
             np.testing.assert_allclose(part.memory[n] * (not begins_anew), memory[0], atol=1e-6)
             for t in range(SMALL.n_steps):
                 assert bool(part.begins[t, n]) == begins_anew
                 if begins_anew:
-                    memory = learner.policy.nothing(1)
+                    memory = learner.policy.initial_memory(1)
                 memory = learner.policy.remember(part.features[t, n][None], memory)
                 value = learner.policy.heads.evaluate(memory)
                 assert part.value[t, n] == pytest.approx(float(value[0]), abs=1e-5)
@@ -107,7 +107,7 @@ def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> 
 
 @pytest.mark.parametrize("kind", [Recall, Steady, Targets])
 def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
-    """One sequence, one step at a time, with torch's own distributions; episodes go on from the rollout before."""
+    """One sequence, one step at a time, with torch's own distributions; episodes continue from the previous rollout."""
     params = SMALL.model_copy(update={"n_epochs": 2, "entropy_coef": 0.1, "max_grad_norm": 0.1, "gae_lambda": 0.8})
     learner, rollout, envs = collected(probe(kind, limit=5), params)
     learner.collect(envs, rollout.observation[-1].copy(), rollout)
@@ -167,7 +167,7 @@ def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
         torch.testing.assert_close(weight, weights(other)[name], atol=2e-4, rtol=0, msg=name)
 
 
-def test_resets_teach_nothing() -> None:
+def test_resets_are_not_learned_from() -> None:
     learner, rollout, _ = collected(probe(OneStep), SMALL)
     other, nonsense = copy.deepcopy(learner), poisoned(rollout)
     nonsense.log_prob[~rollout.valid] = 9.0
@@ -200,7 +200,7 @@ def test_a_recurrent_actor_remembers_until_an_episode_begins(tmp_path: Path) -> 
     actor = policy.as_actor()
     actor.begin(np.array([True, True]))
     features = np.random.default_rng(0).random((5, 2, 3), dtype=np.float32)
-    memory = policy.nothing(2)
+    memory = policy.initial_memory(2)
     for t, row in enumerate(features):
         if t == 3:
             actor.begin(np.array([True, False]))
@@ -212,7 +212,7 @@ def test_a_recurrent_actor_remembers_until_an_episode_begins(tmp_path: Path) -> 
         np.testing.assert_allclose(actor.log_prob(Seen(row), 1 - action), np.log1p(-np.exp(log_prob)), atol=1e-4)
 
 
-def test_an_episode_on_show_begins_with_nothing_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shown_episode_begins_with_the_initial_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.evaluation.episode.view", lambda _: None)
     actor, adapter = saved(tmp_path).as_actor(), adapter_for(probe(Recall))
     assert isinstance(actor, RecurrentActor)
@@ -232,7 +232,7 @@ def test_collection_remembers_too(tmp_path: Path) -> None:
     adapter = adapter_for(probe(Recall))
     for kind in ("checkpoint", "epsilon_random"):
         share = PolicyShare(kind=kind, epsilon=0.5, path=tmp_path)
-        behaviour, memory = Behaviour([share], adapter, 2, 0), network.nothing(2)
+        behaviour, memory = Behaviour([share], adapter, 2, 0), network.initial_memory(2)
         for t, begins in enumerate([[True, True], [False, False], [False, True], [False, False]]):
             observation = np.array([[t % 3], [(t + 1) % 3]])
             memory[begins] = 0
@@ -255,7 +255,7 @@ def test_a_memory_needs_a_width() -> None:
         parse_params(content, "my.yaml")
 
 
-def test_the_plain_one_is_unchanged_where_the_task_has_nothing_to_remember() -> None:
+def test_plain_ppo_is_unchanged_in_a_task_without_hidden_state() -> None:
     learner = learned(probe(RewardByBoth), SMALL, 40)
     assert isinstance(learner, RecurrentPPO)
     assert isinstance(gym.make("CartPole-v1").action_space, gym.spaces.Discrete)

@@ -91,14 +91,14 @@ def test_the_gradient_is_that_of_log_probabilities_times_what_they_led_to(kind: 
         torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-3, msg=name)
 
 
-def test_without_an_episodes_end_nothing_is_learned() -> None:
+def test_without_a_finished_episode_there_is_no_update() -> None:
     learner, rollout, _ = collected(probe(Steady), SMALL)
     before = weights(learner)
     assert learner.learn(rollout) == {}
     assert same(weights(learner), before)
 
 
-def test_rewards_are_those_of_the_time_they_were_paid() -> None:
+def test_rewards_are_those_at_the_time_of_the_step() -> None:
     """A rollout's arrays are filled again; what is remembered of an episode is not."""
     learner, rollout, envs = collected(probe(Steady), SMALL)
     rollout.reward[:] = 7.0

@@ -112,7 +112,7 @@ def test_targets_agree_with_a_walk_along_the_episode(
         assert batch.after[i, 0] == after * N_ENVS + n
 
 
-def test_every_step_is_drawn_as_often() -> None:
+def test_all_steps_are_drawn_equally_often() -> None:
     feed = Feed(5, 0)
     replay = filled(feed, 9, 40)
     batch = replay.sample(40_000, np.random.default_rng(0), steps=1, gamma=1.0, beta=1.0)
@@ -139,7 +139,7 @@ def test_steps_are_drawn_in_proportion_to_their_priorities() -> None:
     np.testing.assert_allclose(batch.weight, weight / weight.max(), rtol=1e-4)
 
 
-def test_what_is_new_is_drawn_first() -> None:
+def test_new_steps_are_drawn_first() -> None:
     feed = Feed(5, 2, ends=0.0)
     replay = filled(feed, 2, 60, alpha=1.0)
     places = np.unique(replay.sample(1000, np.random.default_rng(0), steps=1, gamma=1.0, beta=1.0).place)

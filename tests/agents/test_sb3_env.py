@@ -57,7 +57,7 @@ def test_a_terminal_observation_is_the_episodes_last() -> None:
             assert info["TimeLimit.truncated"] is False
 
 
-def test_a_cut_is_no_end() -> None:
+def test_truncation_is_not_termination() -> None:
     envs, _ = made(probe_id(Steady), max_episode_steps=4)
     envs.reset()
     for _ in range(2):
@@ -69,7 +69,7 @@ def test_a_cut_is_no_end() -> None:
 
 @pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1", "MiniGrid-Empty-5x5-v0"])
-def test_an_environment_resets_while_the_others_go_on(env_id: str, backend: str) -> None:
+def test_an_environment_resets_while_the_others_continue(env_id: str, backend: str) -> None:
     """Every environment is as it would be alone, whatever the others do."""
     if backend == "envpool":
         pytest.importorskip("envpool")
@@ -115,7 +115,7 @@ def test_the_environment_is_the_reference() -> None:
 # -- what is paid -----------------------------------------------------------------------------------------------
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(0, 10**6), st.sampled_from([0.0, 1.0, 3.0]), st.booleans())
-def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float, rewarded: bool) -> None:
+def test_the_wrapper_gives_the_reward_of_training(n_envs: int, seed: int, beta: float, rewarded: bool) -> None:
     """The same steps as one rollout, in the hands of `TrainingReward` and `Episodes`: same rewards, same figures."""
     packed, adapter = made("FrozenLake-v1", n_envs, max_episode_steps=9)
     shaping = ShapingParams(beta=beta, quantile=0.0, intrinsic=0.3, extrinsic=2.0)
@@ -211,7 +211,7 @@ def test_rewards_given_away_are_no_longer_ours() -> None:
 
 
 # -- features ---------------------------------------------------------------------------------------------------
-def test_features_are_what_laurels_networks_see() -> None:
+def test_features_are_the_input_of_laurels_networks() -> None:
     packed, adapter = made(probe_id(Countdown), 1)
     envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, TrainingReward(ShapingParams(), adapter, None, 1)), adapter)
     assert envs.observation_space == gym.spaces.Box(-np.inf, np.inf, (Countdown.n_observations,), np.float32)

@@ -80,7 +80,7 @@ def test_drawn_actions_have_the_distribution_of_predict(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_same_generator_the_same_actions_and_nobody_elses_numbers(name: str) -> None:
+def test_actions_depend_on_the_generator_alone(name: str) -> None:
     model, policy = made(name)
     policy.epsilon = 0.3
     seen = observations(model)
@@ -117,7 +117,7 @@ def test_state_dependent_exploration_draws_too(tmp_path: Path) -> None:
 
 
 def test_files_are_data_and_never_code(tmp_path: Path) -> None:
-    """Names in config.json are looked up in a list; nothing unpickles what stands for weights."""
+    """Names in config.json are looked up in a list; nothing is unpickled in place of the weights."""
     _, policy = made("SAC")
     save_policy(tmp_path, policy)
     good = json.loads((tmp_path / "config.json").read_text())

@@ -48,7 +48,7 @@ serve(sys.argv[1:])
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the folder of a model that knows the words of the grid, and nothing else."""
+    """Return the folder of a model whose vocabulary is the words of the grid."""
     folder = tmp_path_factory.mktemp("model")
     tiny = initial_policy(adapter_for(GRID), LanguageActorParams(), 0, 0)
     assert isinstance(tiny, LanguageModelPolicy)

@@ -69,7 +69,7 @@ def test_outputs_and_gradients_are_those_of_autograd(arrays: Any, shape: Shape, 
         found = stack.named(gradient, s)
         assert set(found) == set(gradients)
         for name, wanted in gradients.items():
-            if wanted is not None:  # the output says nothing about log_std
+            if wanted is not None:  # the output does not depend on log_std
                 np.testing.assert_allclose(found[name], wanted, atol=1e-3, rtol=1e-3)
 
 

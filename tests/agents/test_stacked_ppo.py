@@ -37,7 +37,7 @@ def make(env_id: str, seeds: range, arrays: Any = None) -> tuple[list[StackedPPO
 
 
 def train(group: Any, envs: list[VectorEnv], updates: int) -> list[list[dict[str, float]]]:
-    """Train a group; return what each update said."""
+    """Train a group; return the metrics of each update."""
     rollouts = [learner.rollout(its) for learner, its in zip(group.learners, envs, strict=True)]
     observations, said = [its.reset() for its in envs], []
     for _ in range(updates):
@@ -86,8 +86,8 @@ def test_tensors_learn_what_arrays_learn(env_id: str) -> None:
         assert others == pytest.approx(figures, abs=2e-3, rel=1e-2)
 
 
-def test_returns_that_go_on_after_an_end_are_those_of_the_reference() -> None:
-    """In a single minibatch, so that both say the same of it before either learns."""
+def test_non_episodic_returns_match_the_reference() -> None:
+    """In a single minibatch, so that both compute its metrics before an update."""
     whole = SMALL.model_copy(update={"n_steps": 64, "n_epochs": 1, "batch_size": 10_000})
     (learner,), (envs,) = make("FrozenLake-v1", range(1))
     losses = {}
@@ -104,7 +104,7 @@ def test_returns_that_go_on_after_an_end_are_those_of_the_reference() -> None:
     assert losses[True] != pytest.approx(losses[False], rel=1e-2)
 
 
-def test_who_has_nothing_to_learn_from_stays_as_it_is() -> None:
+def test_an_agent_without_data_is_unchanged() -> None:
     (learners, envs), (others, other_envs) = make("CartPole-v1", range(2)), make("CartPole-v1", range(2))
     group, reference = PPOGroup(learners), PPOGroup(others)
     for each, its in ((group, envs), (reference, other_envs)):
@@ -133,7 +133,7 @@ def test_fewer_rows_than_minibatches() -> None:
     assert [learner.state()["critic.0.bias.step"].item() for learner in learners] == [2 * 2, 2 * 3]
 
 
-def test_a_learner_goes_from_group_to_group_with_its_state() -> None:
+def test_a_learner_keeps_its_state_across_groups() -> None:
     """Also when it learns alone in between."""
     (learners, envs), (others, other_envs) = make("CartPole-v1", range(2)), make("CartPole-v1", range(2))
     train(PPOGroup(learners), envs, 3)

@@ -26,7 +26,7 @@ def test_sums_are_those_of_the_numbers(numbers: list[float], data: st.DataObject
 
 
 @given(NUMBERS.filter(lambda numbers: sum(numbers) > 0), st.integers(0, 1000))
-def test_leaves_of_nothing_are_never_drawn(numbers: list[float], seed: int) -> None:
+def test_leaves_of_priority_zero_are_never_drawn(numbers: list[float], seed: int) -> None:
     tree = SumTree(len(numbers))
     tree.set(np.arange(len(numbers)), np.array(numbers))
     drawn = tree.sample(50, np.random.default_rng(seed))

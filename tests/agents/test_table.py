@@ -28,7 +28,7 @@ def test_every_method_has_its_agent() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("step_size", [0.0, 0.5])
 def test_a_learner_learns_what_the_agent_does(method: Any, step_size: float) -> None:
-    """The agent alone, which sees each step as it is taken, with the same actions and rewards."""
+    """A single agent that learns step by step, with the same actions and rewards."""
     params = SMALL.model_copy(update={"method": method, "step_size": step_size})
     learner, envs = make(EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False}), params)
     options = {"n": params.backup_steps} if "step" in method or method == "tree_backup" else {}
@@ -52,7 +52,7 @@ def test_a_learner_learns_what_the_agent_does(method: Any, step_size: float) -> 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_values_are_those_that_are_known(method: Any) -> None:
+def test_values_converge_to_the_known_ones(method: Any) -> None:
     params = SMALL.model_copy(update={"method": method, "epsilon": 0.2})
     table = learned(probe(RewardByBoth), params, 80).policy
     np.testing.assert_allclose(table.q.numpy(), [[1.0, -1.0], [-1.0, 1.0]], atol=0.1)
@@ -70,7 +70,7 @@ def test_q_learning_finds_the_way_over_the_lake() -> None:
     assert float(learner.policy.q[14, 2]) == pytest.approx(1.0, abs=0.01)
 
 
-def test_resets_teach_nothing() -> None:
+def test_resets_are_not_learned_from() -> None:
     first, rollout, _ = collected(probe(OneStep), SMALL)
     second, _, _ = collected(probe(OneStep), SMALL)
     assert first.learn(rollout) == second.learn(poisoned(rollout))
@@ -88,7 +88,7 @@ def test_states_are_numbered_by_their_parts() -> None:
     assert table.states(adapter.features(rows)).tolist() == expected.tolist()
 
 
-def test_the_policy_explores_as_much_as_it_says() -> None:
+def test_exploration_matches_the_reported_epsilon() -> None:
     table = Table((2,), 3, initial=0.0, epsilon=0.3)
     table.q[1, 2] = 5.0
     features = np.repeat(np.float32([[0, 1]]), 6000, axis=0)
@@ -111,7 +111,7 @@ def test_the_policy_explores_as_much_as_it_says() -> None:
         ("Pendulum-v1", "is not finite"),
     ],
 )
-def test_what_has_no_table_is_refused_in_a_sentence(env: str, says: str) -> None:
+def test_environments_without_a_table_are_refused_in_one_sentence(env: str, says: str) -> None:
     with pytest.raises(EnvError, match=says) as caught:
         initial_policy(adapter_for(EnvParams(id=env)), TabularParams(), 0, 0)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What `make bench` runs and what it left: scripts, records and the table. Measures nothing."""
+"""The scripts, records and table of `make bench`, without measuring."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_make_bench_runs_every_script() -> None:
     assert sorted(" ".join(lists).replace("\\\n", " ").split()) == SCRIPTS
 
 
-def test_make_bench_goes_on_after_a_benchmark_that_needs_a_gpu(tmp_path: Path) -> None:
+def test_make_bench_continues_after_a_benchmark_that_needs_a_gpu(tmp_path: Path) -> None:
     bench = (REPOSITORY / "Makefile").read_text().partition("\nbench:")[2].partition("\n\n")[0]
     (tmp_path / "Makefile").write_text(
         "BENCHMARKS = first\nGPU_BENCHMARKS = second third\nREADY = Makefile\nbench:" + bench
@@ -57,7 +57,7 @@ def test_make_bench_goes_on_after_a_benchmark_that_needs_a_gpu(tmp_path: Path) -
         assert (done.returncode == 0) == (code == 2)
 
 
-def test_the_page_is_what_the_records_say() -> None:
+def test_the_page_matches_the_records() -> None:
     table = importlib.import_module("table")
     assert (BENCHMARKS / "README.md").read_text(encoding="utf-8") == table.table()
 
@@ -94,7 +94,7 @@ def test_every_script_has_a_record_or_the_page_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
-def test_a_record_with_a_target_has_a_bound_or_a_peer_beside_it(file: Path) -> None:
+def test_a_record_with_a_target_has_a_bound_or_a_peer(file: Path) -> None:
     record: dict[str, Any] = json.loads(file.read_text())
     if record["met"] is not None:
         lacks = record["peer"] in (None, "", "-") or record["peer_value"] in (None, "", [])
@@ -102,7 +102,7 @@ def test_a_record_with_a_target_has_a_bound_or_a_peer_beside_it(file: Path) -> N
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
-def test_a_record_has_all_there_is_to_say(file: Path) -> None:
+def test_a_record_is_complete(file: Path) -> None:
     record: dict[str, Any] = json.loads(file.read_text())
     assert set(record) >= KEYS
     assert record["benchmark"] == file.stem
@@ -127,7 +127,7 @@ def test_a_record_is_written_whole_under_its_name(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_says_what_it_measures_and_measures_nothing_for_that(
+def test_help_says_what_a_script_measures_without_measuring(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = importlib.import_module(name)
@@ -163,7 +163,7 @@ def _busy(seconds: float) -> None:
         sum(range(100))
 
 
-def test_a_profile_tells_what_is_spent_by_the_innermost_part_and_in_threads() -> None:
+def test_a_profile_attributes_time_to_the_innermost_part_and_covers_threads() -> None:
     sampling = importlib.import_module("sampled")
 
     def outer(seconds: float) -> None:
@@ -199,7 +199,7 @@ def test_threads_one_after_the_other_are_two_though_the_system_gives_the_second_
     assert sum(found.values()) < time.process_time() - began + 0.05, "what the first had spent counts once"
 
 
-def test_what_a_command_holds_is_told_by_the_module_that_asked_for_it(tmp_path: Path) -> None:
+def test_memory_is_attributed_to_the_module_that_allocated_it(tmp_path: Path) -> None:
     into = tmp_path / "held.json"
     subprocess.run([sys.executable, BENCHMARKS / "held.py", into, "--version"], check=True, capture_output=True)
     found = json.loads(into.read_text())
@@ -251,7 +251,7 @@ def test_the_profile_of_a_stage_says_how_long_cores_were_idle(tmp_path: Path, mo
     assert spent == {"waiting": 1.0, "all else": 7.5, "idle cores": 2 * 12 - 8.5}
 
 
-def test_processes_of_a_command_write_what_they_spent_and_when(tmp_path: Path) -> None:
+def test_processes_of_a_command_write_their_cpu_time(tmp_path: Path) -> None:
     sampling = importlib.import_module("sampled")
     began = time.time()
     code = "import time\nwhile time.process_time() < 0.6: pass\n"

@@ -47,7 +47,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a stand-in for a GPU")
 
 
-def test_without_a_gpu_or_vllm_it_says_so_and_measures_nothing(
+def test_without_a_gpu_or_vllm_nothing_is_measured(
     gpu_judge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(served.PROGRAM, "no-such-command")

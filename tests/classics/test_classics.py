@@ -78,7 +78,7 @@ def test_a_curve_of_deep_agents_begins_when_its_mean_is_over_fifty_episodes() ->
 
 
 @pytest.mark.parametrize("runs", ["1", "many"])
-def test_runs_that_say_nothing(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_output(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["classics", "bandits", "--runs", runs])
     assert "--runs" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_steps_of_bandits() -> None:
     np.testing.assert_array_equal(steps.regret == 0, steps.optimal)
 
 
-def test_between_episodes_nothing_is_paid_and_nothing_is_best() -> None:
+def test_resets_have_no_reward_and_no_best_arm() -> None:
     agent = Recorder()
     steps = run_agent(gym.make(ARMED_BANDIT, n_arms=4, max_episode_steps=3), agent, 50, 0, n_steps=8)
     assert [bool(seen.valid.all()) for seen in agent.seen] == [True] * 3 + [False] + [True] * 3 + [False]
@@ -88,13 +88,13 @@ def test_agent_and_environment_have_luck_of_their_own() -> None:
     assert len(set(seeds)) == 4
 
 
-def test_environments_that_tell_no_best_arm() -> None:
+def test_environments_without_a_best_arm_in_info() -> None:
     steps = run_agent(GRID_WORLD, Recorder(), 2, 0, n_steps=5)
     assert steps.optimal is None
     assert steps.regret is None
 
 
-def test_what_cannot_be_run() -> None:
+def test_runs_that_are_refused() -> None:
     agent = Recorder()
     with pytest.raises(EnvError, match="it has a spec"):
         run_agent(GridWorld(), agent, 2)

@@ -20,7 +20,7 @@ def test_whole_numbers_are_read(value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.0", "2147483648", "", " 1", "one", "\u0663", "1_000"])
-def test_what_is_no_whole_number(text: str) -> None:
+def test_values_that_are_not_integers(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a whole number from 1 on$'):
         whole()(text)
 
@@ -32,7 +32,7 @@ def test_the_largest_is_named_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["0.04", "3600.1", "nan", "inf", "-1", "", "fast"])
-def test_what_is_no_number(text: str) -> None:
+def test_values_that_are_not_numbers(text: str) -> None:
     assert number(0.05, 3600)("0.05") == 0.05
     assert number(0.05, 3600)("3.6e3") == 3600
     with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a number from 0\.05 to 3600$'):

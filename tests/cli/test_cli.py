@@ -163,7 +163,7 @@ def test_wrong_params(project: Project, refused: Refused) -> None:
         assert not project.output("collect").parent.exists()
 
 
-def test_what_a_params_file_holds_cannot_steer_the_terminal(project: Project, refused: Refused) -> None:
+def test_a_params_file_cannot_control_the_terminal(project: Project, refused: Refused) -> None:
     Project.create(project.path, {**UNTRACKED, "env.id": "Cart\x1b[31mPole-v1"})
     said = refused("collect")
     assert r"Cart\x1b[31mPole-v1" in said
@@ -304,7 +304,7 @@ def test_export_minari(
 
 
 @pytest.mark.parametrize("command", [["show", "data/agents"], ["table"], ["collect", "--help"]], ids=" ".join)
-def test_a_reader_that_goes_away_is_no_error(finished: Project, command: list[str]) -> None:
+def test_a_closed_pipe_is_no_error(finished: Project, command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:

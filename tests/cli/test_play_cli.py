@@ -1,4 +1,4 @@
-"""`laurel play` as a user meets it: who plays, in which form, and one sentence for each mistake."""
+"""`laurel play` from the user's side: players, display modes, and one sentence per error."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_in_a_terminal(stage: Path) -> None:
     assert re.search(r"\x1b\[\d+A\r\x1b\[J", text), "drawn over the last one"
 
 
-def test_a_terminal_that_cannot_draw_is_told_in_words_and_why(stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_graphics_gets_text_and_the_reason(stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = in_terminal(stage, NO_COLOR="1")
     assert re.search(r"laurel: only text is shown, because NO_COLOR is set\.", text)
     assert "step 1: " in text

@@ -73,12 +73,12 @@ def test_before_anything_was_labelled(project: Project, monkeypatch: pytest.Monk
     assert "1 pairs labelled" in out
     assert "The annotator" not in out
     assert answer(monkeypatch, "1q", *arguments, "--sample", "uncertain") == 2
-    assert "no such directory, so no label is in doubt yet" in capsys.readouterr().err
+    assert "no such directory, so there are no uncertain labels yet" in capsys.readouterr().err
 
 
 def test_nowhere_to_keep_labels(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     assert answer(monkeypatch, "1q") == 2
-    assert "Say where to keep your labels: annotate.gold" in capsys.readouterr().err
+    assert "Set the file for your labels: annotate.gold" in capsys.readouterr().err
 
 
 def test_other_captions(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C in the command line: quiet, at once, and nothing half-written."""
+"""Ctrl-C on the command line: quiet, immediate, and no half-written files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tiny_project import UNTRACKED, Project
 
 
 def interrupt(project: Project, stage: str, when: Callable[[], bool], after: float) -> tuple[int, str]:
-    """Press Ctrl-C some time after a condition holds; return the exit code, and what was said."""
+    """Press Ctrl-C some time after a condition holds; return the exit code and the output."""
     process = project.start(stage)
     deadline = time.monotonic() + 180
     while not when() and process.poll() is None and time.monotonic() < deadline:
@@ -43,7 +43,7 @@ def test_ctrl_c_in_collect(project: Project) -> None:
 
 
 def test_ctrl_c_while_packages_are_imported(project: Project) -> None:
-    """Of which one takes long: a file in the working directory that stands for it."""
+    """A slow import, simulated by a module in the working directory."""
     (project.path / "pydantic.py").write_text("import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)")
     code, said = interrupt(project, "collect", lambda: (project.path / "begun").exists(), 0.0)
     assert (code, said) == (130, "laurel: stopped. Run the same command again to resume.\n")

@@ -54,13 +54,13 @@ def test_mistakes(project: Project, arguments: list[str], sentence: str, capsys:
     assert not Path("data/tune").exists()
 
 
-def test_what_no_trial_could_train_is_refused_before_any(
+def test_params_that_no_trial_could_train_are_refused_first(
     project: Project, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.stages.tune.run", lambda *_, **__: pytest.fail("the search began"))
     project.change({"agent.ppo.network": "cnn"})
     assert main(["tune"]) == 2
-    assert "agent.ppo.network is cnn, but the features of FrozenLake-v1 hold no image" in capsys.readouterr().err
+    assert "agent.ppo.network is cnn, but the features of FrozenLake-v1 contain no image" in capsys.readouterr().err
     project.change({"agent.ppo.network": "auto", "agent.algorithm": "grpo"})
     assert main(["tune", "--search", "agent.algorithm=ppo,dqn,grpo"]) == 2
     assert "texts" in capsys.readouterr().err

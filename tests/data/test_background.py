@@ -35,7 +35,7 @@ def test_work_is_done_in_one_other_thread() -> None:
     assert seen[0] != threading.get_ident()
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "WAITING", 3)
     go, done = threading.Event(), []
 
@@ -96,7 +96,7 @@ def test_an_error_of_the_caller_ends_the_work() -> None:
     assert done == [0], "what has begun is finished, what waits is not begun"
 
 
-def test_reading_ahead_is_one_item_ahead_and_tells_of_errors() -> None:
+def test_reading_ahead_is_one_item_ahead_and_raises_errors() -> None:
     made: list[int] = []
 
     def items() -> Iterator[int]:

@@ -51,7 +51,7 @@ def test_round_trip(written: Path) -> None:
     assert (len(vocabulary), len(segments)) == (3, 2)
 
 
-def test_what_is_not_there_is_null_on_disk(written: Path) -> None:
+def test_missing_captions_are_null_on_disk(written: Path) -> None:
     assert pq.read_table(written / "captions-00000.parquet")["caption"].to_pylist() == [0, None, 0]
     table = pq.read_table(written / "vocabulary.parquet")
     assert (table["first_episode"].to_pylist(), table["first_t"].to_pylist()) == ([0, 2, None], [1, 0, None])

@@ -34,7 +34,7 @@ def write(output: Path, text: str = "one", stage: str = "collect", inputs: dict[
 
 
 def keep_times(file: Path, content: str) -> None:
-    """Write a file as somebody does who wants nobody to see it."""
+    """Change a file while keeping its size and time stamp."""
     before = file.stat()
     file.write_text(content)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -126,7 +126,7 @@ def test_unchanged_files_are_read_once(tmp_path: Path, read: list[str]) -> None:
 
 
 # -- what killed writers leave ----------------------------------------------------------------------------------
-def test_readers_put_back_what_a_killed_writer_moved_aside(tmp_path: Path) -> None:
+def test_readers_restore_what_a_killed_writer_moved(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a")
     (tmp_path / "data" / "a").rename(tmp_path / "data" / ".a.previous")
     assert read_manifest(tmp_path / "data" / "a")["stage"] == "collect"
@@ -145,7 +145,7 @@ def test_a_reader_leaves_a_writer_at_work_alone(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / ".a.previous").exists()
 
 
-def test_what_a_kill_left_half_written_is_not_published(tmp_path: Path) -> None:
+def test_half_written_output_is_not_published(tmp_path: Path) -> None:
     def attempt(*, ends: bool) -> None:
         with output_directory(tmp_path / "a", stage="x", params={}, resumable=True) as out:
             (out.path / "agent").mkdir(exist_ok=True)
@@ -170,7 +170,7 @@ def test_swapped_weights_of_a_policy(tmp_path: Path) -> None:
     save_policy(tmp_path / "a", policy(0))
     save_policy(tmp_path / "b", policy(1))
     shutil.copyfile(tmp_path / "b" / "model.safetensors", tmp_path / "a" / "model.safetensors")
-    with pytest.raises(DataError, match=r"model\.safetensors: holds other weights than were saved"):
+    with pytest.raises(DataError, match=r"model\.safetensors: was modified since it was saved"):
         load_policy(tmp_path / "a")
     load_policy(tmp_path / "b")
 

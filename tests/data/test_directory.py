@@ -46,7 +46,7 @@ def test_digest_depends_on_names_and_bytes_but_not_on_the_manifest(tmp_path: Pat
     assert digest_directory(tmp_path / "a") != digests[0]
 
 
-def test_failure_leaves_the_old_output_and_nothing_else(tmp_path: Path) -> None:
+def test_failure_leaves_only_the_old_output(tmp_path: Path) -> None:
     write(tmp_path / "a")
 
     def fail() -> None:
@@ -124,7 +124,7 @@ def test_seconds_are_those_of_all_runs_that_it_took(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "a")["seconds"] < 1, "what is made anew takes its own time"
 
 
-def test_what_is_of_one_run_alone_is_not_in_the_manifest(tmp_path: Path) -> None:
+def test_run_specific_details_are_not_in_the_manifest(tmp_path: Path) -> None:
     for place, took in (("a", 5), ("b", 6)):
         with output_directory(tmp_path / place, stage="x", params={}) as out:
             (out.path / "file.txt").write_text("one")
@@ -212,7 +212,7 @@ def test_directory_without_rights(tmp_path: Path) -> None:
         write(tmp_path / "locked" / "a")
 
 
-def test_what_no_stage_wrote_is_not_replaced(tmp_path: Path) -> None:
+def test_folders_not_written_by_a_stage_are_not_replaced(tmp_path: Path) -> None:
     precious = tmp_path / "home"
     precious.mkdir()
     (precious / "thesis.tex").write_text("x")
@@ -283,7 +283,7 @@ def test_a_link_that_was_moved_aside_goes(tmp_path: Path) -> None:
 
 def test_links_that_lead_nowhere_or_to_files(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(DataError, match="symbolic link that leads to itself"):
+    with pytest.raises(DataError, match="symbolic link to itself"):
         write(tmp_path / "loop")
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "file")
@@ -291,7 +291,7 @@ def test_links_that_lead_nowhere_or_to_files(tmp_path: Path) -> None:
         write(tmp_path / "link")
 
 
-def test_what_is_published_outlives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_output_survives_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files, then the directory that names them, then, after the renaming, the one that names that."""
     synced: list[str] = []
     fsync = os.fsync

@@ -68,7 +68,7 @@ def test_a_line_that_a_crash_cut_off(tmp_path: Path, cut: int) -> None:
     "line",
     ["nonsense", "[1]", '{"first": "a"}', json.dumps({"env": 1})],
 )
-def test_a_line_that_is_none(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "gold.jsonl"
     GoldFile(path, TASK).add("a", "b", "first", "uniform")
     with path.open("a") as file:

@@ -51,7 +51,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_what_is_written_can_be_read_and_comes_in_groups(tmp_path: Path) -> None:
+def test_written_labels_are_read_back_in_groups(tmp_path: Path) -> None:
     said = judgements(2 * ROWS + 50)
     path = write(tmp_path / "p", said)
     assert read_pairs(path).first.tolist() == list(range(len(said)))
@@ -93,6 +93,6 @@ def test_annotators_without_answers_have_no_file_of_them(tmp_path: Path) -> None
 
 
 def test_a_status_that_does_not_go_with_its_probability_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has a probability if and only if"):
+    with pytest.raises(DataError, match="must have a probability if and only if"):
         write(tmp_path / "p", [Judgement("ok", None)])
     assert not (tmp_path / "p").exists()

@@ -1,4 +1,4 @@
-"""What members of an ensemble said: written beside the labels, counted without a list of all pairs."""
+"""Votes of ensemble members: stored next to the labels, counted without a list of all pairs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def judgements(n: int) -> list[Judgement]:
     made = []
     for i in range(n):
         if i % 10 == 9:
-            made.append(TIE)  # identical texts: nobody was asked
+            made.append(TIE)  # identical texts: no question was asked
             continue
         votes = []
         for name in NAMES:

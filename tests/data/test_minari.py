@@ -60,7 +60,7 @@ def test_exported_data_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             np.testing.assert_array_equal(flat(other.observations)[:-1], part.observation)
             np.testing.assert_array_equal(flat(other.observations)[1:], part.next_observation)
             np.testing.assert_array_equal(other.terminations, part.terminated)
-            # what collection cut off is truncated there, and nothing else changes
+            # episodes that collection cut off are marked truncated; the rest is unchanged
             np.testing.assert_array_equal(other.truncations[:-1], part.truncated[:-1])
             assert other.truncations[-1] == (not part.terminated[-1])
     assert next(loaded, None) is None
@@ -124,7 +124,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         export(trajectories, "a-v0", tmp_path / "sets")
 
 
-def test_failure_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failure_leaves_no_files(tmp_path: Path) -> None:
     trajectories = collected(tmp_path / "t", "FrozenLake-v1")
     (trajectories / "shard-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match="shard-00001"):

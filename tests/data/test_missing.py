@@ -1,4 +1,4 @@
-"""Why answers are missing: reasons are told apart by what they say, added up over shares, and put in words."""
+"""Reasons for missing answers: distinguished by text, added up over shares, and reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_reasons_that_differ_in_numbers_and_ids_alone_are_one() -> None:
     assert counted("request req_1ab broke", "request req_2cd broke") == {"request req_1ab broke": 2}
 
 
-def test_however_many_reasons_there_are_few_are_told_apart() -> None:
+def test_only_a_few_distinct_reasons_are_kept() -> None:
     found = counted(*("x" * n for n in range(1, 100)), "x")
     assert len(found) == MOST + 1
     assert found[OTHER] == 99 - MOST
@@ -40,13 +40,11 @@ def test_shares_add_up_by_annotator_and_verdict() -> None:
     ]
 
 
-def test_they_are_kept_and_said(tmp_path: Path) -> None:
+def test_reasons_are_stored_and_reported(tmp_path: Path) -> None:
     write_missing(tmp_path, [])
     assert list(tmp_path.iterdir()) == []
     assert (read_missing(tmp_path), most_frequent([])) == ([], "")
     missing = [Missing("m", "failed", reason, n) for reason, n in (("a", 1), ("b", 2000), ("c", 3), ("d", 4))]
     write_missing(tmp_path, missing)
     assert read_missing(tmp_path) == missing
-    assert most_frequent(missing, 2) == (
-        "no answer came, 2,000 times: b; no answer came, 4 times: d; 4 for other reasons"
-    )
+    assert most_frequent(missing, 2) == ("no answer, 2,000 times: b; no answer, 4 times: d; 4 for other reasons")

@@ -38,7 +38,7 @@ UNPROMPTED = [
         ("trl", "directory"),
     ],
 )
-def test_rows_come_back_as_they_were(layout: str, name: str, tmp_path: Path) -> None:
+def test_rows_are_read_back_unchanged(layout: str, name: str, tmp_path: Path) -> None:
     if name == "directory":
         pytest.importorskip("datasets")
     write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS[layout], tmp_path / name)
@@ -84,7 +84,7 @@ def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
     assert [(row.prompt, row.first, row.second, row.p_first) for row in found] == [("Q", "x", "y", 1.0)] * 2
 
 
-def test_marks_that_windows_puts_before_a_file_are_no_part_of_it(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     for name, content in (("r.jsonl", '{"chosen": "a", "rejected": "b"}'), ("r.csv", "chosen,rejected\na,b")):
         (tmp_path / name).write_text(content, encoding="utf-8-sig")
         assert list(read_file(tmp_path / name).first) == ["a"]
@@ -123,7 +123,7 @@ def test_a_bad_row_is_named(
     assert not (tmp_path / "own").exists()
 
 
-def test_what_a_format_has_no_place_for_is_refused(tmp_path: Path) -> None:
+def test_values_that_a_format_cannot_hold_are_refused(tmp_path: Path) -> None:
     undecided, prompted = PreferenceRows.of(UNPROMPTED, ""), PreferenceRows.of(PROMPTED, "")
     with pytest.raises(DataError, match="2 of 3 pairs are ties or have no label"):
         write_file(undecided, LAYOUTS["trl"], tmp_path / "rows.jsonl")
@@ -139,12 +139,12 @@ def test_what_a_format_has_no_place_for_is_refused(tmp_path: Path) -> None:
 PROMPTED_EXTRAS = extras_of(Row("", "a", "b", 1.0, "ok", 1, None, **JUDGED))
 
 
-def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> None:
+def test_rows_that_contradict_laurels_data_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS["gemini"], file)
     lines = file.read_text().splitlines()
     file.write_text("\n".join(lines[:2]))
-    with pytest.raises(DataError, match="belongs to other rows"):
+    with pytest.raises(DataError, match="does not belong to the rows"):
         read_file(file)
     file.write_text("\n".join([lines[1], *lines[1:]]))
     with pytest.raises(DataError, match=r"line 1, column laurel_p_first: is 0\.75, but the row names the other"):
@@ -154,7 +154,7 @@ def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> No
         ({"laurel_p_first": 7}, "laurel_p_first: is 7, but must be a number from 0 to 1"),
         ({"laurel_p_first": math.nan}, "laurel_p_first: is nan, but must"),
         ({"laurel_votes": -1}, "laurel_votes: is below 0"),
-        ({"laurel_status": ""}, "laurel_status: is missing, but laurel_p_first is there"),
+        ({"laurel_status": ""}, "laurel_status: is missing, but laurel_p_first is present"),
     ):
         rows = tmp_path / "changed.jsonl"
         rows.write_text(json.dumps({**whole, **change}))

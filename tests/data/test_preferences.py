@@ -84,13 +84,13 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, said: list[Judgeme
     ("change", "words"),
     [
         ({"status": np.array(["ok", "maybe", "tie"])}, "pair 1 has a status that is not one of ok, tie"),
-        ({"p_first": np.array([0.2, 0.4, 0.5])}, "pair 1 has a probability if and only if"),
-        ({"p_first": np.array([np.nan, np.nan, 0.5])}, "pair 0 has a probability if and only if"),
+        ({"p_first": np.array([0.2, 0.4, 0.5])}, "pair 1 must have a probability if and only if"),
+        ({"p_first": np.array([np.nan, np.nan, 0.5])}, "pair 0 must have a probability if and only if"),
         ({"p_first": np.array([1.2, np.nan, 0.5])}, r"pair 0 has a probability outside \[0, 1\]"),
         ({"p_first": np.array([0.2, np.nan, 0.6])}, "pair 2 is a tie"),
     ],
 )
-def test_what_does_not_go_together(change: dict[str, Any], words: str) -> None:
+def test_inputs_that_do_not_match(change: dict[str, Any], words: str) -> None:
     good = Preferences.of([Judgement("ok", 0.2), Judgement("abstain", None), Judgement("tie", 0.5)], "x")
     with pytest.raises(DataError, match=words):
         replace(good, **change)

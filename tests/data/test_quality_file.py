@@ -37,5 +37,5 @@ def test_labels_in_words() -> None:
     assert label_in_words("ok", 0.25) == "2 is better, 75% sure"
     assert label_in_words("tie", 0.5) == "neither is better"
     assert label_in_words("parse_failed", None) == "its answers could not be read"
-    assert label_in_words("incomplete", None) == "too few of its answers came, or could be read"
-    assert label_in_words("abstain", float("nan")) == "it would not say"
+    assert label_in_words("incomplete", None) == "too few answers arrived or could be read"
+    assert label_in_words("abstain", float("nan")) == "it declined to choose"

@@ -73,7 +73,7 @@ def test_episodes_are_those_of_a_loop_over_each_environment(data: Any, n_envs: i
     assert running == expected_running
 
 
-def test_what_was_handed_over_is_not_written_again() -> None:
+def test_rows_already_written_are_not_written_again() -> None:
     parts: list[Rows] = []
     zeros = np.zeros(1, dtype=np.float32)
     flag = np.zeros(1, dtype=np.bool_)

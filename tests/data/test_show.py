@@ -104,7 +104,7 @@ def test_the_quality_of_labels(tmp_path: Path) -> None:
     assert "3 ok 1 a b 2 it is" in lines
 
 
-def test_what_is_not_laurels_or_is_damaged(tmp_path: Path) -> None:
+def test_foreign_or_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such directory"):
         describe_directory(tmp_path / "none")
     with pytest.raises(DataError, match="is not the output of a stage"):
@@ -122,7 +122,7 @@ def test_empty_output(tmp_path: Path) -> None:
     assert "output of laurel evaluate" in described(tmp_path / "e")
 
 
-def test_what_asking_used(tmp_path: Path) -> None:
+def test_the_usage_of_asking(tmp_path: Path) -> None:
     with output_directory(tmp_path / "out", stage="annotate", params={}) as out:
         out.usage = {"calls": 272, "cost_usd": None}
     lines = [line.split() for line in describe_directory(tmp_path / "out").splitlines()]
@@ -130,7 +130,7 @@ def test_what_asking_used(tmp_path: Path) -> None:
     assert ["used", "cost_usd", "unknown"] in lines
 
 
-def test_what_is_no_stages_output_is_named_with_what_can_be_shown(tmp_path: Path) -> None:
+def test_folders_that_are_no_stage_output_are_named_with_alternatives(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("seed: 0")
     with pytest.raises(DataError, match=r"params\.yaml: is a file.*directory that a stage wrote.*laurel params"):
         describe_directory(tmp_path / "params.yaml")

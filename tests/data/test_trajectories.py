@@ -141,7 +141,7 @@ def test_episodes_never_span_shards(
     assert all(size - last < shard_steps for size, last in sizes)
 
 
-def test_bytes_do_not_depend_on_how_rows_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_do_not_depend_on_how_rows_are_batched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.data.trajectories.GROUP_BYTES", 67 * 5)
     rows = make_rows([3, 5, 2, 8, 1, 4])
     ends = np.flatnonzero(rows.final) + 1
@@ -168,8 +168,8 @@ def test_metadata(written: Path) -> None:
     assert read_metadata(written) == {"env": {"id": "X"}}
 
 
-def test_rows_that_end_amid_an_episode_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="amid an episode"):
+def test_rows_that_end_in_the_middle_of_an_episode_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="in the middle of an episode"):
         write(tmp_path / "t", [make_rows([3])[:-1]])
 
 

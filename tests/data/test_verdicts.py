@@ -42,7 +42,7 @@ def test_answers_of_several_annotators(tmp_path: Path) -> None:
     assert found.of("y").verdict.tolist() == [UNREAD]
 
 
-def test_a_verdict_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_verdict(tmp_path: Path) -> None:
     pq.write_table(pa.table({**ROWS, "verdict": ["first", "both", "tie"]}, schema=ANSWERS_SCHEMA), tmp_path / ANSWERS)
     with pytest.raises(DataError, match="a verdict is not one of first, second"):
         read_verdicts(tmp_path)

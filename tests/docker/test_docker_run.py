@@ -145,7 +145,7 @@ def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
 
 @pytest.mark.slow
 def test_a_chat_model_is_asked_from_a_container(tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its key, and answers that outlive the container: nothing is asked again without one."""
+    """With its key, and answers stored outside of the container: without a key, none is asked again."""
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-test")
     keys = []
 

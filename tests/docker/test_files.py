@@ -1,4 +1,4 @@
-"""What Docker is told in files, as far as it shows without an engine."""
+"""Docker's files, as far as they can be tested without an engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_torch_comes_from_its_own_place() -> None:
     assert re.findall("ARG TORCH_INDEX_URL=(.*)", DOCKERFILE) == ["https://download.pytorch.org/whl/cpu", ""]
 
 
-def test_the_context_is_what_is_named() -> None:
+def test_the_build_context_contains_only_named_files() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     named = {line.removeprefix("!") for line in lines if line.startswith("!")}

@@ -89,7 +89,7 @@ def test_a_stranger_without_network_can_work(in_container: Run) -> None:
     assert done.stdout == "(1, 384) None\n", done.stderr
 
 
-def test_nothing_that_only_builds_or_tests(in_container: Run) -> None:
+def test_no_build_or_test_dependencies(in_container: Run) -> None:
     compilers = in_container("sh", "-c", "for p in gcc g++ cc make git dvc pytest ruff mypy; do command -v $p; done")
     assert compilers.stdout == ""
     patterns = ["*/.git", "*/tests/conftest.py", "*/site-packages/*/tests", "/build", "*/.cache/pip", "*/torch/include"]

@@ -1,4 +1,4 @@
-"""Every adapter, on every backend that has it: captions of what happens, listed and numbered alike."""
+"""Every adapter on every backend: captions are listed and numbered identically."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.captioner import NO_CAPTION, Captioner
 
 MINIGRID = (
     "MiniGrid-Empty-5x5-v0",
@@ -58,7 +58,7 @@ on_each_backend = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("with_action", [False, True])
 @on_each_backend
-def test_a_thousand_random_steps_are_said_and_listed(roll, backend, env_id, with_action):
+def test_a_thousand_random_steps_have_listed_captions(roll, backend, env_id, with_action):
     walk = roll(env_id, backend, with_action=with_action)
     adapter = walk.adapter
     assert walk.backend == backend
@@ -109,7 +109,7 @@ def test_naming_the_action_refines_the_caption(roll, backend, env_id):
 
 @needs_envpool
 @pytest.mark.parametrize("env_id", IN_ENVPOOL)
-def test_backends_pack_alike(roll, env_id):
+def test_backends_pack_the_same(roll, env_id):
     ours, theirs = roll(env_id, "gymnasium"), roll(env_id, "envpool")
     assert ours.transitions.observation.shape == theirs.transitions.observation.shape
     assert ours.transitions.observation.dtype == theirs.transitions.observation.dtype
@@ -127,7 +127,7 @@ def test_backends_pack_alike(roll, env_id):
 
 
 @pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in GENERIC])
-def test_adapters_tell_a_language_model_what_it_needs(roll, env_id):
+def test_adapters_describe_the_task_to_a_language_model(roll, env_id):
     adapter = roll(env_id, "gymnasium").adapter
     for words in (adapter.description, adapter.goal, adapter.anti_goal):
         assert words.endswith(".")
@@ -166,6 +166,6 @@ def test_the_captioner_takes_no_rows_and_large_event_numbers(roll):
     captioner = Captioner(Sparse())
     ids = captioner.ids(walk.transitions)
     for i, square in zip(ids, walk.transitions.observation[:, 0], strict=True):
-        assert i == NOTHING if square == 36 else captioner.texts[i].startswith(f"square {square} ")
+        assert i == NO_CAPTION if square == 36 else captioner.texts[i].startswith(f"square {square} ")
     assert captioner.ids(walk.transitions[:0]).shape == (0,)
     assert Captioner(walk.adapter).ids(walk.transitions[:0]).shape == (0,)

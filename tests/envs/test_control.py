@@ -50,7 +50,7 @@ def test_mountain_car_pushes(say, push, way):
     assert say(adapter_of("MountainCar-v0", True), (0, 0), index, (-0.52, 0)) == f"You push {way}. {still}"
 
 
-def test_mountain_car_pays_for_energy():
+def test_mountain_car_progress_is_energy():
     adapter = adapter_of("MountainCar-v0")
     order = [
         "The car stands still, at the bottom of the valley.",
@@ -92,7 +92,7 @@ def test_cartpole(say, after, end, caption):
     )
 
 
-def test_cartpole_succeeds_where_it_lasts():
+def test_cartpole_succeeds_if_it_reaches_the_limit():
     adapter = adapter_of("CartPole-v1")
     assert adapter.succeeded(np.array([500, 500], np.float32), np.array([False, True])).tolist() == [True, False]
 

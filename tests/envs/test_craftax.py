@@ -39,7 +39,7 @@ def test_names_are_in_craftaxs_order(example: Any) -> None:
         assert all(word in text.lower() for word in (doing, *thing)), text
 
 
-def test_what_is_unlocked_is_told_and_paid(example: Any) -> None:
+def test_unlocked_achievements_are_captioned_and_rewarded(example: Any) -> None:
     env, adapter = example.CraftaxClassic(), adapter_for(EnvParams(id=ID))
     told, unlocked = 0.0, 0.0
     observation, _ = env.reset(seed=0)

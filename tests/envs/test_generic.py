@@ -40,7 +40,7 @@ def make(space, action_space=None, **options):
     st.booleans(),
     st.integers(0, 99),
 )
-def test_it_says_something_of_any_space(space, action_space, with_action, seed):
+def test_it_captions_any_space(space, action_space, with_action, seed):
     space.seed(seed)
     action_space.seed(seed)
     adapter = make(space, action_space, with_action=with_action)
@@ -112,7 +112,7 @@ def test_long_rows_of_numbers_are_summed_up():
     ]
 
 
-def test_an_end_is_said_with_its_reward():
+def test_the_last_caption_has_the_reward():
     adapter = make(spaces.Discrete(2))
     assert said(adapter, 1, terminated=True, reward=2) == ["The state is 1. The episode ends with a positive reward."]
     assert said(adapter, 1, terminated=True, reward=-2) == ["The state is 1. The episode ends with a negative reward."]

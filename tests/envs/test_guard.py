@@ -70,10 +70,10 @@ SAID = {
     "no reward": r"Faulty/no-reward-v0: the environment's step returned reward None, where a number belongs",
     "text": r"the environment's step returned reward '1', where a number belongs",
     "no end": r"the environment's step returned terminated None, where true or false belongs",
-    "NaN": r"the environment's step does not keep to its observation_space: the observation is NaN or infinite",
-    "shape": r"the observation has the shape \(3,\), where \(2,\) is declared",
-    "words": r"the observation holds <U5, where numbers are declared",
-    "ragged": r"the observation is missing, or has no regular shape",
+    "NaN": r"the environment's step does not match its observation_space: the observation contains NaN or infinity",
+    "shape": r"the observation has the shape \(3,\), but \(2,\) is declared",
+    "words": r"the observation holds <U5, but numbers are declared",
+    "ragged": r"the observation is missing, or is a ragged array",
 }
 
 
@@ -142,7 +142,7 @@ class Batch:
 def test_nan_of_a_vector_form_is_named() -> None:
     adapter = EnvAdapter("Batch-v0", Faulty.observation_space, Faulty.action_space)
     envs = VectorEnv("gymnasium", cast("Any", Batch()), adapter, 2, reset=lambda: None, pack=adapter.pack)
-    with pytest.raises(EnvError, match="Batch-v0: the observation in step 1 of environment 1 is NaN"):
+    with pytest.raises(EnvError, match="Batch-v0: the observation in step 1 of environment 1 contains NaN"):
         envs.step(np.zeros(2, np.int64))
 
 

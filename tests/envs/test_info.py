@@ -30,7 +30,7 @@ ENV = EnvParams(id="TestHeat-v0")
 
 
 class Heat(gym.Env[int, int]):
-    """Each step warms by the action; only `info` tells how warm it is. Ends after four steps."""
+    """Each step warms by the action; only `info` has the temperature. Ends after four steps."""
 
     observation_space = gym.spaces.Discrete(5)
     action_space = gym.spaces.Discrete(2)
@@ -74,7 +74,7 @@ def _registered() -> Iterator[None]:
     del gym.registry["TestHeat-v0"]
 
 
-def test_info_is_collected_stored_and_said(tmp_path: Path) -> None:
+def test_info_is_collected_stored_and_captioned(tmp_path: Path) -> None:
     params = parse_params(
         {
             "env": {"id": ENV.id},
@@ -103,7 +103,7 @@ def test_info_is_collected_stored_and_said(tmp_path: Path) -> None:
     assert texts == [f"It is {'hot' if one >= 1 else 'cold'}, {one:g} degrees." for one in heat]
 
 
-def test_a_reward_is_paid_by_info_in_training_and_evaluation() -> None:
+def test_a_reward_uses_info_in_training_and_evaluation() -> None:
     adapter, settings = adapter_for(ENV), PPOParams(n_envs=2, n_steps=10, hidden=(8,))
     learner = make_learner(initial_policy(adapter, settings, 0, 0), settings, np.random.default_rng(0))
     envs = make_vector(ENV, adapter, 2, 0)
@@ -130,7 +130,7 @@ def test_a_reward_is_paid_by_info_in_training_and_evaluation() -> None:
     assert all(row["shaped_reward"] is not None for row in rows)
 
 
-def test_a_field_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_field_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HeatAdapter, "info_fields", {"cold": "float32"})
     envs = make_vector(ENV, adapter_for(ENV), 2, 0)
     envs.reset()
@@ -138,7 +138,7 @@ def test_a_field_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         envs.step(np.array([0, 1]))
 
 
-def test_a_field_that_is_no_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_field_that_is_not_a_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HeatAdapter, "info_fields", {"unused": "float32"})
     envs = make_vector(ENV, adapter_for(ENV), 2, 0)
     envs.reset()

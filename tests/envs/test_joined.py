@@ -91,7 +91,7 @@ def test_cart_poles_are_one_array_and_others_are_not() -> None:
             its.close()
 
 
-def test_who_is_alone_is_joined_to_nobody() -> None:
+def test_a_single_environment_is_not_joined() -> None:
     (only,) = make(KINDS["CartPole-v1"], 1)
     with joined([only]) as whole:
         assert whole is only
@@ -101,7 +101,7 @@ def test_who_is_alone_is_joined_to_nobody() -> None:
 def test_environments_that_rest_do_so_together() -> None:
     members = make(KINDS["CartPole-v1"], 2)
     observations = [its.reset() for its in members]
-    members[1].rest(np.array([True, False, True]), observations[1])
+    members[1].stop(np.array([True, False, True]), observations[1])
     with joined(members) as whole:
         step = whole.step(np.zeros(2 * N, dtype=np.int64))
     np.testing.assert_array_equal(step.valid, [True, True, True, False, True, False])

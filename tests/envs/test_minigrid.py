@@ -105,7 +105,7 @@ def test_a_door_key_task_from_beginning_to_end():
     assert play(env, [action for action, _ in script]) == [caption for _, caption in script]
 
 
-def test_what_comes_into_view_is_said_once():
+def test_what_comes_into_view_is_captioned_once():
     env = Stage({(3, 1): Door("yellow"), (7, 1): Goal()})
     assert play(env, [FORWARD, TOGGLE, FORWARD, LEFT, RIGHT]) == [
         "You move forward.",
@@ -242,7 +242,7 @@ def test_only_endings_that_the_rules_allow_are_listed(env_id, endings):
 
 
 @pytest.mark.parametrize("env_id", ["RedBlueDoors-6x6", "GoToDoor-5x5", "GoToObject-6x6-N2", "PutNear-6x6-N2"])
-def test_what_is_met_is_listed(say, env_id):
+def test_captions_that_occur_are_listed(say, env_id):
     env_id = f"MiniGrid-{env_id}-v0"
     adapter, env, rng = adapter_for(EnvParams(id=env_id)), gym.make(env_id), np.random.default_rng(0)
     listed = {adapter.describe(event) for event in adapter.events()}

@@ -67,7 +67,7 @@ def test_all_forms_of_a_mission(mission: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", ["BabyAI-PickupLoc-v0", "BabyAI-SynthSeq-v0", "MiniGrid-Fetch-5x5-N2-v0"])
-def test_envpool_and_gymnasium_give_missions_alike(env_id: str) -> None:
+def test_envpool_and_gymnasium_give_the_same_missions(env_id: str) -> None:
     params = EnvParams(id=env_id)
     adapter = adapter_for(params)
     for reference in (False, True):
@@ -141,7 +141,7 @@ def play(mission: str, things: dict[tuple[int, int], Any], actions: list[int]) -
     return captions
 
 
-def test_captions_say_what_the_mission_asks_and_when() -> None:
+def test_captions_refer_to_the_mission() -> None:
     things = {(5, 1): Key("red"), (7, 1): Door("red", is_locked=True), (1, 2): Ball("grey")}
     mission = "open the red door after you pick up the red key"
     actions = [LEFT, RIGHT, *[FORWARD] * 3, PICKUP, FORWARD, FORWARD, TOGGLE, TOGGLE]
@@ -159,7 +159,7 @@ def test_captions_say_what_the_mission_asks_and_when() -> None:
     ]
 
 
-def test_where_a_thing_was_at_first_is_not_known_later() -> None:
+def test_initial_positions_are_not_known_later() -> None:
     things = {(3, 1): Ball("red"), (3, 3): Ball("blue")}
     assert play("pick up the ball on your right and open a door", things, [FORWARD, PICKUP, DROP]) == [
         "You go to the red ball you may have been told of.",
@@ -168,7 +168,7 @@ def test_where_a_thing_was_at_first_is_not_known_later() -> None:
     ]
 
 
-def test_what_the_mission_does_not_name_is_told_as_elsewhere() -> None:
+def test_objects_outside_the_mission_are_captioned_as_elsewhere() -> None:
     things = {(4, 1): Box("green")}
     assert play("go to the red box", things, [FORWARD] * 3) == [
         "You move forward.",
@@ -237,7 +237,7 @@ def test_captions_agree_with_the_levels_own_instructions(say: Callable[..., str]
     assert {"were told of", ""} <= {relation for _, relation in met}
 
 
-def test_other_tasks_of_minigrid_are_as_they_were() -> None:
+def test_other_minigrid_tasks_are_unchanged() -> None:
     adapter = adapter_for(EnvParams(id="MiniGrid-UnlockPickup-v0"))
     assert adapter.observation_size == 148
     captions = {adapter.describe(event) for event in adapter.events()}

@@ -35,7 +35,7 @@ def test_views_equal_those_of_minigrid(env_id: str, monkeypatch: pytest.MonkeyPa
 
 
 def played(env_id: str, steps: int = 60) -> list[Any]:
-    """Return what an environment answers to actions of which many pick up, drop and toggle."""
+    """Return an environment's steps under actions that often pick up, drop and toggle."""
     env, rng = make_reference(EnvParams(id=env_id)), np.random.default_rng(0)
     answers = [seen(env.reset(seed=0)[0])]
     for _ in range(steps):

@@ -42,7 +42,7 @@ def test_each_number_has_a_name_and_stands_in_the_prompt(env_id: str) -> None:
     assert len(set(numbers.names)) == len(features)
 
 
-def test_minigrid_names_the_nearest_thing_in_view() -> None:
+def test_minigrid_names_the_nearest_object_in_view() -> None:
     env = EnvParams(id="MiniGrid-DoorKey-8x8-v0")
     adapter = adapter_for(env)
     envs = make_vector(env, adapter, 1, 0, reference=True)

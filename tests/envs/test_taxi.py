@@ -135,7 +135,7 @@ def test_every_step_of_every_state_reads_right(say, adapter):
     assert verbs >= {"drive", "arrive", "pick", "stop", "waits", "let"}
 
 
-def test_a_walk_along_the_shortest_way_comes_closer(say, adapter):
+def test_the_shortest_path_comes_closer_in_each_step(say, adapter):
     way = [(2, 0), (2, 1), (2, 2), (2, 3), (3, 3), (4, 3)]
     captions = [
         say(adapter, state(*a, IN_TAXI, BLUE), 0, state(*b, IN_TAXI, BLUE), reward=-1) for a, b in pairwise(way)

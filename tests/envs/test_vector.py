@@ -166,7 +166,7 @@ def test_later_steps_leave_earlier_arrays_alone(env_id, backend):
 
 @needs_envpool
 @pytest.mark.parametrize("limit", [None, 20])
-def test_minigrid_pays_the_same_on_both_backends_whatever_the_limit(limit):
+def test_minigrid_gives_the_same_reward_on_both_backends_whatever_the_limit(limit):
     rewards = {}
     for backend in ("gymnasium", "envpool"):
         envs = make("MiniGrid-Empty-5x5-v0", backend, max_episode_steps=limit)
@@ -180,7 +180,7 @@ def test_minigrid_pays_the_same_on_both_backends_whatever_the_limit(limit):
 
 
 @needs_envpool
-def test_auto_takes_envpool_where_it_is_the_same_task():
+def test_auto_uses_envpool_if_it_is_the_same_task():
     assert make("FrozenLake-v1").backend == "envpool"
     assert make("CartPole-v1").backend == "gymnasium", "its own vector form is quicker"
     assert make("CartPole-v1", max_episode_steps=5).backend == "envpool"
@@ -247,7 +247,7 @@ def test_our_own_vector_forms_keep_to_a_limit(env_id):
 
 
 @pytest.mark.parametrize("limit", [None, 30])  # as one array, and one by one
-def test_environments_that_rest_are_left_out_and_the_others_go_on_as_they_would_have(limit):
+def test_stopped_environments_do_not_affect_the_others(limit):
     walked, resting = (make("CartPole-v1", "gymnasium", max_episode_steps=limit) for _ in range(2))
     observations = [envs.reset() for envs in (walked, resting)]
     others = np.array([True, False, True, False])
@@ -262,7 +262,7 @@ def test_environments_that_rest_are_left_out_and_the_others_go_on_as_they_would_
             np.testing.assert_array_equal(steps[1].observation[~others], observations[1][~others], "nor stepped")
         observations = [step.observation for step in steps]
         if t >= 10:
-            resting.rest(~others, steps[1].observation)
+            resting.stop(~others, steps[1].observation)
     for envs in (walked, resting):
         envs.close()
 
@@ -277,7 +277,7 @@ def test_a_vector_form_that_resets_at_once_is_not_used(monkeypatch):
 
 @on_each_backend
 @pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "CartPole-v1", "FrozenLake-v1"])
-def test_threads_and_steps_in_halves_change_nothing(env_id, backend):
+def test_threads_and_split_steps_change_nothing(env_id, backend):
     """What is kept of a step, while the next one is on its way, stays what it was."""
     whole, halves = make(env_id, backend, n_envs=9), make(env_id, backend, n_envs=9, threads=3)
     np.testing.assert_array_equal(whole.reset(), halves.reset())

@@ -21,7 +21,7 @@ from laurel.rewards.functions import CaptionReward
 
 
 class Corridor(gym.Env):
-    """Walk right three times; the picture's brightness tells where one is."""
+    """Walk right three times; the image's brightness encodes the position."""
 
     metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 5}
     observation_space = gym.spaces.Discrete(4)
@@ -88,7 +88,7 @@ def play(monkeypatch):
     gym.registry.pop("LaurelBlind-v0")
 
 
-def test_recording_tells_the_episode(play):
+def test_a_recording_shows_the_episode(play):
     asked = []
 
     def score(texts):
@@ -107,7 +107,7 @@ def test_recording_tells_the_episode(play):
     assert (last.step, last.terminated, last.success, last.outcome) == (5, True, True, "solved")
 
 
-def test_recording_is_cut_and_says_so(play):
+def test_a_cut_recording_is_marked(play):
     *before, last = play([0] * 20, max_steps=5)
     assert (last.step, last.terminated, last.truncated, last.success) == (5, False, False, None)
     assert last.outcome == "cut after 5 steps"
@@ -127,14 +127,14 @@ def test_time_limit_ends_the_episode_unsolved(play):
         ("text, not a picture", "renders no rgb_array"),
     ],
 )
-def test_what_cannot_render_is_told(play, broken, words):
+def test_environments_that_cannot_render_are_reported(play, broken, words):
     with pytest.raises(NotRenderedError, match=words) as error:
         play([0] * 20, broken=broken)
     assert str(error.value).endswith((".", ")"))
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_environment_without_render_modes_is_told(play):
+def test_environments_without_render_modes_are_reported(play):
     with pytest.raises(NotRenderedError, match="LaurelBlind-v0"):
         play([0] * 20, env_id="LaurelBlind-v0")
 

@@ -77,7 +77,7 @@ def test_better_names_numbers_solved_seeds_and_the_budget():
     assert "While training (area under the learning curve) it returned more than extrinsic." in text
 
 
-def test_speed_counts_where_all_are_as_good_in_the_end():
+def test_speed_counts_if_final_returns_are_equal():
     """A verdict of the saturated end alone sees no difference."""
     slow, quick = arm(around(0.95), around(0.3)), arm(around(0.95), around(0.8))
     verdict, text = said(preference=quick, extrinsic=slow, random_reward=slow)
@@ -99,7 +99,7 @@ def test_overlap_is_not_a_win():
     assert "more than" not in text
 
 
-def test_worse_is_said_plainly():
+def test_a_worse_arm_is_reported_as_worse():
     verdict, text = said(preference=arm(around(0.1)), extrinsic=arm(around(0.9)))
     assert verdict == "worse"
     assert "it returned less than extrinsic" in text
@@ -113,7 +113,7 @@ def test_each_control_is_compared_and_an_unbeaten_one_spoils_the_win(control):
     assert "cannot be credited to the feedback" in text
 
 
-def test_a_contender_that_did_better_is_said_and_spoils_nothing():
+def test_a_better_contender_is_reported_without_changing_the_verdict():
     verdict, text = said(preference=arm(around(0.5)), extrinsic=arm(around(0.1)), similarity=arm(around(0.9)))
     assert verdict == "better"  # of extrinsic, and of all that know nothing of the task
     assert "it returned less than similarity" in text
@@ -128,7 +128,7 @@ def test_hand_written_progress_is_a_reference_and_no_bound():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
-def test_too_few_seeds_tell_nothing(n):
+def test_too_few_seeds_show_no_difference(n):
     verdict, text = said(preference=arm(around(0.95, n)), extrinsic=arm(around(0.1, n)))
     assert verdict == "unknown"
     assert f"There are too few seeds to tell whether feedback helped: preference has {n}" in text
@@ -136,7 +136,7 @@ def test_too_few_seeds_tell_nothing(n):
     assert "more than" not in text
 
 
-def test_six_seeds_can_tell():
+def test_six_seeds_can_show_a_difference():
     assert said(preference=arm(around(0.95, 6)), extrinsic=arm(around(0.1, 6)))[0] == "better"
 
 
@@ -170,7 +170,7 @@ def test_unknown_returns_are_no_verdict():
     assert "nan" not in text.lower()
 
 
-def test_missing_arms_are_said():
+def test_missing_arms_are_reported():
     assert "No agent was trained on feedback" in said(extrinsic=arm(around(0.2)))[1]
     verdict, text = said(preference=arm(around(0.2)))
     assert verdict == "unknown"
@@ -198,13 +198,13 @@ def test_the_learned_reward_alone_stands_for_preferences():
     assert said(intrinsic_only=arm(around(0.9)), extrinsic=arm(around(0.2)))[0] == "better"
 
 
-def test_unequal_budgets_are_said():
+def test_unequal_budgets_are_reported():
     text = said(preference=arm(around(0.9), steps=100_000), extrinsic=arm(around(0.1)))[1]
     assert ", after 100k steps; extrinsic alone returned 0.10 [" in text
     assert ", after 200k steps." in text
 
 
-def test_steps_to_the_threshold_are_told():
+def test_steps_to_the_threshold_are_reported():
     ours, never = arm(around(0.9), reached=45_000.0), arm(around(0.1), reached=0)
     text = said(preference=ours, extrinsic=never)[1]
     assert "(median, and seeds that got there): preference 45k (10 of 10), extrinsic never (0 of 10)." in text
@@ -231,7 +231,7 @@ def test_tables_are_aligned_and_leave_out_empty_columns():
         assert len({line.count("|") for line in part.splitlines()}) == 1
 
 
-def test_the_median_of_steps_says_who_never_got_there():
+def test_the_median_of_steps_reports_seeds_that_never_reached_it():
     metrics = metrics_of(preference=arm(around(0.5)))
     entry = {"median": None, "ci95": [279_000.0, None], "reached": 1, "of": 5, "per_seed": []}
     metrics["arms"]["preference"]["steps_to_threshold"] = entry

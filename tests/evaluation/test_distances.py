@@ -1,4 +1,4 @@
-"""EPIC is 0 for rewards that shape alike, and known where they do not; rankings are compared by episodes."""
+"""EPIC is 0 for rewards that differ by shaping, and has known values otherwise; rankings are compared by episodes."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_distances_that_are_known() -> None:
     assert table(found) == [("a", []), ("b", [1.0]), ("c", [None, None])]
 
 
-def test_ties_are_no_half_of_an_opposite_order() -> None:
-    """A sparse reward pays most episodes alike; (1 - tau-b) / 2 would make 0.37 of an eighth."""
+def test_ties_do_not_count_as_half_an_opposite_order() -> None:
+    """A sparse reward gives most episodes the same return; (1 - tau-b) / 2 would be 0.37 instead of an eighth."""
     rng = np.random.default_rng(0)
     for a, b in ((rng.integers(3, size=40), rng.integers(5, size=40)), (rng.normal(size=40), rng.integers(2, size=40))):
         sides = [np.sign(one[:, None] - one[None])[np.triu_indices(40, 1)] for one in (a, b)]
@@ -175,7 +175,7 @@ class OnceAnEpisode:
 
 
 class ByCaption:
-    """Pays each caption by its length, times a factor; nothing for the shortest."""
+    """Rewards each caption by its length times a factor; 0 for the shortest."""
 
     threshold, unseen = 0.0, 0
 
@@ -204,7 +204,7 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path) -> 
     assert set(found["rank"]["environment"]) == {"long", "twice", "short"}
 
 
-def test_an_episode_that_collection_cut_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_truncated_collected_episodes_are_left_out(tmp_path: Path) -> None:
     """Each of eight environments takes 50 steps of a hundred, so that none of the episodes ends by itself."""
     project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 400})
     project.run("collect")

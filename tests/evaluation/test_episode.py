@@ -68,7 +68,7 @@ def test_an_episode_by_hand(adapter: EnvAdapter) -> None:
     assert not any(moment.last for moment in found[:-1])
 
 
-def test_an_episode_is_cut_and_says_so(adapter: EnvAdapter) -> None:
+def test_a_truncated_episode_is_marked(adapter: EnvAdapter) -> None:
     found = episode(LAKE, adapter, [0] * 9, None, steps=3)
     assert (found[-1].step, found[-1].cut, found[-1].last, found[-1].over) == (3, True, True, False)
     assert found[-1].outcome == "cut after 3 steps"
@@ -170,6 +170,6 @@ def test_an_environment_of_a_user_that_cannot_be_rendered_says_so(kind: type[Dar
         del gym.registry[env_id]
 
 
-def test_what_does_not_render_so_says_why() -> None:
+def test_unsupported_render_modes_are_explained() -> None:
     with pytest.raises(NotRenderedError, match=r"^CartPole-v1 has no render_mode ansi\.$"):
         rendering(EnvParams(id="CartPole-v1"), "ansi").__enter__()

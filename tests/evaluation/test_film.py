@@ -49,7 +49,7 @@ def test_the_same_moments_the_same_bytes(tmp_path: Path, suffix: str) -> None:
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 
-def test_everything_that_is_said_is_drawn() -> None:
+def test_all_text_is_drawn() -> None:
     plain = Moment(2, PLAYED[2].view, "left", "You go.", 0.0, 0.5, 0.5, 1.0)
     changes: list[dict[str, Any]] = [
         {"step": 1}, {"action": "right"}, {"caption": "You stop."}, {"reward": 1.0}, {"learned": 0.25},

@@ -64,12 +64,12 @@ def test_pay_that_rises_while_success_falls_is_found_with_its_period() -> None:
     ],
     ids=["right", "collapse of both", "shorter episodes", "bad luck", "no effect", "constant pay", "came back"],
 )
-def test_what_is_no_hack_raises_no_alarm(paid: Any, success: Any) -> None:
+def test_no_alarm_without_a_hack(paid: Any, success: Any) -> None:
     for seed in range(5):
         assert flagged(curve(paid, success, seed, noise=0.05)) == []
 
 
-def test_a_language_models_fall_counts_even_if_its_return_comes_back() -> None:
+def test_a_language_models_fall_counts_even_if_its_return_recovers() -> None:
     back = np.maximum(RISING, 0.5)
     back[N // 3 : N // 2] = 0.1
     known = curve(RISING, back).assign(success_rate=np.nan, reference_kl=10 * RISING)
@@ -107,7 +107,7 @@ def test_credit_is_the_share_of_pay_by_caption_and_third(tmp_path: Path) -> None
 
 
 class PaysForBumping:
-    """A planted hack: bumping into a wall is paid, and nothing else is."""
+    """A planted hack: only bumping into a wall is rewarded."""
 
     threshold, unseen = 0.0, 0
 
@@ -148,7 +148,7 @@ def arm_of_shaping(algorithm: str = "ppo", **shaping: Any) -> Arm:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_failing_that_is_paid_more_than_the_task_is_named_with_what_would_mend_it(known: bool) -> None:
+def test_failure_rewarded_above_success_is_reported_with_a_fix(known: bool) -> None:
     """As in FrozenLake8x8: walking over sixty squares is paid 5, the goal 1."""
     done, failing = (1.0, True if known else None, 10.0), (0.0, False if known else None, 50.0)
     played = pd.concat([episodes("extrinsic", done, done), episodes("a", failing, failing, done)])

@@ -111,7 +111,7 @@ DISTRIBUTIONS = {
 @pytest.mark.parametrize("n", [5, 10])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_the_interval_of_the_mean_holds_the_truth(name, n):
-    """A bootstrap of five seeds, one in ten of which fails, holds it in 41% of cases."""
+    """If one seed in ten fails, a bootstrap interval of five seeds covers the mean in 41% of cases."""
     rng, draw = np.random.default_rng(0), DISTRIBUTIONS[name]
     truth = draw(rng, 1_000_000).mean()
     low, high = mean_intervals(draw(rng, (TRIALS, n)), 0.0, 1.0, draws=1000, seed=0)
@@ -213,7 +213,7 @@ def test_each_learned_arm_is_compared_with_each_control():
 
 
 @pytest.mark.parametrize("scores", [np.array([1.0]), np.array([1.0, np.nan]), np.array([])])
-def test_what_cannot_be_compared_is_not(scores):
+def test_incomparable_arms_are_not_compared(scores):
     entry = compare(scores, np.array([1.0, 2.0]))
     assert entry["ci95"] is None
     assert entry["p"] is None

@@ -25,7 +25,7 @@ def test_calibration_is_drawn_for_who_knows_better() -> None:
     assert svg(calibration_curve(both, **words)) == svg(figure)
 
 
-def test_what_asking_took_is_said_of_all_and_of_each() -> None:
+def test_the_cost_of_asking_is_reported_in_total_and_per_judge() -> None:
     took = {"calls": 1200, "cached": 3, "output_tokens": 70, "cost_usd": None, "seconds": 2.25}
     found = usage_by_annotator({**took, "members.1.calls": 1200, "members.1.cost_usd": 0.25}, ["a", "b"])
     assert found[0] == (
@@ -64,7 +64,7 @@ def test_answers_say_how_they_were_asked(answer: dict[str, object], how: str, ve
     assert [(one.how, one.verdict, one.raw) for one in example.answers] == [(how, verdict, "raw")]
 
 
-def test_who_answered_is_said_where_several_did() -> None:
+def test_the_annotator_is_named_if_several_answered() -> None:
     one = {"swapped": False, "vote": 0, "verdict": "tie", "answer_p_first": 0.5, "answer": "raw"}
     answers = [{**one, "annotator": name} for name in "ab"]
     pair = {"first": "a", "second": "b", "status": "tie", "p_first": 0.5, "swap_consistent": True, "answers": answers}

@@ -189,7 +189,7 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
     assert min(np.diff(everyone)) > 1000, "environments count up from their seed, and must not meet"
 
 
-def test_what_is_played_is_what_the_parameters_say(
+def test_episodes_follow_the_parameters(
     rewarded: Project, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[dict[str, Any]] = []

@@ -20,7 +20,7 @@ from laurel.rewards.method import Program
 from report_page import INJECTED, SAMPLE, Page
 
 
-def test_page_is_whole_and_needs_nothing_beside_it(content):
+def test_the_page_is_complete_and_self_contained(content):
     html = render(content)
     page = Page(html)
     assert html.startswith("<!doctype html>")
@@ -84,16 +84,16 @@ def test_labelled_pairs_can_be_judged_by_a_person(words_only):
         "You <b>win</b>. You lose. Reference: the environment's progress: 2 is better. 1 shown first → 1" in page.text
     )
     assert "2 shown first → 2 It is 2." in page.text
-    assert "no answer no answer came a b No reference label. 1 shown first → failed" in page.text
+    assert "no answer it gave no answer a b No reference label. 1 shown first → failed" in page.text
 
 
 def test_why_answers_are_missing(words_only):
     text = Page(render(words_only)).text
-    assert f"what times annotator why no answer came 1,200 judge <0> status 400: {INJECTED}" in text
+    assert f"what times annotator why no answer 1,200 judge <0> status 400: {INJECTED}" in text
     assert "the answer could not be read 3 judge <1> it is empty" in text
     alone = {key: value for key, value in words_only.annotation.items() if key != "by"}
     text = Page(render(dataclasses.replace(words_only, annotation=alone))).text
-    assert "what times why no answer came 1,200 status 400" in text
+    assert "what times why no answer 1,200 status 400" in text
     alone.pop("missing")
     assert "answers are missing" not in Page(render(dataclasses.replace(words_only, annotation=alone))).text
 
@@ -120,7 +120,7 @@ def test_a_reward_that_is_code_is_shown_as_text(words_only):
     assert "is code" not in render(words_only)
 
 
-def test_a_hacked_reward_has_a_section_and_others_none(words_only):
+def test_only_a_hacked_reward_has_a_section(words_only):
     period = Period(3, 30_000, 90_000, (0.5, 2.25), (0.9, 0.2))
     shares = [Earner("You bump into a <wall>.", (None, 0.25, 1.0))]
     episode = Episode("laurel play a_b 3 --seed 1", 4.0, 0.0, False, 500)
@@ -168,7 +168,7 @@ def test_same_content_same_page(content):
     assert render(content) == render(content)
 
 
-def test_bare_content_says_what_there_is_not(tables):
+def test_minimal_content_names_what_is_missing(tables):
     results, curves = tables({"extrinsic": 0.5}, success=False)
     summary = summarise(
         results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
@@ -304,7 +304,7 @@ def test_every_arm_has_its_film(words_only, tmp_path):
     assert page.tags.count("img") == 3
 
 
-def test_what_is_of_one_run_alone_has_a_page_of_its_own():
+def test_run_specific_details_have_a_separate_page():
     facts = RunFacts(
         title="X-v0",
         made=["2026-01-02", "commit abc", "A CPU, 2 cores"],
@@ -338,7 +338,7 @@ def test_a_dot_says_its_seed(content) -> None:
     assert {int(seed) for seed, _ in titles} >= set(content.metrics["arms"]["preference"]["seeds"])
 
 
-def test_how_to_do_it_again_and_how_to_cite(words_only) -> None:
+def test_how_to_reproduce_and_how_to_cite(words_only) -> None:
     known = dataclasses.replace(
         words_only, data={"captions": "abcdef0123456789"}, made=["Laurel 1.2", "commit abc", "cpu"]
     )

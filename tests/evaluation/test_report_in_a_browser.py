@@ -28,7 +28,7 @@ def file(content, tmp_path_factory):
     [{"width": 390}, {"width": 1280}, {"width": 1280, "dark": True}, {"width": 1032, "media": "print"}],
     ids=["phone", "screen", "dark", "print"],
 )
-def test_nothing_overlaps_and_no_table_is_cut(browser: Browser, file, tmp_path, look) -> None:
+def test_no_overlap_and_no_cut_table(browser: Browser, file, tmp_path, look) -> None:
     browser.look(**look)
     browser.open(file)
     assert browser.ask(FAULTS) == []
@@ -42,7 +42,7 @@ def test_nothing_overlaps_and_no_table_is_cut(browser: Browser, file, tmp_path, 
         assert (max(image.convert("RGB").getpixel((2, 2))) < 60) == look.get("dark", False)
 
 
-def test_what_is_wrong_would_be_seen(browser: Browser, file) -> None:
+def test_layout_checks_detect_errors(browser: Browser, file) -> None:
     browser.look()
     browser.open(file)
     browser.ask("document.querySelector('.arms').parentElement.style.overflow = 'visible'")

@@ -255,7 +255,7 @@ def test_the_reference_is_played_whatever_the_backend_of_training_is() -> None:
 
 
 class Walker(Acting):
-    """Walks down, and notes what it sees and where it is told that an episode begins."""
+    """Walks down, and records observations and notifications of new episodes."""
 
     def __init__(self) -> None:
         super().__init__(self)
@@ -270,7 +270,7 @@ class Walker(Acting):
         self.begun.append(which)
 
 
-def test_an_actor_is_told_of_each_beginning() -> None:
+def test_an_actor_is_notified_of_each_new_episode() -> None:
     env = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
     walker = Walker()
     rows = roll_out(env, adapter_for(env), walker, n_envs=2, episodes=6, seed=0, learned=None)

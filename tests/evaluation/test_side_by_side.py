@@ -1,4 +1,4 @@
-"""Tables of what is alike: annotators of an ensemble, judges, learned rewards."""
+"""Comparison tables: ensemble members, judges, learned rewards."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ def share(value: float) -> dict[str, Any]:
     return {"value": value, "ci95": [0.25, 0.75], "of": 4}
 
 
-def test_annotators_beside_each_other() -> None:
+def test_annotators_side_by_side() -> None:
     found = members({"by": [{"annotator": "a", "parse_rate": share(0.5)}, {"annotator": "b", "tie_rate": share(0.5)}]})
     assert found is not None
     assert found.names == ("a", "b")
@@ -30,7 +30,7 @@ def test_of_several_label_sets_a_cell_is_their_range() -> None:
     assert judges({"pairs": 3}) is None
 
 
-def test_rewards_that_say_different_things_of_themselves() -> None:
+def test_rewards_with_different_figures() -> None:
     fitted = [
         {"reward": "r", "label_set": n, "judge": "main", "calibration": [{"p": 0.1}], "heldout_loss": loss}
         for n, loss in enumerate((0.4, 0.3, 0.35))

@@ -264,7 +264,7 @@ def test_long_curves_are_thinned_to_their_ends():
     assert (steps[0], steps[-1]) == (1, 5000)
 
 
-def test_missing_column_and_no_episodes_are_said(tables):
+def test_missing_columns_and_no_episodes_are_reported(tables):
     results, curves = tables({"extrinsic": 0.5})
     with pytest.raises(DataError, match="no column return, success"):
         summarised(results.drop(columns=["return", "success"]), curves)

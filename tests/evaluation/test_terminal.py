@@ -1,4 +1,4 @@
-"""What a terminal is told to show, read back by a small terminal of our own."""
+"""Terminal output, checked with a small terminal emulator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_half_block_is_two_pixels() -> None:
     assert half_blocks(striped, 1, 1, true_color=True)[0] == ["\x1b[38;2;0;0;0;48;2;255;255;255m▀\x1b[0m"]
 
 
-def test_256_colours_where_there_are_no_more() -> None:
+def test_256_colours_without_true_colour() -> None:
     lines, _ = half_blocks(PICTURE, 80, 4, true_color=False)
     assert lines[0].startswith("\x1b[38;5;196;48;5;196m▀"), "pure red"
     assert "38;5;21;48;5;21" in lines[3], "pure blue"
@@ -75,7 +75,7 @@ def test_a_picture_fits(columns: int, lines: int) -> None:
 
 
 # -- text of the environment's own ------------------------------------------------------------------------------
-def test_text_keeps_its_colours_and_nothing_else_that_steers() -> None:
+def test_text_keeps_only_colour_codes() -> None:
     lines = text_lines("\x1b[41mS\x1b[0mF\x1b[2J\x07\nFH", 6)
     assert "\x1b[41mS\x1b[0mF" in lines[0]
     assert "\x1b[2J" not in lines[0]
@@ -91,7 +91,7 @@ def test_text_is_cut_or_filled_to_its_columns(text: str, shown: str) -> None:
     assert [visible(line) for line in text_lines(text, 3)] == [shown]
 
 
-def test_the_words_tell_all_of_a_moment() -> None:
+def test_the_text_describes_the_whole_frame() -> None:
     shown = moment(reward=1.0, learned=-0.5, shaped=0.25, total=2.0, terminated=True, success=True)
     lines = [visible(line) for line in panel(shown, ["preference, seed 0", "Corridor-v0"], 30)]
     assert lines[:2] == ["preference, seed 0", "Corridor-v0"]
@@ -105,7 +105,7 @@ def test_the_words_tell_all_of_a_moment() -> None:
     assert blank[-1] == "The episode begins."
 
 
-def test_a_line_says_all_of_a_moment() -> None:
+def test_a_line_describes_the_whole_frame() -> None:
     shown = moment(reward=1.0, learned=-0.5, shaped=0.25, total=2.0, cut=True)
     assert plain_line(shown) == (
         "step 3: left. You go left. (reward +1.00, learned -0.50, shaped +0.25, return 2.00); cut after 3 steps"
@@ -113,7 +113,7 @@ def test_a_line_says_all_of_a_moment() -> None:
     assert plain_line(moment(caption="")) == "step 3: left. (reward +0.00, return 0.00)"
 
 
-def test_what_is_said_cannot_steer_the_terminal() -> None:
+def test_texts_cannot_control_the_terminal() -> None:
     evil = moment(caption="You \x1b[2J\x1b]0;owned\x07 win.", action="\x1b[1A")
     for text in ("".join(panel(evil, ["\x1b[9A"], 60)), plain_line(evil)):
         assert "\x1b[2J" not in text

@@ -51,14 +51,14 @@ def test_planted_strengths_are_found(results: pd.DataFrame, arms: Any) -> None:
     assert (found["good"]["kl"], found["good"]["words"]) == (3.0, 3.0)
 
 
-def test_who_always_wins_has_a_finite_strength(arms: Any, results: pd.DataFrame) -> None:
+def test_an_arm_that_always_wins_has_a_finite_strength(arms: Any, results: pd.DataFrame) -> None:
     certain = results.assign(**{"return": results["arm"].map(STRENGTHS)})
     found = win_rates(certain, curves(), arms, 0)
     assert 400 < found["good"]["elo"]["value"] < 4000
     assert found["bad"]["wins"]["value"] == 0.0
 
 
-def test_runs_without_language_models_have_none(arms: Any, results: pd.DataFrame) -> None:
+def test_runs_without_language_models_have_no_win_rates(arms: Any, results: pd.DataFrame) -> None:
     assert win_rates(results, curves().drop(columns="reference_kl"), arms, 0) == {}
     assert win_rates(results, curves(), {"good": arms["good"]}, 0) == {}
 

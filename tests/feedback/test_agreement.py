@@ -105,7 +105,7 @@ def test_it_is_the_slow_obvious_way(patterns: dict[Pattern, int]) -> None:
 
 
 def planted(kappa: float, judges: int, n: int, seed: int) -> dict[Pattern, int]:
-    """Judges who with the square root of kappa say the truth, else a side at random: any two agree by kappa."""
+    """Judges that are right with probability sqrt(kappa), else random: any two have agreement kappa."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, 2, n)
     said = [np.where(rng.random(n) < math.sqrt(kappa), truth, rng.integers(0, 2, n)) for _ in range(judges)]

@@ -26,7 +26,7 @@ class Recorder:
             yield Judgement("ok", 1.0)
 
 
-def test_identical_texts_are_a_tie_that_nobody_is_asked_about() -> None:
+def test_identical_texts_are_ties_without_a_question() -> None:
     annotator = Recorder()
     questions = [Pair(*pair) for pair in ("aa", "ab", "bb", "ba", "aa")]
     assert [j.p_first for j in judge(annotator, questions)] == [0.5, 1.0, 0.5, 1.0, 0.5]

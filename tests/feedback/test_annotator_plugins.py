@@ -62,7 +62,7 @@ def test_its_section_is_dumped_and_read_back() -> None:
     assert "length" not in AnnotateParams().model_dump(mode="json")
 
 
-def test_what_does_not_fit_is_refused_in_a_sentence(door_key: EnvAdapter) -> None:
+def test_invalid_annotators_are_refused_in_one_sentence(door_key: EnvAdapter) -> None:
     for section, sentence in (
         ({"longest": 0}, r"has a section that is not allowed: annotate: length\.longest is 0, but must be"),
         ({"lnogest": 1}, r'length\.lnogest is unknown\. Did you mean "longest"\?'),
@@ -140,9 +140,9 @@ def test_it_serves_rewards_that_ask_about_single_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("reward", "cannot"),
-    [("score", "gives no scores"), ("goals", "suggests no goals"), ("outcome", "cannot say whether an outcome is")],
+    [("score", "gives no scores"), ("goals", "suggests no goals"), ("outcome", "cannot judge whether an outcome is")],
 )
-def test_what_it_lacks_is_refused_before_anything_is_collected(
+def test_missing_abilities_are_reported_before_collection(
     reward: str, cannot: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = parse_params(
@@ -156,7 +156,9 @@ def test_what_it_lacks_is_refused_before_anything_is_collected(
         {**MINIMAL, "annotate": {"annotator": "length"}, "arms": {"x": {"reward": "online"}},
          "rewards": {"online": {"form": "retrieval"}}}, "params.yaml",
     )  # fmt: skip
-    with pytest.raises(AnnotationError, match="the annotator length judges pairs, and cannot say of a single caption"):
+    with pytest.raises(
+        AnnotationError, match="the annotator length judges pairs, and cannot judge whether a single caption"
+    ):
         method_of(online.rewards["online"]).check(RewardContext.of(online), context.adapter)
 
 

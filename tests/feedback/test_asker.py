@@ -49,7 +49,7 @@ def outcome(prompt: str, adapter: EnvAdapter, **options: Any) -> OutcomeQuestion
     return OutcomeQuestion(OutcomeQuestion.load_prompt(prompt), adapter, **options)
 
 
-def test_answers_that_were_paid_for_before_are_not_asked_for_again(tmp_path: Path, door_key: EnvAdapter) -> None:
+def test_stored_answers_are_not_asked_for_again(tmp_path: Path, door_key: EnvAdapter) -> None:
     """In both orders, with votes, with a goal, scored, and followed up; to odd texts, too."""
     with sqlite3.connect(tmp_path / "before.db") as connection:
         connection.executescript((BEFORE / "responses.sql").read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def test_questions_are_files() -> None:
     assert QUESTIONS.load("outcome", "question") is OutcomeQuestion
 
 
-def test_answers_are_on_disk_before_it_is_said_what_was_paid(
+def test_answers_are_on_disk_before_their_cost_is_reported(
     store: ResponseStore, door_key: EnvAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also the last ones, and when asking ends with an error."""

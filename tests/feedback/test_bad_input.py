@@ -196,7 +196,7 @@ def test_a_prompt_without_the_slots_that_it_needs(tmp_path: Path, door_key: EnvA
         ("Neither is better.", "tie"),
     ],
 )
-def test_answers_that_say_nothing_are_no_silent_ties(
+def test_unreadable_answers_are_not_silent_ties(
     server: ChatServer, tmp_path: Path, door_key: EnvAdapter, text: str, status: str
 ) -> None:
     server.behave = lambda *_: web.json_response(completion(text))

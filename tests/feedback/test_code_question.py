@@ -58,7 +58,7 @@ def test_an_answer_without_a_block_is_unreadable(answer: str) -> None:
     assert CodeQuestion.parse(answer) is None
 
 
-def test_an_answer_that_came_to_its_limit_is_cut() -> None:
+def test_an_answer_at_the_token_limit_is_cut() -> None:
     reading = CodeQuestion.parse(fenced(GOOD), cut=True)
     assert reading is not None
     assert reading.verdict == "cut"

@@ -1,4 +1,4 @@
-"""Several annotators that vote: what becomes of labels, ties, abstentions and failures; who is loaded when."""
+"""Ensembles of annotators: labels, ties, abstentions and failures; when members are loaded."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def vote(*says: Judgement, **more: object) -> Judgement:
         ((Judgement("ok", 0.9), Judgement("ok", 0.2)), "ok", 0.55),
     ],
 )
-def test_labels_are_means_and_what_is_no_label_counts_for_nothing(
-    says: tuple[Judgement, ...], status: str, p: float | None
-) -> None:
+def test_labels_are_means_without_missing_ones(says: tuple[Judgement, ...], status: str, p: float | None) -> None:
     for order in (says, says[::-1]):
         judged = vote(*order)
         assert judged.status == status
@@ -232,13 +230,13 @@ def test_keys_and_servers_are_those_of_all_members() -> None:
     assert not params({"annotator": "embedding"}, {"annotator": "scripted"}).keeps_responses
 
 
-def test_what_a_member_cannot_be() -> None:
+def test_invalid_members() -> None:
     for member, says in (
         ({"annotator": "ensemble"}, "embedding"),
         ({"annotator": "openai"}, "needs `openai.model`"),
         ({"annotator": "scripted", "scripted": {"eror_rate": 1}}, r"members\[1\]: scripted.eror_rate is unknown. Did"),
         ({"annotator": "scripted", "weight": 0.0}, "greater than 0"),
-        ({"annotator": "huggingface", "language_model": {"responses": "x.db"}}, "responses is what all members share"),
+        ({"annotator": "huggingface", "language_model": {"responses": "x.db"}}, "responses is shared by all members"),
     ):
         with pytest.raises(ValueError, match=says):
             params({"annotator": "embedding"}, member)
@@ -250,7 +248,7 @@ def test_what_a_member_cannot_be() -> None:
         AnnotateParams().overridden({"n_pairs": -1}, "here")
 
 
-def test_simulated_members_are_said_and_err_apart(door_key: EnvAdapter) -> None:
+def test_simulated_members_are_reported_and_err_independently(door_key: EnvAdapter) -> None:
     made = params(*[{"annotator": "scripted", "scripted": {"error_rate": 0.3}}] * 3)
     annotator = make_annotator(made, door_key, 0)
     assert annotator.simulated
@@ -274,7 +272,7 @@ class Silent(Voter):
 
 
 @pytest.mark.parametrize("local", [False, True])
-def test_why_members_gave_no_answer_is_told_by_member(local: bool) -> None:
+def test_reasons_for_missing_answers_are_reported_by_member(local: bool) -> None:
     silent = Member(lambda: Silent(FAILED, "s"), local=local)
     annotator = EnsembleAnnotator([silent, Member(lambda: Voter(OK, "v")), silent])
     questions = [Pair("a", "b"), Pair("c", "d")]

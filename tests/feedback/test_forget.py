@@ -1,4 +1,4 @@
-"""Stored answers that are dropped are those that are meant, and none else; the next run asks for them anew."""
+"""`forget` drops exactly the selected stored answers; the next run asks for them again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def keys(path: Path) -> set[str]:
         ("readable", {"yes", "fixed", "scored", FOLLOW_UP}),
     ],
 )
-def test_what_is_meant_is_dropped_and_nothing_else(tmp_path: Path, status: Status, dropped: set[str]) -> None:
+def test_only_selected_answers_are_dropped(tmp_path: Path, status: Status, dropped: set[str]) -> None:
     path = tmp_path / "r.db"
     fill(path)
     fill(path, "other")
@@ -68,7 +68,7 @@ def test_what_is_meant_is_dropped_and_nothing_else(tmp_path: Path, status: Statu
     assert not groups
 
 
-def test_models_and_prompts_are_told_apart(tmp_path: Path) -> None:
+def test_models_and_prompts_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     for model, prompt in (("m", "motif"), ("n", "motif"), ("m", "other")):
         fill(path, model, prompt)
@@ -90,7 +90,7 @@ def test_stores_that_steps_left_in_a_folder_do_not_bring_them_back(tmp_path: Pat
     assert not [file for file in folder.iterdir() if file.suffix != ".db"], "nothing beside the stores"
 
 
-def test_the_command_says_what_it_would_drop_and_drops_it_when_told(
+def test_the_command_lists_answers_and_drops_them_on_confirmation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -63,7 +63,7 @@ def test_the_bound_is_what_counts() -> None:
     assert checked(gates, {"swap_consistency": rate(700, 1000)}).refusals
 
 
-def test_all_that_is_wrong_is_said() -> None:
+def test_all_errors_are_reported() -> None:
     bad = {**GOOD, "parse_rate": rate(10, 100), "intransitivity": rate(30, 100)}
     parsed, circles = checked(STRICT, bad).refusals
     assert "min_parse_rate" in parsed
@@ -93,10 +93,10 @@ def test_the_worst_is_stopped_without_any_gate_set(figure: str, value: Any, gate
         ("position_bias", rate(800, 1000), r"80\.0% of decided answers preferred the text shown first .*30\.0% and"),
         ("parse_rate", rate(92, 100), None),
         ("parse_rate", rate(920, 1000), r"92\.0% of answers could be read"),
-        ("answer_abstain_rate", rate(300, 1000), r"30\.0% of answers would not say"),
+        ("answer_abstain_rate", rate(300, 1000), r"30\.0% of answers declined to say"),
     ],
 )
-def test_what_is_bad_is_warned_of_without_any_gate(figure: str, value: Any, words: str | None) -> None:
+def test_bad_labels_are_warned_of_without_gates(figure: str, value: Any, words: str | None) -> None:
     off = GateParams(min_parse_rate=None, max_position_bias=None, max_abstain_rate=None)
     for gates in (GateParams(), off):
         found = checked(gates, {**GOOD, figure: value})
@@ -125,7 +125,7 @@ def test_advice_names_the_annotator_in_use(annotator: str) -> None:
         assert named <= set(used.get(annotator, (annotator,)))
 
 
-def test_what_does_not_apply_is_noted() -> None:
+def test_gates_that_do_not_apply_are_noted() -> None:
     gates = GateParams(max_position_bias=0.1, min_swap_consistency=0.5)
     notes = checked(gates, {"tie_rate": rate(1, 10)}).notes
     assert [note.split(" was not checked")[0] for note in notes] == [
@@ -134,7 +134,7 @@ def test_what_does_not_apply_is_noted() -> None:
     assert checked(GateParams(), {"tie_rate": rate(1, 10)}).notes == [], "nobody set these"
 
 
-def test_nothing_to_agree_with_is_no_agreement() -> None:
+def test_without_references_there_is_no_agreement() -> None:
     (refusal,) = checked(GateParams(min_agreement=0.6), {}).refusals
     assert re.search(r"nothing to compare labels with, .*laurel annotate review", refusal)
 

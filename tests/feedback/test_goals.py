@@ -1,4 +1,5 @@
-"""An environment without a goal: a sentence encoder is refused before anything is collected, a chat model is told."""
+"""An environment without a goal: a sentence encoder is refused before collection, a chat model is told in the
+prompt."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def test_a_chat_model_is_told_that_no_goal_is_known(project: Project) -> None:
     assert "high" not in UNKNOWN, "captions name levels, and would be judged by the word"
 
 
-def test_the_adapter_is_said_to_know_no_goal(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_message_says_that_the_adapter_has_no_goal(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING", "laurel.envs"):  # processes that train and play turn it down
         adapter_for(EnvParams(id="Pendulum-v1"))
     assert "no goal is known" in caplog.text

@@ -27,7 +27,7 @@ def tasks() -> TasksAdapter:
 @pytest.mark.parametrize(
     "annotate", [{"annotator": "scripted"}, {"annotator": "embedding", "embedding": {"model": "characters"}}]
 )
-def test_tasks_that_read_alike_are_boring_beside_each_other(annotate: dict[str, Any], tasks: TasksAdapter) -> None:
+def test_tasks_with_similar_goals_are_boring(annotate: dict[str, Any], tasks: TasksAdapter) -> None:
     found, account = boring(tasks, AnnotateParams.model_validate(annotate), "main")
     assert found.tolist() == [[False, True, False], [True, False, False], [False] * 3]
     assert account == {}

@@ -1,4 +1,4 @@
-"""The key of an answer changes with whatever changes what is sent, and with nothing that does not."""
+"""The key of an answer changes exactly if the request changes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Run:
         return QuestionKeys(self.identity, self.question, self.sampling)
 
     def sent(self, first: str, second: str, vote: int, unread: str | None = None) -> str:
-        """Put a question in words, and return all that the server gets to see and who it is."""
+        """Render a question; return everything that the server receives, and the server."""
         messages = self.question.messages(Pair(first, second))
         if unread is not None:
             messages = self.prompt.follow_up(messages, unread)
@@ -120,7 +120,7 @@ def asked(runs: list[Run]) -> Iterator[tuple[str, str]]:
                 yield run.sent(first, second, vote, unread), keys.follow_up(key, unread)
 
 
-def test_a_key_stands_for_one_thing_that_is_sent(runs: list[Run]) -> None:
+def test_a_key_identifies_one_request(runs: list[Run]) -> None:
     by_key: dict[str, str] = {}
     for sent, key in asked(runs):
         assert by_key.setdefault(key, sent) == sent
@@ -132,8 +132,8 @@ def test_keys_last(runs: list[Run]) -> None:
     assert list(asked(runs[:3])) == list(asked(again[:3]))
 
 
-def test_answers_that_were_paid_for_keep_their_keys(tmp_path: Path) -> None:
-    """The schema that servers are sent has been worded anew since; what it allows has not changed."""
+def test_stored_answers_keep_their_keys(tmp_path: Path) -> None:
+    """The schema was rewritten since; it allows the same answers."""
     assert Run(prompt(tmp_path), adapter()).keys.of(Pair("a", "b")) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
 
 
@@ -163,7 +163,7 @@ def test_how_captions_are_put_in_matters(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None))), unique=True))
-def test_pairs_are_told_apart(pairs: list[tuple[str, str]]) -> None:
+def test_pairs_are_distinguished(pairs: list[tuple[str, str]]) -> None:
     keys = QuestionKeys(Identity("m"), PairQuestion(load_prompt("motif"), adapter()), Sampling())
     made = {keys.of(Pair(first, second), 0, vote) for first, second in pairs for vote in (0, 1)}
     assert len(made) == 2 * len(pairs)

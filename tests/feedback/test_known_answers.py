@@ -69,7 +69,7 @@ def test_the_oracle_knows_by_the_sum_over_steps(door_key: EnvAdapter) -> None:
     assert known != by_progress_of_segments(door_key, segments(texts), (), 20, 1)
 
 
-def test_where_the_oracle_knows_nothing(door_key: EnvAdapter) -> None:
+def test_without_the_oracles_progress(door_key: EnvAdapter) -> None:
     with pytest.raises(AnnotationError, match="is the same for all of 2 segments"):
         by_progress_of_segments(door_key, segments(["You turn.", "You bump into a wall."]), (), 20, 0)
     with pytest.raises(AnnotationError, match=r"Pendulum-v1 has no hand-written progress .* Give --gold a file"):
@@ -92,7 +92,7 @@ def test_gold_labels_with_a_side(door_key: EnvAdapter, tmp_path: Path) -> None:
         by_gold(door_key, GoldFile(path, Task("G-v0", "Win.")), 2, rng(0))
 
 
-def test_another_judges_soft_labels_are_learned_as_they_are(door_key: EnvAdapter) -> None:
+def test_another_judges_soft_labels_are_learned_unchanged(door_key: EnvAdapter) -> None:
     pairs = Pairs(np.array([0, 1, 0]), np.array([1, 2, 2]), "uniform", 0)
     said = [Judgement("ok", 0.8), Judgement("tie", 0.5), Judgement("abstain", None)]
     subject = by_judge(door_key, pairs, Preferences.of(said, "a large model"), ["a", "b", "c"], 10, seed=0)

@@ -34,7 +34,7 @@ def all_pairs(segments: int) -> Pairs:
 
 
 def answers(pairs: Pairs, verdict: np.ndarray, swapped: np.ndarray, by: np.ndarray | None = None) -> Verdicts:
-    """Answers of which every pair has as many as there are columns."""
+    """Answers: every pair has one per column."""
     n, k = verdict.shape
     p = np.select([verdict == FIRST, verdict == SECOND, verdict == TIE], [1.0, 0.0, 0.5], np.nan)
     who = np.zeros((n, k), dtype=np.int64) if by is None else by
@@ -83,7 +83,7 @@ def test_the_interval_of_the_bias_covers_the_truth() -> None:
     assert 0.91 <= dependent / 300 <= 0.985
 
 
-def test_what_came_of_asking() -> None:
+def test_counts_of_answers() -> None:
     pairs = all_pairs(4)  # six pairs
     verdict = np.array(
         [[FIRST, TIE], [SECOND, ABSTAIN], [UNREAD, FIRST], [FAILED, FAILED], [TIE, TIE], [FIRST, UNREAD]]
@@ -104,7 +104,7 @@ def test_what_came_of_asking() -> None:
     assert found["answers"] == 12
 
 
-def test_what_does_not_apply_is_left_out() -> None:
+def test_undefined_rates_are_left_out() -> None:
     pairs = Pairs(np.array([0, 1]), np.array([1, 2]), "uniform", 0)
     assert set(measure(pairs, labelled(np.array([1.0, 0.5])), None, {}, 0)) == {"tie_rate"}
 
@@ -119,7 +119,7 @@ def test_swap_consistency_and_circles() -> None:
     assert measure(pairs, labelled(p), None, {}, 0)["intransitivity"]["of"] == 10
 
 
-def test_agreement_with_who_knows_better() -> None:
+def test_agreement_with_references() -> None:
     pairs = all_pairs(7)
     known = np.array([1.0] * 10 + [0.0] * 5 + [0.5] * 4 + [np.nan] * 2)
     p = np.array([1.0] * 8 + [0.5, np.nan] + [1.0] * 5 + [0.5, 0.5, 1.0, 0.0] + [1.0, 0.0])

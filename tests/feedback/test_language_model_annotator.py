@@ -41,7 +41,7 @@ def test_the_answer_stands_for_the_text_in_whichever_order(adapter: EnvAdapter, 
     assert len(model.requests) == 4
 
 
-def test_a_model_that_minds_the_order_says_nothing(adapter: EnvAdapter, store: ResponseStore) -> None:
+def test_a_model_that_follows_the_order_gives_a_tie(adapter: EnvAdapter, store: ResponseStore) -> None:
     model = PlayedModel(lambda *_: Reply('{"best_description": 1}'))
     (judgement,) = annotator(model, adapter, store).annotate([Pair("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.swap_consistent) == ("tie", 0.5, False)
@@ -202,9 +202,7 @@ def test_failures_are_asked_again_the_next_time(adapter: EnvAdapter, store: Resp
     assert len(up.requests) == 6
 
 
-def test_what_was_answered_before_a_refusal_is_kept_and_the_rest_is_free(
-    adapter: EnvAdapter, store: ResponseStore
-) -> None:
+def test_answers_before_a_refusal_are_kept_and_other_claims_released(adapter: EnvAdapter, store: ResponseStore) -> None:
     calls = 0
 
     def refuses(first: str, second: str, request: ChatRequest) -> Reply:
@@ -281,7 +279,7 @@ def test_a_model_may_be_offered_many_questions_at_once(
     assert [size for size in rounds if size] == [200, 100]
 
 
-def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(adapter: EnvAdapter, store: ResponseStore) -> None:
+def test_questions_beyond_the_budget_are_neither_asked_nor_failed(adapter: EnvAdapter, store: ResponseStore) -> None:
     answers = {"no": Withheld("spent"), "shy": Reply("Hm."), "yes": Reply('{"best_description": 1}', None, 10, 5)}
 
     def answer(first: str, second: str, request: ChatRequest) -> Reply | Failure:
@@ -300,7 +298,7 @@ def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(adapter: EnvAda
     assert len(list(annotator(PlayedModel(longer), adapter, store).annotate(asked))) == 3, "it may be asked later"
 
 
-def test_it_says_who_judged_by_what(adapter: EnvAdapter, store: ResponseStore) -> None:
+def test_the_name_has_the_model_and_prompt(adapter: EnvAdapter, store: ResponseStore) -> None:
     judge = annotator(PlayedModel(longer), adapter, store, "steered", goal="You keep the door shut.")
     digest = load_prompt("steered").digest[:8]
     assert judge.name == f'played (prompt steered {digest}, goal "You keep the door shut.")'

@@ -144,9 +144,7 @@ def _number(body: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("logprobs", ['{"1": NaN, "2": NaN}', '{"1": 1e308, "2": 0.0}'])
-def test_a_store_that_an_earlier_version_poisoned_is_asked_anew_where_nothing_can_be_read(
-    tmp_path: Path, logprobs: str
-) -> None:
+def test_unreadable_answers_stored_by_an_earlier_version_are_asked_again(tmp_path: Path, logprobs: str) -> None:
     questions = [Pair("You pass door 0a.", "You pass door 0b.")]
     with chat_server() as server:
         server.behave = lambda request, body: web.json_response(completion("1", top_logprobs(**{"1": 0.0, "2": -9.0})))

@@ -20,7 +20,7 @@ def drawn(rate: float, seed: int) -> list[bool]:
     return (np.random.default_rng(seed).random(len(BETTER)) < rate).tolist()
 
 
-def test_the_best_is_first_and_who_is_as_good_is_marked() -> None:
+def test_the_best_is_first_and_ties_are_marked() -> None:
     best = drawn(0.9, 0)
     near = [not r if i < 4 else r for i, r in enumerate(best)]  # differs in four pairs, so that it may be either
     rows = leaderboard([answering(drawn(0.6, 1), "far"), answering(best, "best"), answering(near, "near")], BETTER, 0)
@@ -34,7 +34,8 @@ def test_the_best_is_first_and_who_is_as_good_is_marked() -> None:
 
 
 def test_pairs_are_compared_and_not_means() -> None:
-    """Two judges that err on the same pairs, but one on some more, are told apart where two that err apart are not."""
+    """Two judges that err on the same pairs, one on a few more, are distinguished; two with independent errors are
+    not."""
     best = [i % 10 != 0 for i in range(len(BETTER))]
     same = [right and i % 50 != 1 for i, right in enumerate(best)]
     apart = [i % 10 != 5 and i % 50 != 1 for i in range(len(BETTER))]
@@ -68,7 +69,7 @@ def said(*verdicts: str) -> Judgement:
     return Judgement("ok", 1.0, 1, len(set(verdicts)) == 1, answers)
 
 
-def test_what_was_planted_in_single_answers_is_found() -> None:
+def test_planted_rates_of_single_answers_are_recovered() -> None:
     judged = [said("first", "second")] * 3 + [said("first", "first"), said("unread", "first"), said("failed", "tie")]
     (row,) = leaderboard(
         [Entry("m", "p", 0.5, judgements=judged, usage={"calls": 12, "cost_usd": 0.25})], [True] * 6, 0
@@ -80,7 +81,7 @@ def test_what_was_planted_in_single_answers_is_found() -> None:
     assert (row["calls"], row["cost_usd"]) == (12, 0.25)
 
 
-def test_one_order_says_nothing_of_position() -> None:
+def test_one_order_gives_no_position_bias() -> None:
     once = Judgement("ok", 1.0, 1, None, (Answer(0, 0, "first", 1.0, ""),))
     (row,) = leaderboard([Entry("m", None, None, judgements=[once])], [True], 0)
     assert row["first_named"] is row["swap_consistency"] is None

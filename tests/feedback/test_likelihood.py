@@ -53,7 +53,7 @@ def test_an_answer_tells_something_and_at_most_a_bit(mean: float, variance: floa
     assert -1e-12 <= told <= np.log(2)
 
 
-def test_what_is_known_tells_nothing_and_what_is_in_doubt_the_most() -> None:
+def test_certain_pairs_have_no_information_and_uncertain_ones_the_most() -> None:
     mean, variance = np.array([0.0, 0.0, 5.0]), np.array([1e-12, 4.0, 4.0])
     known, in_doubt, nearly_sure = Likelihood(0.05).information(mean, variance)
     assert known == pytest.approx(0, abs=1e-9)

@@ -13,7 +13,7 @@ from laurel.feedback.pairs import sample_pairs
 
 SAMPLERS = ("uniform", "frequency")
 MANY = 1000
-"""Segments of which the pairs are too many to list."""
+"""Segments with too many pairs to list."""
 
 
 def draw(counts: np.ndarray | list[int], n_pairs: int, sampler: str, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ VALUES = {"first": 1, "second": 2, "tie": None}
 COMPLETE = [e["text"] for e in CORPUS if e["means"] in ("first", "second") and not e.get("cut")]
 
 
-def test_the_corpus_is_read_as_it_is_meant() -> None:
+def test_the_corpus_is_parsed_as_labelled() -> None:
     misread = [e for e in CORPUS if VERDICTS.read(e["text"], cut=e.get("cut", False)) != e["means"]]
     assert misread == []
 
@@ -146,7 +146,7 @@ def test_time_grows_with_length_alone(piece: str) -> None:
     # quadratic time would be 64 times as much
 
 
-def test_who_writes_much_has_not_refused() -> None:
+def test_long_answers_are_not_refusals() -> None:
     refusal = "I cannot decide."
     assert VERDICTS.read(refusal) == "abstain"
     assert VERDICTS.read(f"{refusal} {'The agent turns. ' * 100}") is None

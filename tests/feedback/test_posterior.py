@@ -32,7 +32,7 @@ def test_the_planted_order_is_found(which: int, noise: float) -> None:
     assert kendalltau(fitted.utilities, PLANTED).statistic > (0.93 if noise == 0 else 0.8)
 
 
-def test_an_embedding_tells_about_captions_that_were_never_shown() -> None:
+def test_embeddings_generalise_to_unseen_captions() -> None:
     fitted = EmbeddingPosterior(EMBEDDINGS)
     fitted.fit(labelled(PLANTED[:40], 400))
     assert kendalltau(fitted.utilities[40:], PLANTED[40:]).statistic > 0.85
@@ -85,7 +85,7 @@ def test_labels_make_surer(which: int) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_draws_have_the_mean_and_the_variance_that_are_said(which: int) -> None:
+def test_draws_have_the_reported_mean_and_variance(which: int) -> None:
     fitted = posteriors()[which]
     fitted.fit(labelled(PLANTED, 200, 0.1))
     rng = np.random.default_rng(0)
@@ -106,20 +106,20 @@ def test_many_captions_are_solved_as_few_are(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_missing_labels_are_left_out_and_ties_are_not() -> None:
-    labels = Labels.none().with_more(np.arange(4), np.arange(1, 5), [1.0, None, 0.5, float("nan")])
+    labels = Labels.empty().with_more(np.arange(4), np.arange(1, 5), [1.0, None, 0.5, float("nan")])
     assert labels.first.tolist() == [0, 2]
     assert labels.p_first.tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_nothing_but_ties_makes_all_alike(which: int) -> None:
+def test_only_ties_give_equal_utilities(which: int) -> None:
     fitted = posteriors()[which]
     labels = labelled(PLANTED, 300)
     fitted.fit(Labels(labels.first, labels.second, np.full(300, 0.5)))
     np.testing.assert_allclose(fitted.utilities, 0, atol=1e-6)
 
 
-def test_alike_embeddings_are_no_error() -> None:
+def test_identical_embeddings_are_no_error() -> None:
     fitted = EmbeddingPosterior(np.ones((3, 4), dtype=np.float32))
     fitted.fit(Labels(np.array([0]), np.array([1]), np.array([1.0])))
     assert fitted.utilities.tolist() == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Questions with known answers: said by the adapter, agreed to by its oracle, scored with an honest interval."""
+"""Questions with known answers: from the adapter, consistent with its oracle, scored with an interval that covers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ IDS = (
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_the_adapter_says_every_caption_and_its_oracle_agrees(env_id: str) -> None:
+def test_probe_captions_are_the_adapters_and_its_oracle_agrees(env_id: str) -> None:
     adapter = adapter_for(EnvParams(id=env_id))
     texts = {adapter.describe(event) for event in adapter.events()}
     probe = load_probe(env_id)
@@ -118,7 +118,7 @@ def test_the_interval_is_wilsons(right: int) -> None:
     assert 0 <= score.low <= score.fraction <= score.high <= 1
 
 
-def test_what_is_no_answer_is_wrong() -> None:
+def test_a_missing_answer_is_wrong() -> None:
     probe = load_probe("Taxi-v3")
     for answer in ("tie", "abstain", None):
         assert probe.score([answer] * len(probe.expected)).right == 0  # type: ignore[list-item]
@@ -211,7 +211,7 @@ def test_one_order_is_enough_where_the_other_has_no_answer() -> None:
     assert {one.given[1] for one in findings.answers} == {"parse_failed"}
 
 
-def test_the_table_says_what_was_wrong() -> None:
+def test_the_table_lists_wrong_answers() -> None:
     wrong = load_probe(ENV).questions[2]
     findings = ask(Judge(lambda q: inverse(q) if {q.first, q.second} == {wrong.first, wrong.second} else knowing(q)),
                    load_probe(ENV))  # fmt: skip

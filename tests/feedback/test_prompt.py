@@ -1,4 +1,4 @@
-"""Prompts: what a model is told, and that captions stay data whatever they say."""
+"""Prompts: their content, and that captions cannot inject instructions."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_all_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_each_says_what_it_is_and_keeps_roles_in_turn(name: str) -> None:
+def test_each_prompt_has_a_description_and_alternating_roles(name: str) -> None:
     prompt = load_prompt(name)
     assert prompt.name == name
     assert prompt.description.endswith(".")
@@ -172,7 +172,7 @@ def test_the_answer_format_is_what_the_words_ask_for(name: str) -> None:
             assert all(f'"{key}"' in text for key in schema["required"])
 
 
-def test_only_one_tells_nothing_of_the_environment() -> None:
+def test_only_one_prompt_does_not_describe_the_environment() -> None:
     for name in NAMES:
         told = "\n".join(m.content for m in worded(load_prompt(name), "a", "b", Grid()))
         assert ("A grid." in told) == ("Reach the goal." in told) == (name != "no_domain_knowledge")
@@ -218,7 +218,7 @@ def test_a_goal_is_the_adapters_own_one_by_name_or_words() -> None:
         worded(prompt, "a", "b", Grid(), "key")
 
 
-def test_a_goal_for_a_prompt_that_tells_none() -> None:
+def test_a_goal_for_a_prompt_without_one() -> None:
     with pytest.raises(PromptError, match="prompt no_domain_knowledge: it states no goal"):
         worded(load_prompt("no_domain_knowledge"), "a", "b", Grid(), "Turn around a lot.")
 
@@ -234,7 +234,7 @@ def test_environments_have_goals_to_steer_by(env_id: str) -> None:
 
 
 # -- examples -------------------------------------------------------------------------------------
-def test_an_example_is_told_where_the_prompt_has_a_place_for_it() -> None:
+def test_an_example_is_shown_if_the_prompt_has_a_slot() -> None:
     for name in NAMES:
         told = worded(load_prompt(name), "a", "b", Grid())[-1].content
         assert ('"You go." describes a better step than "You stay.". Going leads' in told) == (name == "with_example")
@@ -297,7 +297,7 @@ def test_the_digest_follows_the_content_alone(tmp_path: Path) -> None:
         (("A:", "{{ gaol }}"), 'has the slot gaol, which is unknown. Did you mean "goal"? Slots: first, second,'),
         (("B:", "{% if %}"), "line 5: "),
         (("B:", "{{ 1"), "line 5: "),
-        (("A:", "{% include 'motif.jinja' %}"), "takes in another file"),
+        (("A:", "{% include 'motif.jinja' %}"), "includes another file"),
         (("A:", "{{ first.__class__.__mro__ }}"), "block user cannot be rendered: "),
         (("A:", "{{ 1 / 0 }}"), "block user cannot be rendered: division by zero."),
         (("answer: json", "answer: yaml"), "answer must be one of json, choice, text."),
@@ -354,7 +354,7 @@ def test_control_tokens_in_a_caption_reach_no_model_as_such(mark: str) -> None:
 
 
 @pytest.mark.parametrize("caption", ["x < y and y > z", "the list [1, 2]", "a <- b", "You are at [A]."])
-def test_other_captions_are_shown_as_they_are(caption: str) -> None:
+def test_other_captions_are_shown_unchanged(caption: str) -> None:
     assert quote(caption) == json.dumps(caption)
 
 
@@ -369,7 +369,7 @@ def test_other_captions_are_shown_as_they_are(caption: str) -> None:
         ("{{ 'x' | center(10**9) }}", "the filter center is not allowed"),
         ("{{ 'x'.ljust(999999999) }}", "a call is not allowed"),
         ("{{ self.user() }}", "a call is not allowed"),
-        ("{% set x = first ~ first %}{% set x = x ~ x %}", "a variable of its own is not allowed"),
+        ("{% set x = first ~ first %}{% set x = x ~ x %}", "a variable assignment is not allowed"),
         ("{% macro m() %}{{ m() }}{% endmacro %}", "not allowed"),
         ("{% filter upper %}x{% endfilter %}", "not allowed"),
         ("{{ " + "(" * 20_000, "nested too deeply"),

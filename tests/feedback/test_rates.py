@@ -17,7 +17,7 @@ def test_wilsons_interval(hits: int, of: int, low: float, high: float) -> None:
     assert found["ci95"] == pytest.approx([low, high], abs=5e-5)
 
 
-def test_nothing_has_no_rate() -> None:
+def test_no_answers_give_no_rate() -> None:
     assert rate(0, 0) is None
     assert grouped_rate(np.zeros(0, bool), np.zeros(0, int)) is None
 
@@ -31,7 +31,7 @@ def test_groups_of_one_are_independent_cases(hits: list[bool]) -> None:
     assert grouped["ci95"] == pytest.approx(rate_of_variance(p, p * (1 - p) / (n - 1), n, n)["ci95"])
 
 
-def test_cases_said_twice_count_once() -> None:
+def test_repeated_cases_count_once() -> None:
     rng = np.random.default_rng(0)
     hits = rng.random(500) < 0.3
     twice = grouped_rate(np.repeat(hits, 2), np.repeat(np.arange(500), 2))

@@ -42,7 +42,7 @@ def a_adapter(progress: Callable[[str], float | None]) -> EnvAdapter:
     return adapter
 
 
-def test_the_oracle_goes_by_progress() -> None:
+def test_the_oracle_compares_progress() -> None:
     adapter = a_adapter(lambda text: float("door" in text))
     np.testing.assert_array_equal(oracle_sides(PAIRS, TEXTS, adapter), [0.0, 1.0, 0.5, 0.5])
 
@@ -61,7 +61,7 @@ def test_the_oracle_sums_over_the_steps_of_a_segment() -> None:
     assert oracle_sides(pair, segments, adapter, TEXTS).tolist() == [0.0]
 
 
-def test_who_knows_nothing_is_left_out(gold: GoldFile, tmp_path: Path) -> None:
+def test_references_without_answers_are_left_out(gold: GoldFile, tmp_path: Path) -> None:
     ignorant = a_adapter(lambda _: None)
     assert set(references(PAIRS, TEXTS, ignorant, gold)) == {"gold", "gold_uncertain"}
     assert references(PAIRS, TEXTS, ignorant, GoldFile(tmp_path / "none", TASK)) == {}

@@ -46,7 +46,7 @@ def test_undo(tmp_path: Path) -> None:
     assert answers == {"first 0": "tie"}
 
 
-def test_a_session_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_a_session_continues_where_the_last_one_ended(tmp_path: Path) -> None:
     session(tmp_path / "g", "1sq")
     turned = [Offer(offer.second, offer.first, None) for offer in OFFERS]
     added, answers, shown = session(tmp_path / "g", "2222", offers=turned)
@@ -94,7 +94,7 @@ def preferences() -> Iterator[Judgement]:
     yield Judgement("parse_failed", None, None)
 
 
-def test_doubt_comes_first() -> None:
+def test_uncertain_pairs_come_first() -> None:
     pairs, said = Pairs(np.arange(6), np.arange(6) + 9, "uniform", 0), Preferences.of(preferences(), "x")
     rng = np.random.default_rng
     assert order(pairs, said, "uncertain", rng(0)).tolist() == [4, 2, 1, 0, 3, 5]

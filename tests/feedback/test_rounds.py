@@ -111,17 +111,17 @@ def test_a_plateau_ends_the_asking(sampler: str, rule: str) -> None:
     ), rounds.notes
 
 
-def test_a_teacher_who_only_guesses_teaches_nothing() -> None:
+def test_a_student_of_a_random_teacher_learns_nothing() -> None:
     rounds = make(stop={"rule": "accuracy", "tolerance": 0.05, "held_out": 0.3})
     assert len(pairs(judged(rounds, error_rate=0.5))) <= 1500
     assert "labels 0.4" in rounds.notes[-1] or "labels 0.5" in rounds.notes[-1]
 
 
-def test_an_order_that_chance_makes_is_never_settled() -> None:
+def test_random_labels_never_converge() -> None:
     assert len(pairs(judged(make(n_pairs=1000, stop={"rule": "rank"}), error_rate=0.5))) == 1000
 
 
-def test_accuracy_that_still_rises_goes_on() -> None:
+def test_asking_continues_while_accuracy_rises() -> None:
     """Estimates that become better from round to round, whatever the labels."""
     rule = StoppingRule(EMBEDDINGS, StopParams(rule="accuracy", patience=2, tolerance=0.01))
     rng = np.random.default_rng(0)
@@ -138,7 +138,7 @@ def test_accuracy_that_still_rises_goes_on() -> None:
     assert settled[-1]
 
 
-def test_few_held_out_pairs_settle_nothing() -> None:
+def test_few_held_out_pairs_do_not_stop_asking() -> None:
     rule = StoppingRule(EMBEDDINGS, StopParams(rule="accuracy", patience=1))
     few = Labels(np.arange(40), np.arange(40, 80), np.ones(40))
     assert not any(rule.after_round(few, few) for _ in range(5))

@@ -131,7 +131,7 @@ def labels_needed(name: str, seed: int, noise: float, size: int = 120, n: int = 
     embeddings = embeddings_of(size, width=16)
     rng = np.random.default_rng(seed)
     utilities = embeddings @ rng.normal(size=16)
-    sampler, estimator, labels = make(name, size, limit, seed, 16), EmbeddingPosterior(embeddings), Labels.none()
+    sampler, estimator, labels = make(name, size, limit, seed, 16), EmbeddingPosterior(embeddings), Labels.empty()
     while len(labels) < limit:
         first, second = sampler.propose(n)
         p = ((utilities[first] > utilities[second]) != (rng.random(len(first)) < noise)).astype(np.float64)
@@ -144,7 +144,7 @@ def labels_needed(name: str, seed: int, noise: float, size: int = 120, n: int = 
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_what_learns_needs_fewer_labels_than_uniform(noise: float) -> None:
+def test_adaptive_samplers_need_fewer_labels_than_uniform(noise: float) -> None:
     needed = {
         name: median(labels_needed(name, seed, noise) for seed in range(7))
         for name in ("uniform", "information", "disagreement", "nearby")
@@ -159,11 +159,11 @@ def test_every_sampler_finds_a_planted_order(name: str) -> None:
     assert labels_needed(name, seed=0, noise=0.0) < 900
 
 
-def test_ranking_sorts_captions_of_which_nothing_else_is_known() -> None:
+def test_ranking_sorts_captions_without_other_information() -> None:
     size, reached = 100, {}
     for name in ("uniform", "ranking"):
         utilities = np.random.default_rng(4).permutation(size).astype(np.float64)
-        sampler, estimator, labels = make(name, size, 2000, seed=4), CaptionPosterior(size), Labels.none()
+        sampler, estimator, labels = make(name, size, 2000, seed=4), CaptionPosterior(size), Labels.empty()
         for _ in range(12):
             first, second = sampler.propose(40)
             p = (utilities[first] > utilities[second]).astype(np.float64)
@@ -185,13 +185,13 @@ def test_nearby_asks_about_neighbours() -> None:
 
 
 def test_no_caption_is_compared_again_before_all_were_once() -> None:
-    """The first round of a sort: all are alike uncertain, and one comparison makes two of them less so."""
+    """The first round of a sort: all are equally uncertain, and one comparison makes two of them less so."""
     first, second = make("ranking", 40).propose(20)
     assert len({*first.tolist(), *second.tolist()}) > 32
 
 
 def test_a_round_of_information_does_not_ask_the_same_twice() -> None:
-    """Without looking ahead, the pair that tells most would be asked about in all its copies."""
+    """Without look-ahead, all copies of the most informative pair would be asked about."""
     kinds = np.random.default_rng(2).normal(size=(6, 6))
     sampler = AdaptiveSampler(Information(np.repeat(kinds, 3, axis=0)), UnaskedPairs(18), np.random.default_rng(0))
     first, second = sampler.propose(15)

@@ -138,7 +138,7 @@ def test_the_same_in_another_process() -> None:
     assert out.strip() == str(generator(3, "a", "b").random(3).tolist())
 
 
-def test_it_says_that_it_is_simulated_and_with_what_faults() -> None:
+def test_the_name_says_that_it_is_simulated_and_its_errors() -> None:
     annotator = make(Ladder(), error_rate=0.25, abstain_rate=0.125, first_bias=0.5, tie_band=2.0)
     assert annotator.simulated
     assert "simulated" in annotator.name
@@ -146,7 +146,7 @@ def test_it_says_that_it_is_simulated_and_with_what_faults() -> None:
     assert make(Ladder()).name == "scripted (simulated: oracle teacher)"
 
 
-def test_without_an_oracle_there_is_nothing_to_judge_by() -> None:
+def test_without_an_oracle_it_is_refused() -> None:
     adapter = adapter_for(EnvParams(id="Pendulum-v1"))
     with pytest.raises(AnnotationError, match=r"annotate\.annotator: scripted .* Pendulum-v1 has none\. Use the embed"):
         make(adapter)
@@ -182,7 +182,7 @@ def test_the_mistake_teacher_turns_a_tenth_around() -> None:
     ("first", "second", "skipped"),
     [((0, 0), (0,), True), ((0, 0.1), (0,), False), ((-1, 0), (2,), False), ((0,), (-1,), True), ((1, -1), (0,), True)],
 )
-def test_the_skip_teacher_says_nothing_where_neither_shows_progress(
+def test_the_skip_teacher_skips_pairs_without_progress(
     first: tuple[float, ...], second: tuple[float, ...], skipped: bool
 ) -> None:
     for texts in ((first, second), (second, first)):
@@ -194,7 +194,7 @@ def test_the_skip_teacher_says_nothing_where_neither_shows_progress(
     ("second", "band", "tie"),
     [((0.3,), None, True), ((0.2,), None, True), ((0.1,), None, False), ((0.1,), 0.3, True), ((0.3, 0.1), 0.05, False)],
 )
-def test_the_equal_teacher_calls_alike_what_differs_little(
+def test_the_equal_teacher_calls_small_differences_ties(
     second: tuple[float, ...], band: float | None, tie: bool
 ) -> None:
     (judged,) = make(Ladder(), teacher="equal", tie_band=band).annotate([Pair(segment(0.3), segment(*second))])
@@ -215,7 +215,7 @@ def test_the_myopic_utility_is_the_discounted_sum_over_the_steps(values: tuple[f
     assert OracleUtility(Ladder(), STEPS)(segment(*values), gamma) == pytest.approx(slow, abs=1e-12)
 
 
-def test_the_myopic_teacher_minds_what_came_last() -> None:
+def test_the_myopic_teacher_weights_the_last_steps() -> None:
     early, late = segment(2, *[0] * 9), segment(*[0] * 9, 1)
     assert next(make(Ladder()).annotate([Pair(early, late)])).p_first == 1.0
     assert next(make(Ladder(), teacher="myopic").annotate([Pair(early, late)])).p_first == 0.0  # 2 * .9^9 = .77
@@ -261,7 +261,7 @@ def test_a_huge_difference_does_not_overflow() -> None:
     assert next(make(Ladder(), teacher="stochastic", beta=1e300).annotate([asked])) == Judgement("ok", 1.0)
 
 
-def test_steps_of_a_adapter_are_told_apart(door_key: EnvAdapter) -> None:
+def test_steps_of_an_adapter_are_distinguished(door_key: EnvAdapter) -> None:
     utility = OracleUtility(door_key)
     assert utility(collapse([GOOD, BAD, BAD, GOOD])) == 2.0
     assert utility(collapse([GOOD, GOOD, BAD, BAD]), 0.5) == pytest.approx(0.5**2 + 0.5**3)

@@ -22,7 +22,7 @@ def flat(parts: tuple[tuple[str, int], ...]) -> list[str]:
 @example(["You stop. You wait."])
 @example(["You stop. You wait.", "You wait.", "You wait."])
 @example(["Wall (x2)", "Wall (x2)", "no", "no full stop"])
-def test_what_was_joined_comes_apart(steps: list[str]) -> None:
+def test_joined_steps_are_split_again(steps: list[str]) -> None:
     assert flat(StepReader(CAPTIONS).steps(collapse(steps))) == steps
 
 
@@ -46,7 +46,7 @@ def test_a_text_that_is_not_made_of_captions_is_one_step(text: str) -> None:
     assert StepReader([]).steps(text) == ((text, 1),)
 
 
-def test_nothing_said_is_no_step() -> None:
+def test_an_empty_text_has_no_steps() -> None:
     assert StepReader(CAPTIONS).steps("") == ()
 
 

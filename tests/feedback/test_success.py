@@ -84,7 +84,7 @@ def test_every_adapter_with_success_knows_it_from_the_rest() -> None:
         assert all((adapter.oracle(one.success) or 0) >= (adapter.oracle(one.other) or 0) for one in questions), env
 
 
-def test_who_prefers_success_passes(door_key: EnvAdapter) -> None:
+def test_a_judge_that_prefers_success_passes(door_key: EnvAdapter) -> None:
     found = ask_success(Judge(lambda q: float("goal" in q.first)), asked(door_key))
     assert (found["value"], found["of"], found["questions"], found["above"]) == (1.0, 16, 16, [])
     said = check(found)
@@ -92,7 +92,7 @@ def test_who_prefers_success_passes(door_key: EnvAdapter) -> None:
     assert said.limits["success_preferred"]["passed"]
 
 
-def test_who_prefers_all_else_is_stopped_and_what_is_named(door_key: EnvAdapter) -> None:
+def test_a_judge_that_prefers_other_captions_fails_and_they_are_named(door_key: EnvAdapter) -> None:
     sure = {PROGRESS[1]: 0.99, PROGRESS[0]: 0.95}
 
     def other(question: Pair) -> float:
@@ -117,7 +117,7 @@ def test_who_prefers_all_else_is_stopped_and_what_is_named(door_key: EnvAdapter)
 @pytest.mark.parametrize(
     ("wrong", "stopped", "warned"), [(2, False, False), (6, False, True), (11, False, True), (13, True, False)]
 )
-def test_few_questions_stop_nobody_by_chance(door_key: EnvAdapter, wrong: int, stopped: bool, warned: bool) -> None:
+def test_few_questions_fail_no_judge_by_chance(door_key: EnvAdapter, wrong: int, stopped: bool, warned: bool) -> None:
     """Of 16 questions: 3 right are [7%, 43%], 5 right are [14%, 56%], 10 right are [39%, 82%]."""
     questions = asked(door_key)
     bad = {one.other for one in questions[:wrong]}
@@ -127,7 +127,7 @@ def test_few_questions_stop_nobody_by_chance(door_key: EnvAdapter, wrong: int, s
 
 
 def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
-    """Who only minds the order prefers nothing: that is said as such, and the order by name."""
+    """A judge that follows the order has no preference: this is reported, with the order it follows."""
     found = ask_success(Judge(lambda q: 0.5), asked(door_key))
     assert "value" not in found
     assert found["above"] == []

@@ -49,7 +49,7 @@ def test_every_triad_is_counted(sides: dict[tuple[int, int], float], turned: boo
 
 
 def tournament(n: int, seed: int = 0, p_random: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All pairs of n segments, of which some are judged at random and the rest in order."""
+    """All pairs of n segments; some are judged at random and the rest by order."""
     rng = np.random.default_rng(seed)
     first, second = np.triu_indices(n, 1)
     p = np.where(rng.random(len(first)) < p_random, rng.random(len(first)) < 0.5, 1.0)
@@ -86,7 +86,7 @@ def test_an_order_never_does() -> None:
     assert 0 < given["ci95"][1] < 0.35
 
 
-def test_large_graphs_are_sampled_alike_each_time() -> None:
+def test_large_graphs_are_sampled_reproducibly() -> None:
     graph = tournament(150, p_random=0.5)
     whole, some = (intransitivity(*graph, seed=3, max_paths=limit) for limit in (10**9, 10))
     assert whole is not None

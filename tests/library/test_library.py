@@ -1,4 +1,4 @@
-"""What `import laurel` offers besides wrappers: rewards, agents, labels and tables; and that it costs nothing."""
+"""The API of `import laurel` besides wrappers: rewards, agents, labels and tables; and that the import is cheap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Made = Callable[..., Path]
 HEAVY = ("numpy", "torch", "gymnasium", "pandas", "pydantic", "transformers", "mlflow", "yaml", "pyarrow", "scipy")
 
 
-def test_importing_it_imports_nothing_else() -> None:
+def test_importing_it_imports_no_other_modules() -> None:
     code = f"import laurel, sys; print([name for name in {HEAVY} if name in sys.modules], dir(laurel))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"[] {sorted(laurel.__all__)}"
@@ -43,7 +43,7 @@ def test_the_public_names_are_those_that_type_checkers_see() -> None:
     assert all(f"laurel.{name}" in readable for name in names)
 
 
-def test_a_reward_scores_and_pays_captions(made: Made) -> None:
+def test_a_reward_scores_captions_and_gives_rewards(made: Made) -> None:
     reward = pickle.loads(pickle.dumps(laurel.load_reward(made("MiniGrid-Empty-5x5-v0"))))
     turn, new, again = reward.score(["You turn.", "A caption of its own.", "You turn."])
     assert turn == again

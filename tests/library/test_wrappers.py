@@ -1,4 +1,4 @@
-"""The wrappers pay what training pays, to the bit, whoever steps the environment and whatever lies between."""
+"""Wrappers give exactly the reward of training, whoever steps the environment and with any wrapper in between."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def of_stable_baselines3(place: Path, shaping: dict[str, Any]) -> Pays:
 
 
 @pytest.mark.parametrize("shaping", SHAPINGS, ids=("bonus", "potential"))
-def test_every_form_pays_what_training_pays(made: Made, shaping: dict[str, Any]) -> None:
+def test_every_wrapper_gives_the_reward_of_training(made: Made, shaping: dict[str, Any]) -> None:
     place = made(**{"env_id": LAKE["id"], "max_episode_steps": 9})
     expected = trained(place, shaping)
     assert len({pay for one in expected for pay in one}) > 5
@@ -143,14 +143,14 @@ ORDERS: dict[str, Callable[[gym.Env], gym.Env]] = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_it_goes_above_any_wrapper(made: Made, order: str) -> None:
+def test_it_can_wrap_any_wrapper(made: Made, order: str) -> None:
     """Captions need the environment's own observation, which wrappers below have changed."""
     place = made("MiniGrid-Empty-5x5-v0", max_episode_steps=20)
     make = lambda: ORDERS[order](gym.make("MiniGrid-Empty-5x5-v0", max_steps=20))  # noqa: E731
     assert alone(make, place, SHAPINGS[0]) == trained(place, SHAPINGS[0])
 
 
-def test_info_says_what_was_paid_and_for_what(made: Made) -> None:
+def test_info_has_the_reward_and_the_caption(made: Made) -> None:
     place = made("FrozenLake-v1")
     env = laurel.RewardWrapper(gym.make("FrozenLake-v1", is_slippery=False), place, {"beta": 1.0, "quantile": 0.0})
     env.reset(seed=0)
@@ -178,7 +178,7 @@ def test_an_episode_that_is_left_counts_no_more(made: Made) -> None:
     assert len(set(paid[0])) == 1
 
 
-def test_steps_that_a_wrapper_repeats_are_all_paid(made: Made) -> None:
+def test_steps_repeated_by_a_wrapper_all_get_a_reward(made: Made) -> None:
     class Twice(gym.Wrapper):
         def step(self, action: Any) -> Any:
             self.env.step(action)
@@ -197,7 +197,7 @@ def test_steps_that_a_wrapper_repeats_are_all_paid(made: Made) -> None:
     assert shaped[0] == pytest.approx(shaped[1])
 
 
-def test_what_cannot_be_paid_is_one_sentence(made: Made) -> None:
+def test_an_unsupported_reward_is_one_sentence(made: Made) -> None:
     place = made("MiniGrid-Empty-5x5-v0")
     with pytest.raises(EnvError, match=r"none of these layers shows them: .*CartPoleEnv"):
         laurel.RewardWrapper(gym.make("CartPole-v1").unwrapped.__class__(), place)

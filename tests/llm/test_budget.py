@@ -1,4 +1,4 @@
-"""A budget is never overspent, whatever the answers cost, and nothing is withheld that there is room for."""
+"""A budget is never exceeded, whatever answers cost, and no affordable question is skipped."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def test_calls() -> None:
     assert answers[29] == Withheld("the budget of 17 calls (annotate.budget.max_calls) was spent")
 
 
-def test_what_fails_is_a_call_too() -> None:
+def test_failed_requests_count_as_calls() -> None:
     model = PlayedModel(lambda number: Failure("no") if number % 2 else Reply("x", None, 1, 1))
     _, answers = spend(model, questions(30), max_calls=10)
     assert len(withheld(answers)) == 20
 
 
-def test_a_budget_that_suffices_withholds_nothing() -> None:
+def test_a_sufficient_budget_skips_no_question() -> None:
     for n, limit in ((17, 17), (17, 100), (0, 1)):
         budget, answers = spend(PlayedModel(tokens(10, 5)), questions(n), max_calls=limit)
         assert not withheld(answers)
@@ -103,7 +103,7 @@ def test_tokens_are_never_overspent_and_used_up_nearly(
         assert spent >= limit * 0.99 - max(question, 10) - 100, "there was room for another"
 
 
-def test_what_answers_tell_corrects_how_questions_are_estimated() -> None:
+def test_token_counts_of_answers_correct_the_estimate() -> None:
     """Questions have six times as many tokens as estimated; one alone is drawn before that is known."""
     budget, answers = spend(PlayedModel(tokens(60, 100), in_flight=1), questions(60), max_tokens=1750)
     assert budget.spent.tokens == 10 * 160
@@ -126,7 +126,7 @@ def test_money() -> None:
     assert budget.reached == "$0.076 (annotate.budget.max_cost)"
 
 
-def test_answers_that_do_not_tell_their_tokens_count_with_the_most_they_may_have() -> None:
+def test_answers_without_token_counts_count_as_the_maximum() -> None:
     budget, answers = spend(PlayedModel(lambda _: Reply("x")), questions(30), max_tokens=550)
     assert len(answers) - len(withheld(answers)) == 5
     assert budget.spent.tokens == 550
@@ -200,7 +200,7 @@ def test_what_a_model_withholds_itself_is_not_spent() -> None:
         spend(model, questions(8), max_minutes=5.0, on_limit="stop")
 
 
-def test_an_error_frees_what_was_on_its_way() -> None:
+def test_an_error_releases_pending_requests() -> None:
     def fails(number: int) -> Reply:
         raise RuntimeError
 

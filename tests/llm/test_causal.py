@@ -64,7 +64,7 @@ def test_drawn_answers_have_the_probabilities_that_the_model_gives_them(local: L
     assert many[2] == many[6] == one
 
 
-def test_a_grammar_allows_nothing_else(local: LocalModel) -> None:
+def test_a_grammar_excludes_all_other_output(local: LocalModel) -> None:
     grammar = Grammar()
     answers = [tokens_of(local, text) for text in (GOOD, "left")]
     for tokens in answers:

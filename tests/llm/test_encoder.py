@@ -37,7 +37,7 @@ def encoder() -> SentenceEncoder:
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Say that there is none, and make sure that nobody tries."""
+    """Work offline, and fail on any network connection."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("something was to be fetched")
@@ -68,7 +68,7 @@ def test_a_vector_does_not_depend_on_what_is_encoded_with_it(
 
 
 def test_a_vector_is_the_normalised_mean_of_its_tokens(encoder: SentenceEncoder) -> None:
-    """Pooled by hand, a text at a time, so that there is no padding to leave out."""
+    """Pooled by hand, one text at a time, without padding."""
     text = TEXTS[2]
     tokens = AutoTokenizer.from_pretrained(packaged_path())(text, return_tensors="pt")
     assert tokens["attention_mask"].all()
@@ -233,7 +233,7 @@ def test_a_model_of_another_size_than_its_weights(tiny: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("mode", "place"), [("cls_token", 0), ("lasttoken", -1)])
-def test_tokens_become_a_vector_as_the_folder_says(tiny: Path, tmp_path: Path, mode: str, place: int) -> None:
+def test_pooling_follows_the_folders_configuration(tiny: Path, tmp_path: Path, mode: str, place: int) -> None:
     folder = pooled_by(tmp_path, tiny, mode)
     texts = ["key", "key door key"]  # the first is padded
     vectors = load_encoder(str(folder)).encode(texts)
@@ -258,7 +258,7 @@ def pooled_by(place: Path, model: Path, mode: str) -> Path:
     return folder
 
 
-def test_a_model_that_is_no_sentence_encoder(tiny: Path, tmp_path: Path) -> None:
+def test_a_model_that_is_not_a_sentence_encoder(tiny: Path, tmp_path: Path) -> None:
     """A language model of the GPT kind has no padding token."""
     shutil.copytree(tiny, tmp_path / "bert")
     file = tmp_path / "bert" / "tokenizer_config.json"

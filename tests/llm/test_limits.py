@@ -51,7 +51,7 @@ def test_the_rate_of_a_bucket_is_found(used: int, reset: float) -> None:
     assert told._rate == pytest.approx(50, rel=0.01)
 
 
-def test_a_rate_that_is_told_anew_is_no_new_allowance() -> None:
+def test_a_repeated_rate_limit_is_no_new_allowance() -> None:
     async def takes() -> list[float]:
         told, times = LearnedRate(), [time.monotonic()]
         for i in range(40):
@@ -78,8 +78,8 @@ class Idle(selectors.SelectSelector):
         return super().select(0)
 
 
-def test_what_a_bucket_tells_is_kept_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In time that is made up: whatever the machine, nothing is late."""
+def test_reported_rate_limits_are_stored_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In simulated time, independent of the machine's speed."""
     idle = Idle()
     clock = SimpleNamespace(monotonic=lambda: idle.now)
     monkeypatch.setattr("laurel.llm.limits.time", clock)

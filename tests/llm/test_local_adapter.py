@@ -1,4 +1,4 @@
-"""LoRA weights on top of a local model: they answer, and who answered is somebody else then."""
+"""LoRA weights on top of a local model: they change the answers and the model's identity."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_prompt_that_is_too_long(chat: LocalChat, choices: tuple[str, ...]) ->
     assert found[1] == Failure(f"the prompt has {n} tokens, but the model takes {limit}")
 
 
-def test_a_prompt_that_is_no_text(chat: LocalChat) -> None:
+def test_a_prompt_that_is_not_text(chat: LocalChat) -> None:
     failure, fine = answers(chat, [request("half a \ud83d character"), SHARED[0]])
     assert isinstance(failure, Failure)
     assert failure.reason.startswith("the prompt is not valid text: surrogates not allowed at character ")
@@ -88,7 +88,7 @@ def test_a_template_that_takes_no_system_message(fresh: Callable[..., LocalChat]
     )
 
 
-def test_a_model_that_thinks_first_is_told_not_to_where_its_answer_is_scored(fresh: Callable[..., LocalChat]) -> None:
+def test_thinking_is_disabled_if_answers_are_scored(fresh: Callable[..., LocalChat]) -> None:
     chat = fresh()
     before = chat._local.tokenizer.chat_template
     thinking = "{% if enable_thinking is not defined or enable_thinking %}let me think{% endif %}"

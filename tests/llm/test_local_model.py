@@ -1,4 +1,4 @@
-"""Loading a language model: what is wrong with it in a sentence, and who it is then."""
+"""Loading a language model: one sentence per error, and the identity of the model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_directory_that_is_not_there() -> None:
 
 
 def test_a_name_that_the_hub_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody is to be asked
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no hub may be contacted
     assert 'Language model "nobody/has-this-model" cannot be loaded: ' in refusal(model="nobody/has-this-model")
 
 
@@ -65,7 +65,7 @@ def test_a_model_that_writes_nothing(kind: str, tmp_path: Path) -> None:
     assert f"it is not a causal language model, but {kind}." in refusal(model=str(tmp_path))
 
 
-def test_a_model_that_cannot_go_on_from_keys_and_values(tmp_path: Path) -> None:
+def test_a_model_that_cannot_continue_from_a_key_value_cache(tmp_path: Path) -> None:
     from transformers import MambaConfig, MambaForCausalLM
 
     MambaForCausalLM(MambaConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1)).save_pretrained(tmp_path)

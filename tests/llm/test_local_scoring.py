@@ -68,7 +68,7 @@ def test_means_over_tokens(fresh: Callable[..., LocalChat], resumes: bool) -> No
         assert list(logprobs.values()) == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_model_tells_prompts_apart(chat: LocalChat) -> None:
+def test_the_model_distinguishes_prompts(chat: LocalChat) -> None:
     """Else equal scores would mean nothing."""
     first = [scores["1"] for scores in scores(chat, SHARED)]
     assert min(abs(a - b) for a, b in itertools.combinations(first, 2)) > 1e-3
@@ -120,9 +120,7 @@ def test_a_model_that_computes_all_logits(fresh: Callable[..., LocalChat]) -> No
         assert (one.logprobs or {}) == pytest.approx(other.logprobs or {}, abs=1e-4)
 
 
-def test_what_is_shared_is_computed_once_and_nothing_is_written(
-    chat: LocalChat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_prefixes_are_computed_once_without_generation(chat: LocalChat, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = shapes_seen(chat, monkeypatch)
     local = LocalChat(replace(chat._local, trees=False), 60)
     found = replies(local, SHARED)
@@ -200,7 +198,7 @@ def test_the_likeliest_choice_is_the_token_that_would_be_written(chat: LocalChat
     ("choices", "said"),
     [(("1", "1 2"), '"1" are a prefix of those of the answer "1 2"'), (("", "2"), '"" are a prefix')],
 )
-def test_choices_that_cannot_be_told_apart(chat: LocalChat, choices: tuple[str, ...], said: str) -> None:
+def test_indistinguishable_choices_fail(chat: LocalChat, choices: tuple[str, ...], said: str) -> None:
     (failure, fine) = answers(chat, [request("x", choices), SHARED[0]])
     assert isinstance(failure, Failure)
     assert said in failure.reason
@@ -237,7 +235,7 @@ def test_choices_that_would_join_the_prompt_stand_alone(chat: LocalChat) -> None
     assert PromptReader(chat._local)._tokens_of_answers(k, ("ey",)) == {"ey": tokenizer("ey")["input_ids"]}
 
 
-def test_half_precision_tells_choices_apart(tiny_llama: Path) -> None:
+def test_half_precision_distinguishes_choices(tiny_llama: Path) -> None:
     """Logits in bfloat16 would have steps of 1/8, and pairs be ties that are none."""
     local = load_model(HuggingFaceParams(model=str(tiny_llama), device="cpu", dtype="bfloat16"))
     logits = local.logits(torch.tensor([[1, 2, 3]]), torch.tensor([[2]]))

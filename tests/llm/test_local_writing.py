@@ -19,7 +19,7 @@ from laurel.params.judges import HuggingFaceParams
 
 
 def test_greedy_answers_are_those_of_the_slow_obvious_way(fresh: Callable[..., LocalChat]) -> None:
-    """Of different lengths, and ended at different times, so that rows leave the batch."""
+    """Of different lengths, and finished at different times, so that rows leave the batch."""
     requests = [request(own, (), max_tokens=limit) for own, limit in zip(OWN, (12, 3, 12, 12, 1, 12), strict=True)]
     local = fresh()._local
     stop = written_slowly(local, requests[0])[4]  # so that some answers end

@@ -59,7 +59,7 @@ def test_what_a_failed_run_was_answered_is_kept(tmp_path: Path) -> None:
         assert keys(tmp_path / "two.db") == {"a"}
 
 
-def test_answers_are_copied_while_a_run_goes_on(tmp_path: Path) -> None:
+def test_answers_are_copied_during_a_run(tmp_path: Path) -> None:
     with mirrored(tmp_path / "one.db", tmp_path / "kept", seconds=0.05):
         put(tmp_path / "one.db", "a")
         deadline = time.monotonic() + 120
@@ -69,7 +69,7 @@ def test_answers_are_copied_while_a_run_goes_on(tmp_path: Path) -> None:
             assert keys(tmp_path / "two.db") == {"a"}
 
 
-def test_without_a_folder_nothing_happens(tmp_path: Path) -> None:
+def test_without_a_folder_there_are_no_copies(tmp_path: Path) -> None:
     with mirrored(tmp_path / "one.db", None):
         pass
     assert not list(tmp_path.iterdir())
@@ -86,7 +86,7 @@ def test_a_damaged_store(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     kept = mirrored(tmp_path / "one.db", tmp_path / "file" / "kept")
-    with pytest.raises(DataError, match="answers cannot be kept there"), kept:
+    with pytest.raises(DataError, match="answers cannot be stored there"), kept:
         pass
 
 

@@ -76,7 +76,7 @@ def test_the_same_question_twice_is_one_line(api: BatchAPI, store: ResponseStore
     assert api.asked == {"a": 1, "b": 1}
 
 
-def test_nothing_is_sent_where_nothing_is_asked(api: BatchAPI, store: ResponseStore) -> None:
+def test_without_questions_no_batch_is_sent(api: BatchAPI, store: ResponseStore) -> None:
     assert list(model(api, store).ask([])) == []
     assert not api.headers
 
@@ -211,7 +211,7 @@ list(OpenAIBatch(params, ResponseStore(Path(sys.argv[1]))).ask(hundred()))
 
 
 @pytest.mark.parametrize("where", ["entered", "uploaded", "created", "waiting"])
-def test_a_killed_run_pays_for_nothing_twice(api: BatchAPI, store: ResponseStore, where: str) -> None:
+def test_a_killed_run_pays_for_no_answer_twice(api: BatchAPI, store: ResponseStore, where: str) -> None:
     api.patience = 2
     code = KILLED.format(tests=str(Path(__file__).parent))
     killed = subprocess.run([sys.executable, "-c", code, str(store.path), api.url, where], capture_output=True)
@@ -296,13 +296,11 @@ def test_no_key_no_batch(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) 
         OpenAIBatch(OpenAIParams(model="tiny"), store)
 
 
-def test_an_answer_that_is_gone_is_asked_anew(
-    api: BatchAPI, store: ResponseStore, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_answer_is_asked_again(api: BatchAPI, store: ResponseStore, capsys: pytest.CaptureFixture[str]) -> None:
     stopped_while_waiting(api, store, questions("a"))
     api.missing = {"content"}
     assert isinstance(dict(model(api, store).ask(questions("a")))[0], Failure)
-    assert "has no answers any more" in capsys.readouterr().err
+    assert "no longer has answers" in capsys.readouterr().err
 
 
 def test_the_key_is_nowhere_on_disk(api: BatchAPI, store: ResponseStore, tmp_path: Path) -> None:

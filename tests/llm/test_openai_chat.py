@@ -32,7 +32,7 @@ def test_an_answer_carries_text_tokens_and_time(server: ChatServer) -> None:
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
-def test_a_request_says_all_that_was_asked(server: ChatServer) -> None:
+def test_a_request_contains_all_settings(server: ChatServer) -> None:
     sampling = Sampling(temperature=0.5, top_p=0.9, max_tokens=7, seed=3)
     request = ChatRequest((Message("system", "s"), Message("user", "q")), sampling, schema='{"type": "object"}')
     list(chat(server).ask([request]))
@@ -60,21 +60,21 @@ FAULTS = ("429", "429-after", "500", "502", "503", "409", "408", "reset", "half"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_passes_is_tried_again(server: ChatServer, fault: str) -> None:
+def test_temporary_failures_are_retried(server: ChatServer, fault: str) -> None:
     answer = reply(chat(server).ask([question(f"q {fault}")]))
     assert answer.text == "answer q"
     assert server.attempts["q"] == 2
 
 
 @pytest.mark.parametrize("fault", ["drip", "hang"])
-def test_what_takes_too_long_is_tried_again(server: ChatServer, fault: str) -> None:
+def test_timeouts_are_retried(server: ChatServer, fault: str) -> None:
     answer = reply(chat(server, timeout_seconds=1.0, retries=9).ask([question(f"q {fault}")]))
     assert answer.text == "answer q"
     assert server.attempts["q"] >= 2
 
 
 @pytest.mark.parametrize("fault", ["500", "reset", "half"])
-def test_what_does_not_pass_is_given_up(server: ChatServer, fault: str) -> None:
+def test_persistent_failures_are_given_up(server: ChatServer, fault: str) -> None:
     answer = only(chat(server, retries=2).ask([question(f"q {','.join([fault] * 9)}")]))
     assert isinstance(answer, Failure)
     assert server.attempts["q"] == 3
@@ -82,10 +82,10 @@ def test_what_does_not_pass_is_given_up(server: ChatServer, fault: str) -> None:
     assert "\n" not in answer.reason
 
 
-def test_what_always_takes_too_long_is_given_up(server: ChatServer) -> None:
+def test_persistent_timeouts_are_given_up(server: ChatServer) -> None:
     answer = only(chat(server, timeout_seconds=0.3, retries=2).ask([question(f"q {','.join(['drip'] * 9)}")]))
     assert isinstance(answer, Failure)
-    assert re.fullmatch(r"after [123] attempts: no whole answer in time", answer.reason)
+    assert re.fullmatch(r"after [123] attempts: no complete answer in time", answer.reason)
 
 
 def test_a_request_has_a_deadline_over_all_attempts(server: ChatServer) -> None:
@@ -112,7 +112,7 @@ def test_a_thousand_requests_through_every_fault_end_once_each(server: ChatServe
     assert server.most_at_once <= 64
 
 
-def test_a_request_that_the_server_refuses_is_a_failure_and_the_run_goes_on(server: ChatServer) -> None:
+def test_a_refused_request_is_a_failure_and_the_run_continues(server: ChatServer) -> None:
     answers = dict(chat(server).ask([question("a"), question("b 400"), question("c")]))
     assert isinstance(answers[0], Reply)
     assert isinstance(answers[2], Reply)
@@ -137,7 +137,7 @@ def behave(server: ChatServer, response: web.Response) -> None:
         (problem(429, "You exceeded your quota", code="insufficient_quota"), ("quota", "OPENAI_API_KEY")),
     ],
 )
-def test_what_no_request_survives_stops_the_run_with_how_to_mend_it(
+def test_an_error_of_all_requests_stops_the_run_with_a_fix(
     server: ChatServer, response: web.Response, words: tuple[str, ...]
 ) -> None:
     behave(server, response)
@@ -155,14 +155,14 @@ def test_a_run_does_not_wait_for_hours(server: ChatServer) -> None:
         list(chat(server).ask([question("q")]))
 
 
-def test_a_key_that_is_none_is_refused_without_showing_it(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_refused_without_showing_it(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-4711\nX-Other: ü")
     with pytest.raises(RefusedError, match="OPENAI_API_KEY holds no valid key") as caught:
         chat(server)
     assert "4711" not in str(caught.value)
 
 
-def test_a_run_stops_when_the_first_requests_are_all_refused_alike(server: ChatServer) -> None:
+def test_a_run_stops_if_the_first_requests_are_all_refused_for_one_reason(server: ChatServer) -> None:
     refusals = itertools.count(1000)
     server.behave = lambda request, body: problem(400, f"tiny cannot chat (request {next(refusals)})")
     seen = []
@@ -181,7 +181,7 @@ def test_refusals_alone_do_not_stop_a_model_that_takes_such_requests(server: Cha
     assert answers == [Failure("refused with status 400: we do not speak of this")] * 20
 
 
-def test_a_server_that_is_down_is_said_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_down_is_reported_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -192,7 +192,7 @@ def test_a_server_that_is_down_is_said_within_seconds(monkeypatch: pytest.Monkey
     assert time.monotonic() - started < 60  # 3 s, where nothing else keeps the machine busy
 
 
-def test_a_server_that_goes_down_stops_the_run_and_keeps_what_is_done(server: ChatServer) -> None:
+def test_a_server_that_goes_down_stops_the_run_and_keeps_answers(server: ChatServer) -> None:
     asked = itertools.count(1)
 
     def die_after_fifty(request: web.Request, body: dict[str, Any]) -> web.Response | None:
@@ -205,7 +205,7 @@ def test_a_server_that_goes_down_stops_the_run_and_keeps_what_is_done(server: Ch
     assert len(server.times) < 500
 
 
-def test_a_missing_key_is_said_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_reported_before_the_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     with pytest.raises(RefusedError, match="set the environment variable MY_KEY"):
         OpenAIChat(OpenAIParams(model="m", api_key_env="MY_KEY"))
@@ -319,9 +319,7 @@ def test_openais_own_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatc
     assert read_key(here) == KEY
 
 
-def test_a_server_of_this_machine_that_wants_a_key_is_told_how_it_gets_one(
-    server: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_server_that_requires_a_key_gets_a_hint(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAUREL_ALLOW_KEYS")
     server.behave = lambda *_: problem(401, "no key")
     with pytest.raises(

@@ -37,7 +37,7 @@ def test_effort_and_further_fields_are_sent_and_make_another_question() -> None:
     assert asked.digest(Identity("m")) != plain.digest(Identity("m"))
 
 
-def test_answers_that_were_paid_for_before_there_were_such_fields_keep_their_keys() -> None:
+def test_answers_stored_before_such_fields_existed_keep_their_keys() -> None:
     told = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 512, "seed": None}
     assert sampling().recorded() == told == {k: v for k, v in asdict(Sampling()).items() if k in told}
     assert question("q").digest(Identity("m")) == "af7df9eea81368cc4522d47c48b349958e637e13ff40b4125a31821eac92aea0"
@@ -66,7 +66,7 @@ def test_fields_that_cannot_be_are_refused(fields: dict[str, Any], words: str) -
         OpenAIParams(model="m", **fields)
 
 
-def test_headers_come_from_the_environment_and_are_told_nobody(
+def test_headers_come_from_the_environment_and_are_not_shown(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -82,7 +82,7 @@ def test_headers_come_from_the_environment_and_are_told_nobody(
     assert all("8128" not in text for text in said)
 
 
-def test_a_header_without_a_value_is_said_before_anything_is_asked(server: ChatServer) -> None:
+def test_a_header_without_a_value_is_reported_before_the_first_question(server: ChatServer) -> None:
     with pytest.raises(RefusedError, match=r"annotate\.openai\.headers\.X-Gateway: .*NO_SUCH_KEY"):
         chat(server, headers={"X-Gateway": "NO_SUCH_KEY"})
     assert not server.times

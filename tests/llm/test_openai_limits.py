@@ -1,4 +1,4 @@
-"""No more is asked of a chat server than it and its user allow; asking ends when it is told to."""
+"""Requests stay within the limits of the chat server and the user; asking stops on demand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_tokens_are_limited_too(server: ChatServer) -> None:
     assert 0.7 < server.times[-1] - began < 30
 
 
-def test_what_headers_say_is_kept_and_used(server: ChatServer) -> None:
+def test_rate_limit_headers_are_stored_and_used(server: ChatServer) -> None:
     server.bucket = Bucket(50, 50)
     server.latency = 0.2
     answers = list(chat(server, max_in_flight=64).ask(question(str(i)) for i in range(200)))
@@ -99,7 +99,7 @@ def test_a_busy_caller_does_not_make_answers_late(server: ChatServer) -> None:
 
 
 @pytest.mark.parametrize("stop", ["close", "interrupt"])
-def test_stopping_cancels_what_is_on_its_way(server: ChatServer, caplog: pytest.LogCaptureFixture, stop: str) -> None:
+def test_stopping_cancels_requests_in_flight(server: ChatServer, caplog: pytest.LogCaptureFixture, stop: str) -> None:
     def requests() -> Iterator[ChatRequest]:
         yield question("quick")
         for i in range(20):
@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_arrives_within_a_moment(server: ChatServer, capsys: p
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_ctrl_c_sends_nothing_that_waits_for_a_place(server: ChatServer) -> None:
+def test_ctrl_c_sends_no_queued_request(server: ChatServer) -> None:
     server.latency = 0.5
     answers = chat(server, max_in_flight=32).ask(question(str(i)) for i in range(1000))
     seen = [*islice(answers, 39), *press(server, answers)]

@@ -18,7 +18,7 @@ def test_this_process_lives_and_its_owners_differ() -> None:
     assert this_owner() != this_owner()
 
 
-def test_a_process_that_ended_has_died_also_where_nobody_waited_for_it() -> None:
+def test_a_zombie_process_counts_as_dead() -> None:
     command = [sys.executable, "-c", "from laurel.llm.owners import this_owner; print(this_owner())"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -34,11 +34,11 @@ def test_another_process_of_the_same_number_is_another() -> None:
 
 
 @pytest.mark.parametrize("owner", ["", "4711-deadbeef", "x|y|z|u", "another|1|1|u"])
-def test_of_others_nothing_is_known(owner: str) -> None:
+def test_unknown_owners_do_not_count_as_dead(owner: str) -> None:
     assert not has_died(owner)
 
 
-def test_nothing_is_known_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_without_proc_no_owner_counts_as_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(owners, "_PROC", tmp_path)
     owner = this_owner()
     assert not has_died(owner)

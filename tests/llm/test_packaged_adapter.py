@@ -8,7 +8,7 @@ from laurel.data.manifest import checked_manifest
 from laurel.feedback.questions.pair import load_prompt
 from laurel.llm import smollm2
 from laurel.llm.local_model import ADAPTER, ADAPTERS, QUALITY, adapter_place
-from laurel.stages.tune_judge import learned_nothing
+from laurel.stages.tune_judge import failed_to_learn
 
 
 def test_it_is_what_was_tuned() -> None:
@@ -22,5 +22,5 @@ def test_it_is_what_was_tuned() -> None:
     assert quality["base"]["model"] == config["base_model_name_or_path"] == smollm2.NAME
     assert quality["prompt"]["digest"] == load_prompt(quality["prompt"]["name"]).digest, "run `make judge` again"
     assert not quality["learned"].keys() & quality["held_out"].keys()
-    assert not learned_nothing(quality["loss"])
+    assert not failed_to_learn(quality["loss"])
     assert quality["mean_accuracy"] > 0.9

@@ -1,4 +1,4 @@
-"""What answers cost: by which entry of which table, and what is said where nobody knows."""
+"""Cost of answers: the price table entry used, and reports of unknown prices."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_million_tokens_cost_what_the_table_says() -> None:
     assert price().in_batches() is None
 
 
-def test_what_is_not_known_is_not_nothing() -> None:
+def test_unknown_prices_are_not_zero() -> None:
     assert price().of_reply(Reply("x")) is None
     assert FREE.of_reply(Reply("x")) == 0.0
     assert add_costs(1.0, None, 2.0) is None
@@ -104,7 +104,7 @@ def test_what_is_not_known_is_not_nothing() -> None:
 
 
 @given(st.floats(0, 1e6))
-def test_no_amount_is_said_to_be_nothing(cost: float) -> None:
+def test_no_positive_cost_is_shown_as_zero(cost: float) -> None:
     said = in_words(cost)
     if cost:
         assert said != "$0.00"
@@ -126,7 +126,7 @@ def test_no_amount_is_said_to_be_nothing(cost: float) -> None:
         (b"\xff\xfe\xff", "not text in UTF-8"),
     ],
 )
-def test_a_table_that_is_none(tmp_path: Path, content: str | bytes | None, says: str) -> None:
+def test_an_invalid_table(tmp_path: Path, content: str | bytes | None, says: str) -> None:
     file = tmp_path / "own.yaml"
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())

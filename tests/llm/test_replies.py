@@ -106,7 +106,7 @@ def test_json_that_is_nested_without_end_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("odd", [math.nan, 1e308, 5.0, "-0.1", None, True, 10**400])
-def test_log_probabilities_that_are_none_leave_the_words(odd: Any) -> None:
+def test_invalid_log_probabilities_fall_back_to_the_text(odd: Any) -> None:
     path = ("choices", 0, "logprobs", "content", 0, "top_logprobs", 1, "logprob")
     answer = read_completion(changed((path, odd)), CHOOSE, 0.1)
     assert isinstance(answer, Reply)
@@ -120,7 +120,7 @@ def test_choices_that_are_next_to_impossible_are_no_scores() -> None:
 
 
 @pytest.mark.parametrize("usage", [None, [], "5", {"prompt_tokens": "a dozen", "completion_tokens": -1}, {}])
-def test_token_counts_that_are_none_are_unknown(usage: Any) -> None:
+def test_invalid_token_counts_are_unknown(usage: Any) -> None:
     answer = read_completion(changed((("usage",), usage)), WRITE, 0.1)
     assert isinstance(answer, Reply)
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
@@ -151,7 +151,7 @@ PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "2?"}]}, {"t
         ({"content": "", "tool_calls": []}, "stop", "", "stop"),
     ],
 )
-def test_what_is_said_is_told_from_what_is_thought(message: Any, ended: str, text: str, reason: str) -> None:
+def test_answers_are_separated_from_thinking(message: Any, ended: str, text: str, reason: str) -> None:
     answer = read_completion({"choices": [{"message": message, "finish_reason": ended}]}, WRITE, 0.1)
     assert isinstance(answer, Reply)
     assert (answer.text, answer.finish_reason) == (text, reason)
@@ -184,7 +184,7 @@ def put(path: Path, reply: Reply) -> str:
 
 
 @pytest.mark.parametrize("logprobs", ['{"1": NaN, "2": NaN}', '{"1": 1e308}', "not json", "[1]", '{"1": "x"}', 7])
-def test_stored_scores_that_are_none_leave_the_words_or_are_asked_anew(tmp_path: Path, logprobs: Any) -> None:
+def test_invalid_stored_scores_fall_back_to_the_text_or_are_asked_again(tmp_path: Path, logprobs: Any) -> None:
     path = tmp_path / "r.db"
     key = put(path, Reply("2", {"1": -0.1, "2": -2.0}, 5, 1))
     poison(path, logprobs=logprobs)
@@ -205,7 +205,7 @@ def test_stored_scores_that_are_none_leave_the_words_or_are_asked_anew(tmp_path:
         assert store.get([key])[key].logprobs == good, "a usable answer is never replaced"
 
 
-def test_stored_fields_that_are_none_are_unknown_everywhere(tmp_path: Path) -> None:
+def test_invalid_stored_fields_are_unknown_everywhere(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     key = put(path, Reply("1", None, 5, 1))
     odd = {"input_tokens": "a dozen", "output_tokens": 1.5, "cached_tokens": b"x", "seconds": "long"}

@@ -1,4 +1,4 @@
-"""The store of answers: nothing is asked twice, nothing that was answered is lost."""
+"""The store of answers: no question is asked twice, no answer is lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ texts = st.text(st.characters(codec=None), max_size=50)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(st.dictionaries(texts, texts, max_size=5), st.none() | st.dictionaries(texts, st.floats(-9, 0), max_size=3))
-def test_what_is_put_in_comes_out(
+def test_stored_answers_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, answers: dict[str, str], logprobs: dict[str, float] | None
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "r.db"
@@ -145,7 +145,7 @@ def test_a_process_that_was_killed_holds_nothing(store: ResponseStore) -> None:
     assert claimant.stdout.readline() == "claimed\n"
     assert store.claim(keys) == set(), "it is alive"
     claimant.kill()
-    claimant.stdout.read()  # returns once it has ended, though nobody has waited for it
+    claimant.stdout.read()  # returns once it has ended, even if not yet reaped
     while store.claim(keys[:1]) != {keys[0]}:
         time.sleep(0.01)
     assert store.claim(keys) == set(keys)
@@ -164,7 +164,7 @@ def test_a_process_on_another_machine_keeps_its_claims_until_they_expire(
     assert store.claim([key]) == {key}
 
 
-def test_a_process_that_goes_on_asking_keeps_its_claims(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_keeps_asking_keeps_its_claims(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = exchange("1").key, exchange("2").key
     other = ResponseStore(store.path)
     begun = time.time()
@@ -202,7 +202,7 @@ def test_processes_that_begin_and_write_at_once(tmp_path: Path) -> None:
     assert len(ResponseStore(tmp_path / "responses.db")) == 200
 
 
-def test_what_was_put_survives_a_kill(tmp_path: Path) -> None:
+def test_stored_answers_survive_a_kill(tmp_path: Path) -> None:
     code = WRITER.format(tests=str(Path(__file__).parent)).replace("print(one.key)", "print(one.key, flush=True)")
     writer = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "responses.db")], stdout=subprocess.PIPE, text=True
@@ -274,7 +274,7 @@ def test_processes_that_make_a_store_at_once(tmp_path: Path) -> None:
     assert len(ResponseStore(path)) == 200
 
 
-def test_files_that_are_no_store(tmp_path: Path) -> None:
+def test_files_that_are_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be taken for one" * 100)
     with pytest.raises(DataError, match=r"text: cannot be used as the store of answers \(file is not a database\)"):
         ResponseStore(tmp_path / "text")
@@ -315,7 +315,7 @@ def test_answers_are_brought_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert synced.count(log) == 4, "what came last, too"
 
 
-def test_a_disk_that_cannot_keep_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_store_answers_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(5, "Input/output error")
 

@@ -1,4 +1,4 @@
-"""The store of answers as a Parquet file: all of it, in a fixed order, and nothing that is secret."""
+"""The store of answers as a Parquet file: complete, in a fixed order, without secrets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fill(path: Path, some: list[Exchange]) -> Path:
     return path
 
 
-def test_all_that_was_asked_and_said_is_there(tmp_path: Path) -> None:
+def test_all_questions_and_answers_are_exported(tmp_path: Path) -> None:
     some = exchanges(30)
     shuffled = random.Random(0).sample(some, len(some))
     assert export_responses(fill(tmp_path / "r.db", shuffled), tmp_path / "new" / "r.parquet") == 30
@@ -60,7 +60,7 @@ def test_all_that_was_asked_and_said_is_there(tmp_path: Path) -> None:
         assert row["asked_at"].year >= 2025
 
 
-def test_what_an_answer_cost_is_said_as_far_as_prices_are_known(tmp_path: Path) -> None:
+def test_costs_of_answers_are_exported_if_prices_are_known(tmp_path: Path) -> None:
     request = ChatRequest((Message("user", "a"),))
     replies = {
         "a": (Identity("m", "", "http://h/v1"), Reply("x", None, 100, 10, "stop", 0.5, 40)),

@@ -1,4 +1,4 @@
-"""`vllm serve` for as long as it is asked, played by a script: no GPU and no vLLM here."""
+"""`vllm serve` during annotation, simulated by a script, without GPU and vLLM."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def make_model(path: Path) -> None:
 
 
 def free_port() -> int:
-    """Return a port that is free, and stays so: not one of those that systems give to whoever asks for any."""
+    """Return a free port outside the ephemeral range, so that it stays free."""
     while True:
         port = random.randint(20_000, 30_000)
         with socket.socket() as probe:
@@ -112,7 +112,7 @@ def test_scores_and_schemas_that_it_does_not_know_do_not_get_in_the_way(served: 
     assert all(isinstance(answer, Reply) and answer.logprobs is None for answer in answers), answers
 
 
-def test_a_wrong_address_is_said(served: tuple[str, str]) -> None:
+def test_a_wrong_address_is_reported(served: tuple[str, str]) -> None:
     url = served[0].removesuffix("/v1") + "/nowhere"
     with pytest.raises(RefusedError, match=r"status 404.*annotate\.openai\.base_url"):
         list(model((url, "tiny")).ask([ChatRequest((Message("user", "a"),))]))

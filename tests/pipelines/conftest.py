@@ -41,7 +41,7 @@ def _callers_alone() -> Iterator[None]:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Hide a package, as if it were not installed, and let laurel.pipelines be imported anew; afterwards put all back.
+    """Hide a package, as if it were not installed, and re-import laurel.pipelines; restore everything afterwards.
 
     The modules imported meanwhile must not stay: packages keep submodules as attributes too, so that later tests would
     patch a module that nothing imports.
@@ -96,7 +96,7 @@ def loopback_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def google(
     tmp_path: Path, private_key: str, monkeypatch: pytest.MonkeyPatch, loopback_alone: None
 ) -> Iterator[VertexServer]:
-    """A server that stands for Google Cloud, and a service account's file in the environment that leads to it."""
+    """A fake Google Cloud server, and an environment variable with a service account file that points to it."""
     with serving(VertexServer()) as server:
         account = {
             "type": "service_account",

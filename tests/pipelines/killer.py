@@ -36,7 +36,7 @@ def killed_at(n: int, work: Callable[[], None], folder: Path) -> bool:
 
 
 def done(work: Callable[[], None]) -> None:
-    """Do work in a process that nobody kills."""
+    """Do work in a process that is not killed."""
     assert not killed_at(0, work, Path("/"))
 
 

@@ -67,6 +67,6 @@ def test_hours_are_by_the_speed_of_each_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["owner/nowhere", "tiny"])
-def test_what_has_no_config_here_is_said(model: str) -> None:
+def test_models_without_a_local_config_are_reported(model: str) -> None:
     line = described("lm", LanguageActorParams(model=model), 1000)
     assert ("is not known here" in line) == (model != "tiny")

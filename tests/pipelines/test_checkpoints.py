@@ -1,4 +1,4 @@
-"""Checkpoints that outlive the machine of a step: another attempt goes on from them."""
+"""Checkpoints that survive a step's machine: the next attempt resumes from them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def attempt(tmp_path: Path, name: str, sections: dict[str, Any], *, fails: bool 
     return found
 
 
-def test_other_work_begins_anew(tmp_path: Path) -> None:
+def test_other_work_starts_over(tmp_path: Path) -> None:
     assert not attempt(tmp_path, "train-agents oracle 0", WORK)
     assert not attempt(tmp_path, "train-agents oracle 1", WORK)
     assert not attempt(tmp_path, "train-agents oracle 0", {**WORK, "seed": 1})

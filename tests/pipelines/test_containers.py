@@ -1,4 +1,4 @@
-"""KFP's Docker runner with an engine that a test plays: what a container gets, and what a user is told."""
+"""KFP's Docker runner with a fake engine: containers' settings and the user's messages."""
 
 from __future__ import annotations
 

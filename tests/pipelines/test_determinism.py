@@ -1,4 +1,4 @@
-"""Same params, same seed, same machine: the same bytes, whoever runs the stages and wherever."""
+"""Same params, same seed, same machine: the same bytes, whatever runs the stages and wherever."""
 
 from pathlib import Path
 

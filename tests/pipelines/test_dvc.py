@@ -21,13 +21,13 @@ def test_a_first_repro_runs_every_stage_once(finished: Project) -> None:
     assert ran(log) == STAGES
 
 
-def test_a_second_repro_runs_nothing(finished: Project, tmp_path: Path) -> None:
+def test_a_second_repro_runs_no_stage(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p")  # DVC writes where it looks, and others copy `finished` meanwhile
     assert ran(project.dvc("repro")) == []
     assert "up to date" in project.dvc("status")
 
 
-def test_a_change_reruns_what_it_touches_alone(finished: Project, tmp_path: Path) -> None:
+def test_a_change_reruns_only_the_affected_stages(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p", UNTRACKED)
     assert would_run(project) == [], "where runs are logged changes no result"
     params = project.path / "params.yaml"

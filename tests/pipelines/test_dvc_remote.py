@@ -1,4 +1,4 @@
-"""A run's data in a remote: pushed here, pulled in a fresh clone, where nothing has to run again."""
+"""A run's data in a remote: pushed here, pulled in a fresh clone, without rerunning any stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def git(project: Project, *command: str) -> None:
     subprocess.run(["git", *identity, *command], cwd=project.path, env=project.environment(), check=True)
 
 
-def test_a_clone_pulls_what_was_pushed_and_runs_nothing(finished: Project, tmp_path: Path) -> None:
+def test_a_clone_pulls_the_data_and_runs_no_stage(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p")
     remote = tmp_path / "remote"
     project.dvc("remote", "add", "-d", "storage", str(remote))

@@ -65,7 +65,7 @@ def test_two_components_in_a_row(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert re.search(r"laurel step caption: done \(\d+\.\d s\)\n", lines)
 
 
-def test_what_an_earlier_attempt_left_is_replaced(tmp_path: Path) -> None:
+def test_output_of_an_earlier_attempt_is_replaced(tmp_path: Path) -> None:
     place = tmp_path / "trajectories"
     place.mkdir()
     (place / "shard-00099.parquet").write_text("half")
@@ -160,7 +160,7 @@ def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     ],
     ids=["agents", "prompt", "package", "encoder", "policy", "gold"],
 )
-def test_the_plan_refuses_what_a_later_step_would(
+def test_the_plan_refuses_what_a_later_step_would_refuse(
     changes: dict[str, Any], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
@@ -303,7 +303,7 @@ def test_evaluate_hands_on_sections_and_inputs(tmp_path: Path, monkeypatch: pyte
     assert handed["env"] == "FrozenLake-v1"
 
 
-def test_what_the_user_can_mend_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors_that_the_user_can_fix_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = dsl.Dataset(uri=str(tmp_path / "trajectories"))
     with pytest.raises(SystemExit) as end:
         collect.python_func(**{**COLLECT, "env": {"id": "Nowhere-v0", "idd": 1}}, trajectories=made)

@@ -58,7 +58,7 @@ def containers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name.removeprefix("exec-"): executor["container"] for name, executor in executors.items()}
 
 
-def test_who_uploads_a_clusters_file_is_told_of_checkpoints(
+def test_the_clusters_file_mentions_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The compiled file names no folder of theirs: it is set where laurel submits."""
@@ -131,7 +131,7 @@ def test_every_step_takes_the_sections_that_its_stage_reads() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, DIVIDED])
-def test_nothing_starts_before_the_plan_is_checked(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
+def test_no_step_starts_before_the_plan_is_checked(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
     spec = compiled(tmp_path, changed(params, changes))
     (handler,) = [part for name, part in spec["components"].items() if name.startswith("comp-exit-handler")]
     stages = handler["dag"]["tasks"]
@@ -167,7 +167,7 @@ def test_how_many_branches_run_at_once(tmp_path: Path, params: Params, at_once: 
     assert loops == [None if at_once is None else {"parallelismLimit": 3}] * 3
 
 
-def test_the_end_comes_whatever_happens(tmp_path: Path, params: Params) -> None:
+def test_the_exit_handler_always_runs(tmp_path: Path, params: Params) -> None:
     root = yaml.safe_load(GOLDEN.read_text())["root"]["dag"]["tasks"]
     (stages,) = [name for name in root if name.startswith("exit-handler")]
     assert root["finish"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}

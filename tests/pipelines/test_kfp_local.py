@@ -189,7 +189,7 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_killed_step_is_retried_and_the_run_continues(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**SMALL, **ENDLESS})
     running = project.start("pipeline", "run", "--output", "out", "--retries", "1")
     try:
@@ -221,7 +221,7 @@ def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path) -> None:
 
 
 def end(running: subprocess.Popen[str]) -> None:
-    """End a run whose test failed, and the step that would go on for ever."""
+    """End the run of a failed test, and its step, which would never end."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""A stage that is killed leaves nothing half-written, no process, and no trace in what is done afterwards."""
+"""A killed stage leaves no half-written file and no process, and does not affect later results."""
 
 import os
 import random
@@ -39,7 +39,7 @@ def test_killed_at_its_steps(finished: Project, tmp_path: Path, stage: str, chan
     assert done.stdout.startswith("killed up to step")
 
 
-# -- the command line, at moments that nobody chose ------------------------------------------------
+# -- the command line, at random moments ------------------------------------------------
 def kill(project: Project, stage: str, begun: Callable[[], bool], within: float, *, group: bool = True) -> float:
     """Start a stage, kill it within some seconds of its beginning; return after how many.
 
@@ -125,7 +125,7 @@ def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path) -> None
     assert partial(project, "train-agents") == []
 
 
-def test_a_killed_evaluation_goes_on(finished: Project, tmp_path: Path) -> None:
+def test_a_killed_evaluation_resumes(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p", {**UNTRACKED, "evaluate.episodes": 8})
     undisturbed = project.copy(tmp_path / "q")
     undisturbed.run("evaluate")

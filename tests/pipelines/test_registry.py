@@ -1,4 +1,4 @@
-"""What is seen of an image before a run is sent: a registry that stands for Artifact Registry answers."""
+"""Checks of an image before a run is submitted, against a fake Artifact Registry."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_of_several_architectures_the_one_that_runs_is_looked_at(google: VertexS
         ((200, {}), "its registry does not respond (KeyError)."),
     ],
 )
-def test_what_cannot_be_seen_is_said(google: VertexServer, answer: Answer, said: str) -> None:
+def test_what_cannot_be_checked_in_the_registry_is_reported(google: VertexServer, answer: Answer, said: str) -> None:
     google.says("manifest", answer)
     found = look_into(IMAGE, AnonymousCredentials())
     assert found.problem is None

@@ -1,4 +1,4 @@
-"""References to secrets, resolved through a server that stands for Secret Manager."""
+"""References to secrets, resolved through a fake Secret Manager."""
 
 from __future__ import annotations
 

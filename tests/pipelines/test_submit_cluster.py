@@ -1,4 +1,4 @@
-"""`laurel pipeline submit --host`, against a server that stands for Kubeflow Pipelines' API."""
+"""`laurel pipeline submit --host`, against a fake Kubeflow Pipelines API."""
 
 from __future__ import annotations
 
@@ -244,7 +244,9 @@ def test_too_many_looks_are_waited_out(laurel: Laurel, kubeflow: KubeflowServer)
     assert laurel("submit", "--image", IMAGE, "--wait", "--poll", "0.05")[0] == 0
 
 
-def test_nobody_answers(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_answers(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(project.path)
     assert main(["pipeline", "status", "r-1", "--host", "http://127.0.0.1:9"]) == 2
     assert "http://127.0.0.1:9 does not respond (ConnectionError). Check --host" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`laurel pipeline submit` on Vertex AI, against a server that stands for it: what is sent, what the user is told."""
+"""`laurel pipeline submit` on Vertex AI, against a fake server: requests and messages."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_dry_run_and_check_count_what_a_run_asks_and_trains(
     for said in (
         "at most 1,800 pairs of captions in all (2 judges, 3 label sets each)",
         "9 agents of 3,072 to 4,096 steps",
-        "at most 210 questions to online judges while agents are trained",
+        "at most 210 questions to online judges during training",
     ):
         assert said in shown
         assert said in checked

@@ -1,4 +1,4 @@
-"""Following a run on Vertex AI, against a server that stands for it; a run is started once, whatever fails."""
+"""Following a run on Vertex AI, against a fake server; a run is started once, whatever fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tiny_project import Project
 RUN = "laurel-20260101000000-abcd"
 
 
-def test_waiting_says_every_change(laurel: Laurel, google: VertexServer) -> None:
+def test_waiting_reports_every_change(laurel: Laurel, google: VertexServer) -> None:
     google.says(
         "get",
         job("PENDING"),
@@ -44,7 +44,7 @@ def test_waiting_says_every_change(laurel: Laurel, google: VertexServer) -> None
 
 
 @pytest.mark.parametrize("answer", [error(429, "too many requests"), error(500, "oops"), (0, None), (200, b"<html>")])
-def test_what_passes_is_waited_out(
+def test_temporary_failures_are_waited_out(
     laurel: Laurel, google: VertexServer, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []

@@ -42,7 +42,7 @@ def test_a_refusal_is_one_sentence(laurel: Laurel, google: VertexServer, answer:
     assert len(google.of("create")) == (3 if answer[0] == 401 else 1), "only with a fresh token is it tried again"
 
 
-def test_nothing_is_sent_where_the_bucket_is_wanting(laurel: Laurel, google: VertexServer) -> None:
+def test_no_run_is_submitted_without_a_bucket(laurel: Laurel, google: VertexServer) -> None:
     google.says("bucket", error(404, "The specified bucket does not exist."))
     code, out, err = submit(laurel)
     assert (code, out) == (2, "")

@@ -1,4 +1,4 @@
-"""Laurel as it is installed from a wheel: nothing is missing, and it runs from any folder."""
+"""Laurel installed from a wheel: complete, and it runs from any folder."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_it_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:
 
 
 def test_an_editable_install_is_found_beside_a_clone_called_laurel(clone: Path, tmp_path: Path) -> None:
-    """Python would take the folder for a namespace package where nothing on its path comes before."""
+    """Python would treat the folder as a namespace package if nothing on the path precedes it."""
     editable = built(clone, tmp_path, "editable")
     look = (
         "import site, sys; site.addsitedir(sys.argv[1]); import laurel, laurel.components, laurel.pipelines;"
@@ -93,7 +93,7 @@ def test_an_editable_install_is_found_beside_a_clone_called_laurel(clone: Path, 
     assert files == [clone / place / "__init__.py" for place in ("src/laurel", "components", "pipelines")]
 
 
-def test_nobody_is_told_to_install_the_other_laurel() -> None:
+def test_no_message_recommends_the_other_laurel_package() -> None:
     advice = re.compile(r"install[^\n]*[ '\"]laurel(\[|['\"\s]*$)", re.MULTILINE)
     places = [REPOSITORY, *(path for path in REPOSITORY.iterdir() if path.name in ("src", "components", "pipelines"))]
     files = [file for place in places for file in (place.glob("*") if place == REPOSITORY else place.rglob("*"))]

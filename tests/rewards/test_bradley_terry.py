@@ -106,7 +106,7 @@ def test_label_smoothing_bounds_differences() -> None:
 # -- segments ---------------------------------------------------------------------------------------------------
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(1, 4), st.integers(2, 6), st.integers(1, 12))
-def test_a_segment_is_worth_its_items_and_length_nothing(data: Any, length: int, n_segments: int, n_pairs: int) -> None:
+def test_a_segment_is_scored_by_its_items_alone(data: Any, length: int, n_segments: int, n_pairs: int) -> None:
     n_items = 5
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     features = rng.standard_normal((n_items, 3)).astype(np.float32)

@@ -64,7 +64,7 @@ def steps(angles: Any, valid: Any = None) -> Steps:
 
 
 def sample(angles: Any) -> Sample:
-    """Two episodes of equally many steps, of which the second one returns more."""
+    """Two episodes of equal length; the second has the higher return."""
     n, half = len(angles), len(angles) // 2
     episode = np.repeat([0, 1], half)
     rows = code.rows_of(transitions(angles), NUMBERS)
@@ -72,7 +72,7 @@ def sample(angles: Any) -> Sample:
 
 
 class Bank:
-    """Writes what it is told to, and notes what it was shown."""
+    """Writes prescribed code, and records its prompts."""
 
     name, simulated, remark = "a bank", True, ""
 
@@ -111,11 +111,11 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
     assert (bank.shown[0].best, bank.shown[0].feedback, shown.best) == ("", "", LEANING)
     assert "lean: mean 0.0863, from 0 to 0.2, rank correlation with an episode's return -1.00" in shown.feedback
     assert "with its success -1.00" in shown.feedback
-    for fault in (*faults.values(), "the answer never came, or has no block of code"):
+    for fault in (*faults.values(), "there was no answer, or it has no block of code"):
         assert f"- {fault}" in shown.feedback
 
 
-def test_none_of_use_ends_the_run_with_the_reasons(angles: list[float]) -> None:
+def test_a_run_without_a_usable_function_ends_with_the_reasons(angles: list[float]) -> None:
     bank = Bank([f"{HEAD}    return 1 / 0\n"] * 2 + [""])
     with pytest.raises(
         AnnotationError, match=r"none of the 3 functions that a bank wrote .* 2 of them: it fails: ZeroDiv"
@@ -123,7 +123,7 @@ def test_none_of_use_ends_the_run_with_the_reasons(angles: list[float]) -> None:
         Search(NUMBERS, sample(angles), bank, None, 0.5).run(1)
 
 
-def test_a_training_chooses_and_one_that_fails_is_told(angles: list[float]) -> None:
+def test_training_selects_and_failures_are_fed_back(angles: list[float]) -> None:
     def trial(reward: Reward) -> Tried:
         paid = reward.pay(steps([0.0, 0.2]))[:, 0]
         if paid[0] > paid[1]:
@@ -137,7 +137,7 @@ def test_a_training_chooses_and_one_that_fails_is_told(angles: list[float]) -> N
     assert "Mean return of the episodes in each fifth of its training: 1, 5." in bank.shown[1].feedback
 
 
-def test_it_pays_in_normalised_units_and_computes_each_transition_once(
+def test_rewards_are_normalised_and_computed_once_per_transition(
     tmp_path: Path, angles: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = Search(NUMBERS, sample(angles), Bank([LEANING]), None, 0.5)
@@ -273,7 +273,7 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
         ({"rewards": {"code": {"writer": "teacher"}}}, ParamsError, "writer is teacher, but must be main"),
     ],
 )
-def test_who_cannot_write_is_refused_before_the_run(
+def test_an_annotator_that_cannot_write_code_is_refused_first(
     tmp_path: Path, changes: dict[str, Any], error: type[Exception], why: str
 ) -> None:
     params = Project.create(tmp_path / "p", {**CARTPOLE, **changes}).params

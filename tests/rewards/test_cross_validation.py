@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 
 
 def grouped(seed: int = 0) -> tuple[np.ndarray, Comparisons]:
-    """Segments of which two in a row are one group, and comparisons at random."""
+    """Segments in groups of two, and random comparisons."""
     features, _, comparisons = planted(n_items=40, n_pairs=300, seed=seed)
     return features, Comparisons(
         comparisons.members, np.arange(40) // 2, comparisons.first, comparisons.second, comparisons.p_first

@@ -1,4 +1,4 @@
-"""Random network distillation: what was met often is paid less, and a run that begins anew pays the same again."""
+"""Random network distillation: familiar observations get less reward, and a restarted run gives the same rewards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def made(**changes: float) -> Distillation:
     return bonus
 
 
-def test_what_is_met_again_and_again_is_paid_less_than_what_is_new() -> None:
+def test_familiar_observations_get_less_reward_than_novel_ones() -> None:
     bonus = made()
     for _ in range(60):
         bonus.pay(steps_of([[0, 1], [2, 3]]))
@@ -44,7 +44,7 @@ def test_what_is_met_again_and_again_is_paid_less_than_what_is_new() -> None:
     assert 0 < 3 * paid[0, 0] < paid[0, 1]
 
 
-def test_it_begins_anew_and_pays_the_same_again() -> None:
+def test_it_starts_over_with_the_same_rewards() -> None:
     bonus, states = made(), [[0, 1], [2, 3], [4, 0]]
     first = [bonus.pay(steps_of(states)) for _ in range(3)]
     assert not np.allclose(first[0], first[2])
@@ -54,7 +54,7 @@ def test_it_begins_anew_and_pays_the_same_again() -> None:
     assert not np.allclose(made(seed=1).pay(steps_of(states)), first[0])
 
 
-def test_resets_are_not_paid_and_not_learned_from() -> None:
+def test_resets_get_no_reward_and_are_not_learned_from() -> None:
     bonus, other = made(), made()
     paid = bonus.pay(steps_of([[0, 1], [4, 3]], valid=[[1, 1], [0, 1]]))
     assert paid[1, 0] == UNPAID

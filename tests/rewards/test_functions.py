@@ -110,7 +110,7 @@ def test_rewards_are_looked_up_by_id() -> None:
     assert pay(function, nowhere(2), np.array([-1, -1]), []).tolist() == [-np.inf] * 2
 
 
-def test_ids_mean_what_the_texts_say_not_the_order_of_the_table() -> None:
+def test_ids_follow_the_texts_and_not_the_tables_order() -> None:
     function = CaptionReward({"a": 1.0, "b": 2.0}, 0.0, by_length([]))
     assert rewards_of(function, ["b", "a"]) == [2.0, 1.0]
 
@@ -318,7 +318,7 @@ def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, a
     np.testing.assert_allclose(utility, [turn @ goal - turn @ anti_goal, goal @ goal - goal @ anti_goal], atol=1e-5)
 
 
-def test_the_oracle_pays_progress_as_it_is(adapter: EnvAdapter) -> None:
+def test_the_oracle_reward_is_the_unscaled_progress(adapter: EnvAdapter) -> None:
     function = Oracle(RewardParams(kind="oracle")).load(Path(), adapter, 0.5)
     assert rewards_of(function, ["You turn.", "You reach the goal."]) == [0.0, 1.0]
     assert function.threshold == 0.0

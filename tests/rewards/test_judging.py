@@ -51,7 +51,7 @@ def wait_for(queue: QuestionQueue, number: int, seconds: float = 60.0) -> None:
 
 
 @pytest.mark.slow
-def test_ten_kills_lose_nothing_and_pay_nothing_twice(
+def test_ten_kills_lose_no_answer_and_pay_for_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs = [(f"caption {i}", f"caption {j}") for i in range(12) for j in range(i)]
@@ -82,7 +82,7 @@ def test_ten_kills_lose_nothing_and_pay_nothing_twice(
 
 
 @pytest.mark.slow
-def test_a_spent_budget_and_a_refusal_are_said_and_end_the_asking(
+def test_a_spent_budget_and_a_refusal_are_reported_and_end_the_asking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with chat_server() as server:

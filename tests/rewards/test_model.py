@@ -70,8 +70,8 @@ def test_the_threshold_is_the_quantile(raw: np.ndarray, quantile: float) -> None
 
 @settings(deadline=None)
 @given(st.integers(2, 60), st.integers(0, 99))
-def test_as_many_captions_are_paid_as_lie_above_the_quantile(n: int, percent: int) -> None:
-    """Of N different rewards those at place (N - 1) q and below, counted from 0, are paid nothing."""
+def test_the_captions_above_the_quantile_are_rewarded(n: int, percent: int) -> None:
+    """Of N different rewards, those up to rank (N - 1) q, counted from 0, become 0."""
     raw = np.random.default_rng(n).permutation(n).astype(np.float32) / 7
     normalizer = Normalizer.of(raw)
     above = normalizer(raw) > normalizer.threshold(percent / 100)
@@ -141,7 +141,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
 
 
-def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path) -> None:
+def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         make().save(tmp_path)

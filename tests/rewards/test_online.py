@@ -86,7 +86,7 @@ class Case:
     def judge(
         self, path: Path | None = None, pause: float = 0.0, verdict: Verdict | None = None
     ) -> Iterator[list[Item]]:
-        """Let a thread answer as the judge's process does, or always alike; return what it was asked."""
+        """Answer in a thread as the judge's process does, or always the same; return the questions."""
         topic = Online(self.settings).topic(self.context, 1)
         assert topic is not None
         responder = make_responder(
@@ -147,7 +147,7 @@ def test_a_run_is_repeated_resumed_and_replayed_to_the_bit(form: str, tmp_path: 
     }
 
 
-def test_labels_are_what_agents_are_paid_by(tmp_path: Path) -> None:
+def test_agents_are_rewarded_by_the_labels(tmp_path: Path) -> None:
     """Of captions that the judge calls helpful, and the others: the loaded reward pays as training did."""
     case = Case(tmp_path, form="retrieval")
     with case.judge() as asked:
@@ -165,7 +165,7 @@ def test_labels_are_what_agents_are_paid_by(tmp_path: Path) -> None:
     assert rows[-1]["env_steps"] == case.task.total_steps
 
 
-def test_training_goes_on_without_a_judge_that_hangs_and_takes_late_answers(
+def test_training_continues_without_a_hanging_judge_and_uses_late_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = Case(tmp_path, form="retrieval", patience=0.05)
@@ -295,7 +295,7 @@ def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
     assert any((weights[0][key] != weights[1][key]).any() for key in weights[0])
 
 
-def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None:
+def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> None:
     case = Case(tmp_path, form="retrieval")
     own = AgentsReward(NAME, "preference", 1, 0.0, None)
     with pytest.raises(DataError, match="is learned while agents are trained"):
@@ -309,5 +309,5 @@ def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None
         Online(pairs_alone).check(context, case.adapter)
     sb3 = {**MINIMAL, "arms": {"a": {"reward": "online", "agent": {"engine": "sb3"}}}, "env": {"id": "FrozenLake-v1"}}
     params = parse_params(sb3, "a test")
-    with pytest.raises(ParamsError, match="by Laurel's own algorithms alone"):
+    with pytest.raises(ParamsError, match="which only Laurel's own algorithms support"):
         check_agents(0, params.resolved_arms.values(), RewardContext.of(params), case.adapter)

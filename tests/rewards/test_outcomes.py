@@ -106,7 +106,7 @@ def test_a_classifier_learns_from_as_many_labels(tmp_path: Path) -> None:
     assert more > few - 0.05
 
 
-def test_the_end_of_an_episode_is_paid_and_nothing_else() -> None:
+def test_only_the_end_of_an_episode_is_rewarded() -> None:
     reward = OutcomeReward({"b c": 1.0, "c": 0.25}, 2)
     reward.begin(2)
     texts, rows = ["a", "b", "c"], [[0, 2], [1, 0], [2, -1], [2, 2]]
@@ -138,7 +138,7 @@ def test_outcomes_of_longer_episodes_are_their_last_captions(rewarded: Project) 
     assert all(truth == adapter.says_success(text) for text, truth in known.items())
 
 
-def test_a_table_is_kept_and_a_damaged_one_is_said(tmp_path: Path) -> None:
+def test_a_table_is_stored_and_a_damaged_one_is_reported(tmp_path: Path) -> None:
     table = OutcomeTable({"a": 1.0, "b": 0.25}, [3, 0])
     table.save(tmp_path)
     assert OutcomeTable.load(tmp_path) == table

@@ -39,7 +39,7 @@ def test_the_change_of_the_potential_by_hand() -> None:
     assert paid(shaping, [1.5, 1.5], truncated=0) == pytest.approx([0.9 - 2, 0.9]), "a cut is no end of the task"
 
 
-def test_an_episode_that_the_task_ends_is_paid_nothing_in_all() -> None:
+def test_a_terminated_episode_has_a_zero_sum() -> None:
     raw = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     valid, ended = np.ones(raw.shape, bool), np.zeros(raw.shape, bool)
     ended[-1] = True
@@ -81,7 +81,7 @@ def test_no_optimal_policy_of_a_finite_world_changes(seed: int) -> None:
     assert np.argmax(with_potential.sum(axis=1)) == np.argmax(plain.sum(axis=1))
 
 
-def test_no_method_pays_an_episode_that_the_task_ends_anything_in_all(tmp_path: Path) -> None:
+def test_a_terminated_episode_has_a_zero_sum_with_every_method(tmp_path: Path) -> None:
     """So returns of all policies stay, whatever a method goes by: captions, what it met before, or what it learns."""
     others = {"llm_hints", "online", "stored", "outcome"}  # ask while they pay, pay as another does, or at ends alone
     kinds = {*METHODS.builtin()} - others

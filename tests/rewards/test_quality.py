@@ -153,7 +153,7 @@ def test_a_bag_of_words_counts_repeats() -> None:
     assert quality(held_out, pairs, segments(texts), UNKNOWN)["baselines"]["bag_of_words"] == 1.0
 
 
-def test_groups_say_what_segment_an_item_stands_for() -> None:
+def test_groups_name_the_segment_of_an_item() -> None:
     """With observations, a comparison is of examples, and its group is the caption: words are looked up by that."""
     texts = ["good", "bad"]
     group = np.array([0, 0, 0, 1, 1])  # five examples of two captions

@@ -31,7 +31,7 @@ def outcome(sandbox: Sandbox) -> str:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_ends_and_reaches_nothing(attack: str, honest: Sandbox) -> None:
+def test_an_attack_is_stopped_without_effect(attack: str, honest: Sandbox) -> None:
     with Sandbox(f"{HEAD}{attack}\n", ["x"], seconds=0.1, memory=2**24) as sandbox:
         assert outcome(sandbox) == "contained" or any(harmless in attack for harmless in HARMLESS)
     np.testing.assert_array_equal(honest.evaluate(*ROWS).rewards, [4.0] * 3)

@@ -1,4 +1,4 @@
-"""Scores of groups come onto one scale, whoever gives them, and are paid by caption."""
+"""Scores of groups are put on one scale, whatever the judge, and become rewards of captions."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
             if model == "same":
                 project.run("train-reward")
                 (note,) = read_manifest(project.output("train-reward"))["notes"]
-                assert note.startswith("The reward score pays the same for every caption (")
+                assert note.startswith("The reward score is the same for every caption (")
                 continue
             with pytest.raises(AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read"):
                 project.run("train-reward")
@@ -179,7 +179,7 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
         project.change({"arms": {"goals": {"reward": "goals"}}, "rewards": {}})
         project.run("train-reward")
         (note,) = read_manifest(project.output("train-reward"))["notes"]
-        assert note == "The reward goals pays for no collected caption: none of them reaches a goal."
+        assert note == "The reward goals is zero for every collected caption: none of them reaches a goal."
 
 
 def test_an_annotator_of_pairs_alone_is_refused() -> None:

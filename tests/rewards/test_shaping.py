@@ -42,7 +42,7 @@ def test_without_beta_counts_do_not_matter(rewards: np.ndarray, data: st.DataObj
 
 
 @given(REWARDS, THRESHOLDS, BETAS)
-def test_a_first_occurrence_is_paid_in_full(rewards: np.ndarray, threshold: float, beta: float) -> None:
+def test_a_first_occurrence_gets_the_full_reward(rewards: np.ndarray, threshold: float, beta: float) -> None:
     first = shape(rewards, np.ones(rewards.shape, np.int64), threshold=threshold, beta=beta)
     above = rewards > threshold
     assert np.array_equal(first[above], rewards[above] - np.float32(threshold))
@@ -50,13 +50,13 @@ def test_a_first_occurrence_is_paid_in_full(rewards: np.ndarray, threshold: floa
 
 
 @given(THRESHOLDS, st.integers(1, 100), BETAS)
-def test_at_the_threshold_nothing_is_paid(threshold: float, count: int, beta: float) -> None:
+def test_at_the_threshold_the_reward_is_zero(threshold: float, count: int, beta: float) -> None:
     at = np.array([threshold, np.nextafter(np.float32(threshold), np.float32(-np.inf))], dtype=np.float32)
     assert not shape(at, np.full(2, count), threshold=float(at[0]), beta=beta).any()
 
 
 @given(REWARDS, st.integers(1, 100), st.floats(0, 1), BETAS)
-def test_a_better_caption_is_never_paid_less(raw: np.ndarray, count: int, quantile: float, beta: float) -> None:
+def test_a_better_caption_never_gets_less_reward(raw: np.ndarray, count: int, quantile: float, beta: float) -> None:
     """Whatever the utilities and the quantile, which lies below the mean where few captions are good."""
     normalizer = Normalizer.of(raw)
     threshold = normalizer.threshold(quantile)
@@ -65,7 +65,7 @@ def test_a_better_caption_is_never_paid_less(raw: np.ndarray, count: int, quanti
     assert (shaped >= 0).all()
 
 
-def test_a_few_good_captions_among_many_are_the_ones_paid() -> None:
+def test_only_a_few_good_captions_among_many_are_rewarded() -> None:
     """Utilities of 20 milestones among 100 captions with a little noise, as labels give them: half lie above eps."""
     rng = np.random.default_rng(0)
     utility = np.where(np.arange(100) < 20, 1.0, 0.0) + rng.normal(0, 0.05, 100)
@@ -78,12 +78,12 @@ def test_a_few_good_captions_among_many_are_the_ones_paid() -> None:
 
 
 @given(st.floats(0.0078125, 100, width=32), st.floats(0.01, 5))
-def test_repeats_are_paid_less_and_less(reward: float, beta: float) -> None:
+def test_repeats_get_less_and_less_reward(reward: float, beta: float) -> None:
     shaped = shape(np.full(50, reward, np.float32), np.arange(1, 51), threshold=0.0, beta=beta)
     assert (np.diff(shaped) < 0).all()
 
 
-def test_a_steep_beta_pays_nothing_and_warns_of_nothing() -> None:
+def test_a_steep_beta_gives_zero_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         shaped = shape(np.float32([1, 1]), np.array([1, 1000]), threshold=0.0, beta=100.0)

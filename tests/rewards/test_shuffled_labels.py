@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def paid(project: Project, name: str, seed: int = 0) -> Any:
-    """Return what each caption, as the last of an episode of its own, is paid (V,); NaN for nothing."""
+    """Return the reward of each caption as the last of its own episode (V,); NaN if it has none."""
     texts = read_vocabulary(project.output("caption")).texts
     adapter = RewardContext.of(project.params).adapter
     reward = StoredRewards.read(project.output("train-reward")).load(name, seed, adapter, 0.0)
@@ -115,7 +115,7 @@ def test_a_control_asks_and_makes_no_more_than_its_reward_does(made: Project) ->
     assert pairs.judges == ("main",)
     infos = {info.name: info for info in arm_infos(made.params.arms, made.params.rewards)}
     assert {infos[f"not_{name}"].role for name in LEARNABLE} == {"control"}
-    assert infos["not_score"].label.startswith("the reward score made from the same answers given to the wrong")
+    assert infos["not_score"].label.startswith("the reward score made from labels permuted over")
 
 
 def shuffled(of: str, **settings: Any) -> dict[str, Any]:

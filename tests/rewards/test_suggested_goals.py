@@ -30,7 +30,7 @@ def table(**contexts: list[int]) -> GoalTable:
     return GoalTable([KEY, DOOR], {"": [], **contexts}, [KEY, DOOR, "You turn."], SIMILAR, "encoder")
 
 
-def test_a_goal_is_paid_once_in_an_episode() -> None:
+def test_a_goal_is_rewarded_once_per_episode() -> None:
     reward = GoalReward(table(**{"": [0, 1]}), 0.9)
     reward.begin(2)
     ends = {"terminated": [[0, 0], [0, 0], [1, 0], [0, 0]], "valid": [[1, 1], [1, 1], [1, 1], [0, 1]]}
@@ -68,7 +68,7 @@ def test_answers_as_models_give_them(answer: str, goals: tuple[str, ...] | None)
     assert GoalsQuestion.parse(answer, cut=True) is None
 
 
-def test_a_table_is_kept_and_a_damaged_one_is_said(tmp_path: Path) -> None:
+def test_a_table_is_stored_and_a_damaged_one_is_reported(tmp_path: Path) -> None:
     table(**{"": [0]}).save(tmp_path)
     found = GoalTable.load(tmp_path)
     assert (found.goals, found.contexts) == ([KEY, DOOR], {"": [0]})

@@ -59,8 +59,8 @@ def of_texts(pairs: TextPairs, vectors: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [[], [Row("", "x", "y", 0.5), Row("", "v", "w", 0.5)]], ids=["alone", "ties"])
-def test_what_was_judged_by_nothing_has_no_agreement(more: list[Row]) -> None:
-    """Each fold of the only pair with a side has nothing to learn from; a half would look like a result."""
+def test_without_judged_pairs_there_is_no_agreement(more: list[Row]) -> None:
+    """With a single decided pair, each fold has no training data; 0.5 would look like a result."""
     pairs = TextPairs.of(PreferenceRows.of([Row("", "good", "bad", 1.0), *more], "one"))
     quality = fit_head("encoder", pairs, np.eye(len(pairs.texts), 6, dtype=np.float32), 0)[1]
     assert (quality["heldout_agreement"], quality["heldout_pairs"]) == (None, 0)
@@ -77,7 +77,7 @@ def test_a_format_is_no_baseline() -> None:
 
 
 def test_the_answers_to_a_single_prompt_are_held_out_one_by_one() -> None:
-    """As one group they would leave nothing to learn from, and a planted utility would be right half the time."""
+    """As one group they would leave no training data, and a planted utility would be right half the time."""
     found, vectors = planted(200)
     made = [Row("P", *sides) for sides in zip(found.first, found.second, found.labels.p_first, strict=True)]
     pairs = TextPairs.of(PreferenceRows.of(made, "one prompt"))
@@ -240,7 +240,7 @@ def test_a_bad_request_gets_a_sentence(server: ScoreServer, path: str, body: byt
     assert says in json.load(refused.value)["error"]
 
 
-def test_an_arm_is_paid_by_texts_that_it_learned_or_was_given(finished: Project, fitted: Path, tmp_path: Path) -> None:
+def test_an_arm_is_rewarded_by_learned_or_given_texts(finished: Project, fitted: Path, tmp_path: Path) -> None:
     """Captions that collection never met are scored, too."""
     rewards = {"brought": {"kind": "text", "path": str(fitted)}}
     arms = {"extrinsic": None, "text": {"reward": "text"}, "brought": {"reward": "brought"}}
@@ -274,8 +274,8 @@ def test_a_model_that_is_brought_along_needs_no_labels(fitted: Path, tmp_path: P
         method_of(read(tmp_path).rewards["brought"]).check(context, context.adapter)
 
 
-def test_controls_of_texts_are_made_and_paid(rewarded: Project, tmp_path: Path) -> None:
-    """Labels of the same reward, shuffled anew for each seed; and a reward for length."""
+def test_controls_of_texts_are_made_and_give_rewards(rewarded: Project, tmp_path: Path) -> None:
+    """Labels of the same reward, reshuffled for each seed; and a reward for length."""
     arms = {"text": {"reward": "text"}, "wrong": {"reward": "wrong"}, "length": {"reward": "length"}}
     rewards = {"wrong": {"kind": "shuffled_labels", "of": "text"}}
     given = rewarded.params.dump("seed", "env", "collect", "agent", "annotate")

@@ -13,7 +13,7 @@ from tiny_project import UNTRACKED, Changes, Project, read_json
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
-    """A project with captions, of which preferences are still to be made."""
+    """A project with captions but without preferences."""
     return finished.copy(tmp_path / "p", UNTRACKED, without=["annotate"])
 
 
@@ -43,7 +43,7 @@ def test_a_simulated_teacher_says_so(project: Project) -> None:
     project.run("annotate")
     note, warned = manifest(project)["notes"]
     assert note.startswith("The labels are simulated, not a language model's: scripted (simulated: ")
-    assert "of pairs got no label, as the annotator would not say" in warned
+    assert "of pairs got no label, as the annotator declined to choose" in warned
     preferences = read_preferences(project.output("annotate"))
     assert "simulated" in preferences.annotator
     assert preferences.status_counts()["abstain"] > 0
@@ -88,7 +88,7 @@ def test_too_many_failures_stop_the_stage(project: Project, monkeypatch: pytest.
     assert not refused(project).exists(), "the labels of before are gone"
 
 
-def test_abstaining_is_no_failure(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abstention_is_not_a_failure(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by(monkeypatch, "abstain", "abstain", "ok")
     project.run("annotate")
     assert manifest(project)["counts"]["abstain"] > manifest(project)["counts"]["ok"] > 0
@@ -106,7 +106,7 @@ def test_a_single_segment_is_nothing_to_compare(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, "caption.max_segments": 1, "caption.segment_length": 2})
     project.run("collect", "caption")
     with pytest.raises(
-        AnnotationError, match=r"1 distinct segment, so there is no pair to judge.*\(caption\.with_action\)"
+        AnnotationError, match=r"1 distinct segment, so there are no pairs to judge.*\(caption\.with_action\)"
     ):
         project.run("annotate")
 

@@ -56,9 +56,7 @@ def test_a_dry_run_sees_what_another_process_is_writing(
         assert len(store) == 2 * PAIRS
 
 
-def test_it_says_what_the_run_then_does(
-    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_dry_run_matches_the_run(project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
     asking(project, server.url, openai={"model": "teacher", "max_tokens": 100, "requests_per_minute": 60_000})
     said = forecast(capsys)
     assert said["annotator"].startswith("teacher (prompt motif ")
@@ -83,7 +81,7 @@ def test_it_says_what_the_run_then_does(
     assert said["answered"].startswith(f"{2 * PAIRS} of them")
     assert said["calls"].startswith("0, ")
     assert said["money"].startswith("$0.00")
-    assert said["minutes"] == "0.0 (nothing is left to ask)"
+    assert said["minutes"] == "0.0 (no questions are left)"
 
 
 def test_answers_that_are_kept_say_how_long_answers_are(
@@ -119,7 +117,7 @@ def test_it_says_which_limit_may_be_reached(project: Project, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("annotator", ["embedding", "scripted"])
-def test_annotators_that_ask_nobody(project: Project, capsys: pytest.CaptureFixture[str], annotator: str) -> None:
+def test_annotators_without_questions(project: Project, capsys: pytest.CaptureFixture[str], annotator: str) -> None:
     project.change({"annotate.annotator": annotator})
     assert main(["annotate", "--dry-run"]) == 0
     said = capsys.readouterr().out
@@ -176,4 +174,4 @@ def test_pairs_that_depend_on_labels_are_said_to_be_stand_ins(
 ) -> None:
     asking(project, "http://127.0.0.1:9/v1", sampler="ranking")
     assert main(["annotate", "--dry-run"]) == 0
-    assert "The sampler ranking chooses by labels" in capsys.readouterr().out
+    assert "The sampler ranking depends on labels" in capsys.readouterr().out

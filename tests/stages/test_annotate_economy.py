@@ -84,7 +84,7 @@ def test_a_spent_budget_stops_with_what_is_kept_and_how_to_go_on(
     assert len(server.bodies) == 2 * PAIRS
 
 
-def test_a_run_can_go_on_with_the_pairs_that_were_judged(project: Project, server: ChatServer) -> None:
+def test_a_run_can_continue_with_the_judged_pairs(project: Project, server: ChatServer) -> None:
     asking(project, server.url, budget={"max_calls": 30, "on_limit": "continue"}, max_failure_rate=0.0)
     manifest = run(project)
     judged = manifest["counts"]["pairs"]
@@ -177,7 +177,7 @@ def test_batches_give_the_labels_that_asking_one_by_one_gives(
     assert kept_costs(project) == [pytest.approx(1500 / 1e6 / 2)] * (2 * PAIRS)
 
 
-def test_batches_that_wait_are_told_of(
+def test_waiting_batches_are_reported(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with batch_api() as api:

@@ -1,4 +1,4 @@
-"""Killed at any moment, annotating goes on where it was: what was answered and stored is never asked again."""
+"""Annotation killed at any moment resumes: stored answers are never asked for again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def killed_after(project: Project, server: ChatServer, requests: int, delay: flo
 
 
 @pytest.mark.slow
-def test_no_answer_is_paid_for_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_answer_is_paid_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(4)
     responses = tmp_path / "responses.db"
     monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(responses))

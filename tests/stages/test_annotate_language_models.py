@@ -109,7 +109,7 @@ def test_a_server_that_is_not_there(project: Project) -> None:
     assert not project.output("annotate").exists()
 
 
-def test_too_many_failures_are_said_with_their_reasons(
+def test_too_many_failures_are_reported_with_their_reasons(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def moody(request: Any, body: dict[str, Any]) -> Any:
@@ -120,7 +120,7 @@ def test_too_many_failures_are_said_with_their_reasons(
 
     server.behave = lambda request, body: moody(request, body) or teacher(request, body)
     asking(project, server.url, **{"annotate.language_model.both_orders": False})
-    counts = r"because the annotator failed: [1-9]\d* got no answer, [1-9]\d* none that could be read, "
+    counts = r"because the annotator failed: [1-9]\d* had no answer, [1-9]\d* no readable answer, "
     with pytest.raises(AnnotationError, match=counts + r"such as 'I like both, in a <way>\.', .*; at most 5% are"):
         annotate.run(
             **STAGE["annotate"].given(project.params),

@@ -24,7 +24,7 @@ def captioned(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture
 def project(captioned: Project, tmp_path: Path) -> Project:
-    """A project with captions, of which preferences are still to be made."""
+    """A project with captions but without preferences."""
     return captioned.copy(tmp_path / "p")
 
 
@@ -50,7 +50,7 @@ def test_pairs_are_chosen_in_rounds(project: Project, sampler: str) -> None:
     assert files == {name: (out / name).read_bytes() for name in files}, "same seed, same bytes"
 
 
-def test_what_was_said_decides_what_is_asked(project: Project) -> None:
+def test_answers_decide_which_pairs_are_asked_next(project: Project) -> None:
     """Another goal, other pairs: after a first round that is the same."""
     asked = []
     for goal in ("The goal is seen.", "A wall."):
@@ -82,7 +82,7 @@ def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
     project: Project, changes: dict[str, Any], which: str
 ) -> None:
     project.change(changes)
-    with pytest.raises(ParamsError, match="A share of the pairs cannot be judged alone"):
+    with pytest.raises(ParamsError, match="A shard of the pairs cannot be judged separately"):
         annotate.run(
             **STAGE["annotate"].given(project.params),
             captions=project.output("caption"),
@@ -105,5 +105,5 @@ def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Proje
     assert "annotate.s" not in estimate_annotate.run(project.params, captions)
     project.change({"annotate.sampler": "information", "annotate.stop": {"rule": "rank"}})
     said = estimate_annotate.run(project.params, captions)
-    assert "The sampler information chooses by labels" in said
-    assert "annotate.stop may leave some unasked" in said
+    assert "The sampler information depends on labels" in said
+    assert "annotate.stop may end annotation earlier" in said

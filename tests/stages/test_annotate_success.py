@@ -1,4 +1,4 @@
-"""Every annotator is asked whether success at the task is better than something else, before anything else."""
+"""Every annotator is asked whether success at the task is better than another outcome, before anything else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_judge_of_the_wrong_aim_is_stopped_before_any_pair(project: Project) -
     assert quality["success_preferred"]["above"][0] == "You bump into a wall."
     assert not (refused / "pairs.parquet").exists(), "no pair was asked about"
     shown = describe_directory(refused)
-    assert re.search(r"success at the task preferred to something else +0\.0% ", shown)
+    assert re.search(r"success at the task preferred to another outcome +0\.0% ", shown)
     assert "gate: at least 50%, not passed: success at the task preferred" in shown
 
     project.change({"annotate.gates": {"min_success_preferred": None}})
@@ -67,7 +67,7 @@ def test_the_answers_stand_with_the_labels(project: Project, tmp_path: Path) -> 
     assert found["gates"]["success_preferred"] == {
         "gate": "min_success_preferred", "low": 0.5, "high": 1.0, "passed": True,
     }  # fmt: skip
-    assert "success at the task preferred to something else" in describe_directory(out)
+    assert "success at the task preferred to another outcome" in describe_directory(out)
     shares = [tmp_path / "a", tmp_path / "b"]
     for number, share in enumerate(shares):
         annotate.run(

@@ -61,7 +61,7 @@ def found(captions: Path) -> Said:
 
 @pytest.mark.parametrize("with_action", [False, True])
 @pytest.mark.parametrize("enumerate_events", [False, True])
-def test_every_step_says_what_the_adapter_says(
+def test_every_step_has_the_adapters_caption(
     tmp_path: Path, trajectories: Path, with_action: bool, enumerate_events: bool
 ) -> None:
     params = make_params(with_action=with_action, enumerate=enumerate_events)
@@ -145,15 +145,15 @@ def test_same_input_same_bytes(tmp_path: Path, trajectories: Path) -> None:
     assert read_manifest(tmp_path / "a")["inputs"] == {"trajectories": read_manifest(trajectories)["digest"]}
 
 
-def test_a_generic_adapter_says_so(tmp_path: Path) -> None:
+def test_a_generic_adapter_is_reported(tmp_path: Path) -> None:
     params = make_params("Pendulum-v1")
     STAGE["collect"].run(params, output=tmp_path / "t")
     STAGE["caption"].run(params, trajectories=tmp_path / "t", output=tmp_path / "c")
     (note,) = read_manifest(tmp_path / "c")["notes"]
-    assert note.startswith("Pendulum-v1 has no adapter of its own")
+    assert note.startswith("Pendulum-v1 has no adapter, so")
 
 
-def test_a_adapter_with_nothing_to_say(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_without_captions(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.describe", lambda self, event: "")
     STAGE["caption"].run(make_params(segment_length=2), trajectories=trajectories, output=tmp_path / "c")
     manifest = read_manifest(tmp_path / "c")
@@ -170,7 +170,7 @@ def test_trajectories_of_another_environment(tmp_path: Path, trajectories: Path)
         STAGE["caption"].run(make_params(kwargs={"size": 6}), trajectories=trajectories, output=tmp_path / "c")
 
 
-def test_what_an_earlier_version_of_the_adapter_made_is_refused(
+def test_data_of_an_earlier_adapter_version_is_refused(
     tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captions, params = tmp_path / "c", make_params()

@@ -94,7 +94,7 @@ def test_a_missing_key_is_noted_whatever_is_asked(
 
 
 @pytest.mark.parametrize("plan", ["random", "progress"])
-def test_no_key_is_missed_where_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+def test_no_key_is_needed_without_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
     """The planner's control and bound name subgoals without a model, though they have the option `judge`."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     asked = {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}
@@ -146,7 +146,7 @@ def test_an_environment_of_ones_own_without_a_limit_is_noted(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     changes: dict[str, Any] = {"env.id": "never_ends:NeverEnds-v0", "arms": ["extrinsic"]}
-    note = "if one may go on for ever, set env.max_episode_steps."
+    note = "if they may never end, set env.max_episode_steps."
     assert note in lines(tmp_path, changes)
     assert note not in lines(tmp_path, {**changes, "env.max_episode_steps": 50})
     with pytest.raises(EnvError, match=r'"NeverEnd-v0"\. Did you mean "NeverEnds-v0"\?'):

@@ -157,7 +157,7 @@ def test_the_report_opens_from_disk(finished: Project) -> None:
     assert "simulated teacher" not in said
 
 
-def test_files_beside_the_report(finished: Project) -> None:
+def test_files_next_to_the_report(finished: Project) -> None:
     names = {path.relative_to(finished.path / "reports").as_posix() for path in (finished.path / "reports").rglob("*")}
     assert names == {
         ".run.json", "run.html", "live.html", "manifest.json", "metrics.json", "results.parquet", "curves.csv",
@@ -249,9 +249,7 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_caption_that_collection_never_met_is_scored_where_it_is_shown(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_caption_is_scored_if_it_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = RewardModel.load(project.output("train-reward") / "preference")
     turn = whole.texts.index("You turn.")
     kept = [i for i in range(len(whole.texts)) if i != turn]

@@ -27,7 +27,7 @@ def front(card: Path) -> dict:
     return yaml.safe_load(card.read_text().split("---")[1])
 
 
-def test_a_reward_comes_back_from_the_hub_as_it_was(
+def test_a_reward_from_the_hub_is_unchanged(
     places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = tmp_path / "hub"

@@ -47,7 +47,7 @@ def test_its_stages_are_the_repositorys(tmp_path: Path) -> None:
 def test_files_that_dvc_does_not_see_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Edit such a file, and `dvc repro` finds nothing to do."""
+    """After editing such a file, `dvc repro` has nothing to do."""
     init(tmp_path / "study")
     monkeypatch.chdir(tmp_path / "study")
     params = Path("params.yaml")
@@ -62,11 +62,11 @@ def test_files_that_dvc_does_not_see_are_named(
     )
 
 
-def test_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
-    with pytest.raises(DataError, match="is not empty, and was left as it is"):
+    with pytest.raises(DataError, match="is not empty, and was not changed"):
         init(mine)
     assert [path.name for path in mine.iterdir()] == ["notes.txt"]
     with pytest.raises(DataError, match="is a file"):

@@ -181,9 +181,9 @@ def test_why_answers_are_missing_is_kept_and_told(
     assert manifest["usage"]["failures"] == answers["failed"]
     client, _ = connect("laurel")
     tag = client.get_run(manifest["mlflow_run_id"]).data.tags["missing_answers"]
-    assert "no answer came" in tag
+    assert "no answer" in tag
     assert "it is empty" in tag
-    said = r"no answer came, \d+ times: refused with status 400: We say <b>no</b> to \*\*\*"
+    said = r"no answer, \d+ times: refused with status 400: We say <b>no</b> to \*\*\*"
     assert re.search(said, describe_directory(out))
     files = [file for file in [*asking.path.rglob("*"), *tmp_path.rglob("*")] if file.is_file()]
     assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
@@ -209,7 +209,7 @@ def test_why_answers_are_missing_is_kept_and_told(
         asking.run("annotate")
 
 
-def test_a_gate_stops_the_run_and_nothing_is_lost(asking: Project, server: ChatServer) -> None:
+def test_a_failed_gate_stops_the_run_and_loses_no_answer(asking: Project, server: ChatServer) -> None:
     asking.change({"annotate.gates": {"max_position_bias": 0.05, "min_agreement": 0.1, "min_parse_rate": None}})
     words = r"\d+\.\d% of decided answers preferred the text shown first \(95% interval .*annotate\.gates\.max_position"
     with pytest.raises(AnnotationError, match=words):
@@ -250,7 +250,7 @@ def many(asking: Project) -> Project:
     return asking
 
 
-def test_total_position_bias_is_the_first_thing_said(many: Project, server: ChatServer, tmp_path: Path) -> None:
+def test_total_position_bias_is_reported_first(many: Project, server: ChatServer, tmp_path: Path) -> None:
     server.behave = always_first
     with pytest.raises(AnnotationError) as caught:
         many.run("annotate")
@@ -264,7 +264,9 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
     found = read_json(refused / "quality.json")
     asked = len(server.bodies)
     many.change({"annotate.gates": {"max_position_bias": None}})
-    with pytest.raises(AnnotationError, match=r"^100\.0% of decided answers .*order decides.* None of \d+") as caught:
+    with pytest.raises(
+        AnnotationError, match=r"^100\.0% of decided answers .*depend on the order.* None of \d+"
+    ) as caught:
         many.run("annotate")
     assert "annotate.language_model.prompt" in str(caught.value)
     assert "annotate.embedding" not in str(caught.value)
@@ -288,11 +290,11 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
 
 def test_refusals_do_not_pass_in_silence(many: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.behave = unwilling
-    with pytest.raises(AnnotationError, match=r"answers would not say which .*annotate\.gates\.max_abstain_rate"):
+    with pytest.raises(AnnotationError, match=r"answers declined to say which .*annotate\.gates\.max_abstain_rate"):
         many.run("annotate")
     many.change({"annotate.gates": {"max_abstain_rate": None}})
     many.run("annotate")
-    words = r"answers would not say which is better \(95% interval .*far from at most 10"
+    words = r"answers declined to say which is better \(95% interval .*far from at most 10"
     assert re.search(words, capsys.readouterr().err)
     assert any(re.search(words, note) for note in read_manifest(many.output("annotate"))["notes"])
 
@@ -306,7 +308,9 @@ def test_missing_answers_never_make_a_biased_model_certain(many: Project, server
 
     server.behave = lossy
     many.change({"annotate.gates": {"max_position_bias": None}})
-    words = r"\d+ too few, such as in one of the two orders alone, and \d+% of \d+ answers never came.*at most 5%"
+    words = (
+        r"\d+ too few answers, such as in only one of the two orders, and \d+% of \d+ answers are missing.*at most 5%"
+    )
     with pytest.raises(AnnotationError, match=words):
         many.run("annotate")
     many.change({"annotate.max_failure_rate": 1.0})
@@ -329,7 +333,7 @@ def test_missing_answers_are_counted_by_answers_too(many: Project, server: ChatS
 
     server.behave = lossy
     many.change({"annotate.language_model.votes": 3, "annotate.openai.temperature": 1.0, "annotate.n_pairs": 10})
-    with pytest.raises(AnnotationError, match=r"0% of 10 pairs have no label .*33% of 60 answers never came"):
+    with pytest.raises(AnnotationError, match=r"0% of 10 pairs have no label .*33% of 60 answers are missing"):
         many.run("annotate")
 
 

@@ -132,7 +132,7 @@ def test_shares_that_do_not_fit(finished: Project, tmp_path: Path) -> None:
 
 
 def test_failures_are_judged_over_all_shares(finished: Project, tmp_path: Path) -> None:
-    """A share in which nobody answers is no reason to stop; all of them are."""
+    """One share without answers does not stop the merge; all of them do."""
     changes = {**UNTRACKED, "annotate.annotator": "scripted", "annotate.scripted": {"abstain_rate": 1.0}}
     changes["annotate.gates.max_abstain_rate"] = None
     params, captions = finished.copy(tmp_path / "p", changes).params, finished.output("caption")

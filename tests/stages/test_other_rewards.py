@@ -171,7 +171,7 @@ def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Pr
         ({"rewards": {"mine": {}}}, 'rewards.mine.kind: there is no reward method "mine".'),
     ],
 )
-def test_what_is_wrong_with_an_arm_or_reward_is_said(content: dict[str, Any], sentence: str) -> None:
+def test_errors_in_an_arm_or_reward_are_reported(content: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ParamsError) as refused:
         parse_params({**MINIMAL, **content}, "params.yaml")
     assert sentence in str(refused.value)

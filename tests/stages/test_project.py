@@ -72,7 +72,7 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys
     assert run(force=True) == everything
 
 
-def test_files_that_are_no_longer_what_they_were(
+def test_changed_files(
     ran: tuple[Project, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Swapped outputs, and files of the user's own beside params.yaml; what only looks written is as it was."""
@@ -111,7 +111,7 @@ def test_files_that_are_no_longer_what_they_were(
     capsys.readouterr()
     assert run() == ["train-agents"]
     assert (
-        "data/agents: was changed since laurel train-agents wrote it, so that stage runs again."
+        "data/agents: was changed since laurel train-agents wrote it, so that stage is run again."
         in capsys.readouterr().err
     )
     weights.write_bytes(content)
@@ -144,7 +144,7 @@ def test_a_stage_that_fails_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_reaches_the_stage_once(tmp_path: Path) -> None:
-    """The stage has a process group of its own, so that a terminal's Ctrl-C is not heard twice."""
+    """The stage has a process group of its own, so that a terminal's Ctrl-C does not reach it twice."""
     project = Project.create(tmp_path / "one", {**UNTRACKED, "collect.steps": 50_000_000})
     process = project.start("run")
     deadline = time.monotonic() + 120
@@ -170,7 +170,7 @@ def test_a_run_gives_what_its_stages_give(finished: Project, tmp_path: Path) -> 
     assert "preference" in done.stdout
     assert "report:  file://" in done.stdout
     stage: Stage
-    for stage in STAGES[:-1]:  # the report tells the day
+    for stage in STAGES[:-1]:  # the report contains the date
         assert lasting_content(project.output(stage.name)) == lasting_content(finished.output(stage.name))
     again = project.laurel("run")
     assert again.stderr.count("up to date") == len(STAGES)

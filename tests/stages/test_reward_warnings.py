@@ -1,4 +1,4 @@
-"""What `laurel check` says of what an episode can earn: planted returns, of which some were cut."""
+"""Warnings of `laurel check` about an episode's return: planted returns, some of truncated episodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from laurel.params.arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.method import PayTable
 from laurel.stages import reward_warnings
-from laurel.stages.reward_warnings import most_paid
+from laurel.stages.reward_warnings import bonus_warnings
 
 
 def collected(*episodes: tuple[int, bool]) -> tuple[Transitions, Position]:
@@ -37,7 +37,7 @@ def said(monkeypatch: pytest.MonkeyPatch, intrinsic: float, *episodes: tuple[int
     monkeypatch.setattr(reward_warnings, "read_trajectories", lambda _: iter([collected(*episodes)]))
     shaping = ShapingParams(intrinsic=intrinsic)
     arm = Arm("a", "method", {"preference": 1.0}, shaping, AgentParams(seeds=(0,), steps=1), None, {})
-    (line,) = most_paid([arm], Path(), Path())
+    (line,) = bonus_warnings([arm], Path(), Path())
     return line
 
 

@@ -56,7 +56,7 @@ def test_runs_are_the_product_of_the_axes(tmp_path: Path) -> None:
         ({"axes": {"judge": {"one": {}}}, "seeds": 3}, "seeds"),
     ],
 )
-def test_what_is_no_suite_is_refused(content: Any, says: str, tmp_path: Path) -> None:
+def test_invalid_suites_are_refused(content: Any, says: str, tmp_path: Path) -> None:
     with pytest.raises(ParamsError, match=says):
         load_suite(written(tmp_path, **content))
 
@@ -142,7 +142,7 @@ def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
         run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
 
 
-def test_how_many_answers_are_right_stands_beside_the_agents() -> None:
+def test_accuracy_is_next_to_the_agents() -> None:
     file = REPOSITORY / "benchmarks" / "suites" / "outcome.yaml"
     suite, found = load_suite(file), read_json(file.with_suffix(".json"))
     run = found["runs"]["low_payoff.MiniLM"]["metrics"]

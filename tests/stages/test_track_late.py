@@ -66,9 +66,7 @@ def test_evaluate_logs_what_the_others_could_not(project: Project, monkeypatch: 
     assert read_manifest(project.output("evaluate"))["run_notes"] == []
 
 
-def test_what_was_logged_is_not_logged_again(
-    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logged_stages_are_not_logged_again(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/late.db")
     out = Output(tmp_path)
     manifests = [read_manifest(path) for path in finished.inputs("evaluate").values()]

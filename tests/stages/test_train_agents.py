@@ -24,7 +24,7 @@ ONE = {**UNTRACKED, "arms": ["preference"], "agent.seeds": [0], "agent.steps": 5
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
-    """A project with a reward model, of which agents are still to be trained."""
+    """A project with a reward model but without agents."""
     return finished.copy(tmp_path / "p", ONE, without=["train-agents"])
 
 
@@ -66,7 +66,7 @@ def test_workers_change_nothing(project: Project, finished: Project) -> None:
     assert "workers" not in manifest(project)["params"]["agent"]
 
 
-def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_oracle_is_left_out_and_reported(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.oracle", lambda self, text: None)
     project.change({"arms": ["oracle", "random_policy"]})
     project.run("train-reward", "train-agents")
@@ -100,7 +100,7 @@ def test_agents_that_never_began_to_learn_are_named(project: Project) -> None:
     ("backend", "said"),
     [("auto", "entirely on the GPU: MiniGrid-Empty-5x5-v0 ran there"), ("gymnasium", "-5x5-v0 ran on the CPU")],
 )
-def test_it_is_said_what_ran_on_a_gpu(
+def test_what_ran_on_a_gpu_is_reported(
     backend: str, said: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stage believes that there is a GPU; its workers find none, and take the CPU."""

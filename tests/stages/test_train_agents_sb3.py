@@ -1,4 +1,4 @@
-"""The stages with agents of Stable-Baselines3: the same files, the same evaluation, a note of who trained."""
+"""The stages with agents of Stable-Baselines3: the same files, the same evaluation, a note on the engine."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_continuous_agents_from_training_to_the_report(tmp_path: Path) -> None:
     project.run("collect")
 
 
-def test_what_cannot_be_trained_is_said_before_any_process_starts(
+def test_what_cannot_be_trained_is_reported_before_any_process_starts(
     lake: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.pool.run_jobs", None)
@@ -124,7 +124,7 @@ def test_a_note_where_resuming_is_not_exact(lake: Project) -> None:
     assert len(manifest(lake, "train-agents")["notes"]) == 1
     lake.change({"agent.device": "auto"})
     lake.run("train-agents")
-    assert "stopped and resumed may differ" in manifest(lake, "train-agents")["notes"][1]
+    assert "interrupted and resumed may differ" in manifest(lake, "train-agents")["notes"][1]
 
 
 def test_its_arguments_are_searched(lake: Project) -> None:

@@ -28,7 +28,7 @@ def stored(project: Project, **content: Any) -> Any:
     return resolved({"other": settings}, ())["other"]
 
 
-def test_a_stored_reward_pays_as_where_it_was_made(rewarded: Project, tmp_path: Path) -> None:
+def test_a_stored_reward_is_the_same_as_where_it_was_made(rewarded: Project, tmp_path: Path) -> None:
     context = RewardContext.of(rewarded.params)
     settings = stored(rewarded, digest=read_manifest(rewarded.output("train-reward"))["digest"])
     method, adapter = method_of(settings), context.adapter
@@ -48,12 +48,12 @@ def test_a_stored_reward_pays_as_where_it_was_made(rewarded: Project, tmp_path: 
     ("content", "sentence"),
     [
         ({"name": "preferenc"}, r'holds no reward preferenc. Did you mean "preference"'),
-        ({"digest": "0" * 64}, r"its digest is .*, but the params want 0{64} to be there"),
+        ({"digest": "0" * 64}, r"its digest is .*, but the params require 0{64}"),
         ({"name": "random_reward"}, r"its reward random_reward is made separately for each agent's seed"),
         ({"path": "gone"}, r"gone"),
     ],
 )
-def test_what_is_not_there_is_refused(rewarded: Project, content: dict[str, Any], sentence: str) -> None:
+def test_missing_inputs_are_refused(rewarded: Project, content: dict[str, Any], sentence: str) -> None:
     settings, context = stored(rewarded, **content), RewardContext.of(rewarded.params)
     with pytest.raises(DataError, match=sentence):
         method_of(settings).check(context, context.adapter)
@@ -126,7 +126,7 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch:
         transfer.read_sources(runs, None)
 
 
-def test_a_method_that_is_paid_no_reward_is_passed_over(runs: list[Path]) -> None:
+def test_a_method_without_a_reward_is_skipped(runs: list[Path]) -> None:
     """Such as an agent with hints, whose role is method, too."""
     for folder in runs:
         content = yaml.safe_load((folder / "params.yaml").read_text())

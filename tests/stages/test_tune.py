@@ -108,7 +108,7 @@ def test_candidates_that_were_tried_apart_give_the_same(searched: Project, tmp_p
     assert load_params(tmp_path / "picked" / "best.yaml") == load_params(searched.path / "tune" / "best.yaml")
     assert not list(tmp_path.rglob("*.safetensors"))
 
-    with pytest.raises(DataError, match=r"The trials \[0, 1, 1\] must be one of each candidate"):
+    with pytest.raises(DataError, match=r"The trials \[0, 1, 1\] must include each candidate exactly once"):
         pick_best.run(params, **inputs, shards=[*shards[:2], shards[1]], output=tmp_path / "x", sweep=sweep)
     other = Sweep(sweep.arm, (5,), sweep.steps, sweep.space)
     with pytest.raises(DataError, match="holds a trial of another sweep"):
@@ -189,7 +189,7 @@ def test_values_that_do_not_go_together_are_a_failed_trial(searched: Project, tm
     assert "hidden must have at least one width" in trial.note
 
 
-def test_a_study_goes_on_whatever_the_settings_that_nobody_reads(searched: Project) -> None:
+def test_a_study_resumes_whatever_the_unused_settings(searched: Project) -> None:
     project = searched.copy(searched.path.with_name("unread"), {"agent.dqn": {"gamma": 0.5}})
     assert "3 complete" in searching(project, trials=3)
 

@@ -62,17 +62,20 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     [
         ([], "There is nothing to learn from: name environments (--env)"),
         (["--env", "Taxi-v3", "--held-out", "Taxi-v3"], "Taxi-v3 is both trained on and held out"),
-        (["--env", "Taxi-v3", "--prompt", "motif"], "prompt motif: it asks for words, but tuning needs fixed choices."),
+        (
+            ["--env", "Taxi-v3", "--prompt", "motif"],
+            "prompt motif: it asks for free text, but tuning needs fixed choices.",
+        ),
     ],
 )
-def test_what_cannot_be_tuned(
+def test_models_that_cannot_be_tuned(
     project: Path, arguments: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["annotate", "tune", *arguments]) == 2
     assert sentence in capfd.readouterr().err
 
 
-def test_a_judge_that_learned_nothing_says_so(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_that_learned_nothing_is_reported(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = ["annotate", "tune", "--env", "FrozenLake-v1", "--pairs", "6", "--rank", "2"]
     assert main([*command, "--learning-rate", "0.000001", "--output", "idle"]) == 0
     card = capfd.readouterr().out

@@ -76,7 +76,7 @@ class Logged:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder of the test's own: that is where MLflow puts what it is not told to put elsewhere."""
+    """Work in a folder of the test's own, where MLflow writes by default."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -197,7 +197,7 @@ def test_an_environment_with_a_slash_and_a_colon_in_its_id(database: str, tmp_pa
     assert found.run_id == run.id
 
 
-def test_an_alias_that_nothing_of_a_run_deserves_goes(database: str, tmp_path: Path) -> None:
+def test_an_alias_is_removed_if_no_model_of_the_run_qualifies(database: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "file").write_text("content")
     with Tracker(make_params(), "train-reward", {}, Output(tmp_path)).stage_run() as run:
@@ -270,7 +270,7 @@ def test_a_commit_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest
     assert found == ["wal", 1]
 
 
-def test_disabled_tracking_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_tracking_does_not_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, "http://127.0.0.1:9")
     monkeypatch.setattr(tracking, "connect", lambda _: pytest.fail("nothing is to be connected to"))
     output = Output(tmp_path)

@@ -73,7 +73,7 @@ def stage(out: Output, work: Callable[[AgentRuns], None], places: list[tuple[Arm
             runs.finish(places)
 
 
-def test_a_run_is_filled_while_its_agent_trains_and_goes_on_where_it_was_stopped(
+def test_a_run_is_logged_during_training_and_continues_where_it_was_stopped(
     client: MlflowClient, tmp_path: Path
 ) -> None:
     place = tmp_path / "extrinsic" / "seed-0"

@@ -26,7 +26,7 @@ from tracked import URI, make_params, opened_and_closed
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder of the test's own: that is where MLflow puts what it is not told to put elsewhere."""
+    """Work in a folder of the test's own, where MLflow writes by default."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -64,7 +64,7 @@ def test_a_server_that_is_not_there_costs_a_note(
 
 
 def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes connections and says nothing: two tries of it, which take half a minute by default."""
+    """It accepts connections without answering: two attempts, which take half a minute by default."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(URI, f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")

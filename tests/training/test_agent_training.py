@@ -47,8 +47,8 @@ def test_a_curve_has_a_row_an_update(tmp_path: Path, frozen_lake: EnvAdapter) ->
     assert all(row["raw_reward"] is None for row in curve(tmp_path / "plain"))
 
 
-def test_arms_with_the_same_seed_begin_alike(frozen_lake: EnvAdapter) -> None:
-    """Same weights and same environments, so that what differs later is the reward's doing."""
+def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvAdapter) -> None:
+    """Same weights and same environments, so that later differences are due to the reward."""
     before = torch.random.get_rng_state()
     one, same, seed, run_seed = (
         initial_policy(frozen_lake, PPOParams(hidden=(8,)), *seeds).state_dict()
@@ -121,8 +121,8 @@ def test_steps_are_whole_updates(steps: int, checkpoint_steps: int, updates: int
     assert task.updates_per_checkpoint == per_checkpoint
 
 
-def test_the_learned_reward_steers_what_is_learned(tmp_path: Path) -> None:
-    """The environment pays action 1; a reward for what is said of the other, weighed alone, teaches that one."""
+def test_the_learned_reward_determines_the_policy(tmp_path: Path) -> None:
+    """The environment rewards action 1; a caption reward for the other action, used alone, teaches the other."""
     env = EnvParams(id=probe_id(RewardByAction), backend="gymnasium")
     adapter = adapter_for(env, with_action=True)
     shaping = ShapingParams(beta=0.0, intrinsic=1.0, extrinsic=0.0)
@@ -142,7 +142,7 @@ def test_the_learned_reward_steers_what_is_learned(tmp_path: Path) -> None:
     assert curve(tmp_path / "plain")[-1]["return_mean"] > 0.8
 
 
-def test_a_run_that_diverges_says_so(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_a_diverging_run_is_reported(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     task = make_task(ppo={"learning_rate": 1e30})
     with pytest.raises(TrainingError, match=r"preference seed 1: training diverged .*agent\.ppo\.learning_rate"):
         run(task, frozen_lake, tmp_path / "agent")
@@ -150,8 +150,8 @@ def test_a_run_that_diverges_says_so(tmp_path: Path, frozen_lake: EnvAdapter) ->
 
 # -- several ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
-def test_agents_in_lockstep_become_what_they_become_alone(env: str, tmp_path: Path) -> None:
-    """To the bit: also those that go on from different checkpoints, with and without a learned reward."""
+def test_agents_in_lockstep_are_the_same_as_alone(env: str, tmp_path: Path) -> None:
+    """Bit-identical, also if resumed from different checkpoints, with and without a learned reward."""
     tasks = {name: make_task(env, seed=seed) for seed, name in enumerate("abcd")}
     rewards = {"a": caption_reward, "b": lambda: None, "c": caption_reward, "d": lambda: None}
     adapter = adapter_for(tasks["a"].env)
@@ -168,7 +168,7 @@ def test_agents_in_lockstep_become_what_they_become_alone(env: str, tmp_path: Pa
         assert content(tmp_path / "together" / name) == content(tmp_path / "alone" / name), name
 
 
-def test_a_stop_amid_lockstep_leaves_every_checkpoint_whole(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_stopping_during_lockstep_leaves_every_checkpoint_whole(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     tasks = [make_task(seed=seed) for seed in range(3)]
     for task in tasks:
         run(task, frozen_lake, tmp_path / "alone" / str(task.seed), caption_reward())

@@ -65,7 +65,7 @@ def test_only_intrinsic_only_does_without_the_environments_reward(rewarded: Proj
     assert (task.shaping.intrinsic, task.shaping.beta, task.shaping.quantile) == (0.2, 1.5, 0.3)
 
 
-def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
+def test_a_task_follows_the_parameters(rewarded: Project) -> None:
     params = changed(rewarded.params, agent={"steps": 999, "checkpoint_steps": 77}).model_copy(update={"seed": 5})
     task = task_of(params.seed, params.env, params.resolved_arms["oracle"], 4)
     assert (task.arm, task.seed, task.run_seed) == ("oracle", 4, 5)
@@ -124,7 +124,7 @@ def test_controls_draw_by_their_seed(rewarded: Project, model: RewardModel, arm:
 
 
 @pytest.mark.parametrize("arm", HAVE_A_REWARD)
-def test_every_reward_pays_above_a_threshold_alone(rewarded: Project, model: RewardModel, arm: str) -> None:
+def test_every_reward_is_given_only_above_a_threshold(rewarded: Project, model: RewardModel, arm: str) -> None:
     function = reward(rewarded, arm)
     assert function is not None
     share = (paid(function, model.texts) > function.threshold).mean()

@@ -86,7 +86,7 @@ def test_on_observations_there_are_no_shuffled_labels() -> None:
     assert skipped(params.narrowed("extrinsic"), adapter) == {}
 
 
-def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
+def test_leaving_out_all_arms_is_an_error() -> None:
     with pytest.raises(ParamsError, match=r"arms: no arm is left\. The arm oracle was left out: Pendulum"):
         check(params_of("Pendulum-v1", arms=["oracle"]))
     check(params_of("Pendulum-v1", arms=["oracle", "random_policy"]))
@@ -96,7 +96,7 @@ def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
 @pytest.mark.parametrize("actions", SPACES)
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
-def test_what_is_refused_is_what_training_would_refuse(algorithm: str, actions: str, env_id: str) -> None:
+def test_checks_refuse_the_same_as_training(algorithm: str, actions: str, env_id: str) -> None:
     params = params_of(env_id, algorithm=algorithm)
     adapter = adapter_for(params.env)
     adapter.action_space = SPACES[actions]
@@ -132,7 +132,7 @@ def _refusal(checked: Callable[[], Any]) -> str | None:
 def test_the_sentence_says_what_to_set(env_id: str, agent: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError, match=sentence):
         check(params_of(env_id, **agent))
-    check(params_of(env_id, **agent, arms=["random_policy"]))  # nobody is trained, as in steps that read no `agent`
+    check(params_of(env_id, **agent, arms=["random_policy"]))  # no training, as in steps without `agent`
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_stable_baselines3_would_refuse_is_refused(env_id: str, sb3: dict[s
     pytest.importorskip("stable_baselines3")
     with pytest.raises(ParamsError, match=sentence):
         check(params_of(env_id, engine="sb3", sb3=sb3))
-    check(params_of(env_id, sb3=sb3))  # where Laurel's own trains, nobody looks
+    check(params_of(env_id, sb3=sb3))  # not checked if Laurel's own engine trains
 
 
 # -- when it is looked at ---------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_check_estimates_what_a_chat_model_costs_once_there_are_captions(
     assert "money" not in without
 
 
-def test_check_says_what_captions_can_pay_once_there_are_rewards(
+def test_check_reports_the_possible_bonus_once_rewards_exist(
     rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(StoredRewards, "table", lambda *_: SIXTY_SQUARES)
@@ -260,7 +260,7 @@ def test_check_says_what_captions_can_pay_once_there_are_rewards(
     assert "meeting" not in check_command(project, monkeypatch, capsys), "rewards of other params say nothing of these"
 
 
-def test_a_run_that_goes_on_needs_only_what_lies_ahead(rewarded: Project) -> None:
+def test_a_check_from_a_later_stage_needs_only_its_inputs(rewarded: Project) -> None:
     asking = rewarded.params.annotate.language_model.model_copy(update={"prompt": "gone.jinja"})
     params = changed(rewarded.params, annotate={"annotator": "huggingface", "language_model": asking})
     with pytest.raises(LaurelError, match=r"gone\.jinja: no such file"):

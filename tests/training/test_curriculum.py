@@ -1,4 +1,4 @@
-"""A curriculum: the averages against a plain loop, chances by progress and interest, resumption to the bit."""
+"""A curriculum: the averages against a plain loop, probabilities by progress and interest, resumption to the bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from laurel.params import EnvParams, parse_params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.training import CurriculumParams
 from laurel.stages.preflight import check_fit, check_run
-from laurel.training.curriculum import FILE, Curriculum, bored, chances
+from laurel.training.curriculum import FILE, Curriculum, bored, task_probabilities
 from minimal_params import MINIMAL
 
 TASKS = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0"]
@@ -56,12 +56,12 @@ def test_averages_are_those_of_a_plain_loop(adapter: TasksAdapter) -> None:
     envs.close()
 
 
-def test_boring_tasks_are_hardly_drawn_beside_one_that_is_done_well() -> None:
+def test_boring_tasks_are_rarely_drawn() -> None:
     same = np.array([[False, True, False], [True, False, False], [False, False, False]])
     assert bored(np.array([0.6, 0.9, 0.0]), same, 0.5).tolist() == [True, False, False]
     assert not bored(np.array([0.4, 0.4, 0.0]), same, 0.5).any(), "nothing is done well yet"
     assert not bored(np.array([1.0, 1.0, 1.0]), None, 0.5).any()
-    found = chances(np.zeros(3), np.array([0.001, 1.0, 1.0]))
+    found = task_probabilities(np.zeros(3), np.array([0.001, 1.0, 1.0]))
     assert found.sum() == pytest.approx(1)
     assert found[0] < 0.001
     assert found[1] == found[2]

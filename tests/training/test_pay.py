@@ -1,4 +1,4 @@
-"""What an agent learns from: the mixed reward by hand, and where counts begin anew."""
+"""The reward for training: mixed rewards computed by hand, and when counts are reset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_mixed_reward_by_hand() -> None:
             "share_paid": 5 / 7,
         }
     )
-    # counts go on in the next rollout: the episode of the second has met "good" twice
+    # counts continue in the next rollout: the second environment's episode has met "good" twice
     rollout = rollout_of([[3, 1], [0, 0]], valid=[[1, 1], [1, 1]])
     figures = paying.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward, 0.1 * np.array([[0, 1.25 / 3], [0, 0]]), rtol=1e-6)
@@ -63,14 +63,14 @@ def test_the_environments_reward_alone() -> None:
     assert paying.unseen == 0
 
 
-def test_a_rollout_of_nothing_but_resets_has_no_figures() -> None:
+def test_a_rollout_of_resets_alone_has_no_figures() -> None:
     paying = TrainingReward(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[1, 1]], valid=[[0, 0]])
     assert paying.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
     assert not rollout.reward.any()
 
 
-def test_a_rollout_about_which_there_is_nothing_to_say() -> None:
+def test_a_rollout_without_scored_captions() -> None:
     paying = TrainingReward(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[0, 0]], extrinsic=[[1, 0]])
     assert paying.mix_into(rollout) == {"raw_reward": None, "shaped_reward": 0.0, "share_paid": 0.0}

@@ -32,7 +32,7 @@ print([name for name in sorted(set(sys.modules) - before) if not name.startswith
 
 
 @pytest.mark.parametrize("work", get_args(Work))
-def test_nothing_is_left_to_import_for_each_process(work: Work) -> None:
+def test_workers_have_nothing_left_to_import(work: Work) -> None:
     modules = ",".join(preload(work, EnvParams(id="CartPole-v1")))
     script = AFTER.format(work=WORK[work])
     done = subprocess.run([sys.executable, "-c", script, modules], capture_output=True, text=True, check=True)

@@ -44,8 +44,8 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
     recurrent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Environments are made anew every second update, and a row of the curve is the mean of two."""
-    monkeypatch.setattr(tasks, "ANEW", 100)
+    """Environments are recreated every second update, and a row of the curve is the mean of two."""
+    monkeypatch.setattr(tasks, "ENV_LIFETIME", 100)
     monkeypatch.setattr(tasks, "MOST_ROWS", 4)
     task = make_task("FrozenLake-v1", ppo={"recurrent": recurrent})
     adapter = adapter_for(task.env)
@@ -68,7 +68,7 @@ def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
 @pytest.mark.parametrize("rewarded", [True, False])
 @pytest.mark.parametrize("env", KINDS)
 def test_a_resumed_run_is_the_run_that_it_would_have_been(env: str, rewarded: bool, tmp_path: Path) -> None:
-    """To the bit, whenever it is stopped: amid two checkpoints, right after one, several times, at once."""
+    """Bit-identical, whenever it is stopped: between two checkpoints, right after one, several times, immediately."""
     task = make_task(env, **KINDS[env])
     adapter = adapter_for(task.env)
 
@@ -94,7 +94,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(env: str, rewarded: bo
         assert max(lengths) > task.settings.n_steps, "episodes cross updates, and so checkpoints"
 
 
-def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
+def test_training_resumes_from_the_checkpoint_and_not_from_the_start(
     tmp_path: Path, frozen_lake: EnvAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learned = 0
@@ -114,7 +114,7 @@ def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
     assert learned == 5 + 4
 
 
-def test_all_steps_are_told_those_of_the_checkpoint_included(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_all_steps_are_reported_including_those_of_the_checkpoint(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     task = make_task()
     assert run(task, frozen_lake, tmp_path / "a") == task.total_steps == 384
     assert run(task, frozen_lake, tmp_path / "b", updates=3) == 3 * 48
@@ -122,7 +122,7 @@ def test_all_steps_are_told_those_of_the_checkpoint_included(tmp_path: Path, fro
     assert run(task, frozen_lake, tmp_path / "b") == 384, "nothing is left to do"
 
 
-def test_a_finished_agent_is_left_as_it_is(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_a_finished_agent_is_unchanged(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     task = make_task()
     run(task, frozen_lake, tmp_path / "agent")
     before = {file.name: file.read_bytes() for file in (tmp_path / "agent").iterdir()}
@@ -140,7 +140,7 @@ def test_a_checkpoint_is_a_policy_that_can_be_used(tmp_path: Path, frozen_lake: 
     load_policy(tmp_path / "agent")
 
 
-def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_file_permissions_follow_the_umask(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     before = os.umask(0o027)
     try:
         run(make_task(), frozen_lake, tmp_path / "agent", updates=5)
@@ -150,7 +150,7 @@ def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path, frozen_lak
     assert modes == dict.fromkeys(FILES | {"actions.safetensors"}, "0o640")
 
 
-def test_what_a_killed_write_left_does_not_get_in(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_left_overs_of_a_killed_write_are_ignored(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     run(make_task(), frozen_lake, tmp_path / "whole")
     run(make_task(), frozen_lake, tmp_path / "agent", updates=6)  # the next checkpoint is the last
     (tmp_path / ".agent.writing").mkdir()

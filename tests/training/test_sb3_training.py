@@ -84,7 +84,7 @@ def make_task(algorithm: str, env_id: str | None = None, **changes: Any) -> Task
 
 
 def run(task: Task, directory: Path, reward: Reward | None = None, *, steps: int | None = None) -> int:
-    """Train for some steps, or to the end; return how many were told."""
+    """Train for some steps, or to the end; return how many were reported."""
     told: list[int] = []
 
     def advance(n: int) -> None:
@@ -197,7 +197,7 @@ def test_a_curve_is_like_that_of_laurels_own(tmp_path: Path) -> None:
     assert np.isfinite(last["policy"])
 
 
-def test_all_steps_are_told(tmp_path: Path) -> None:
+def test_all_steps_are_reported(tmp_path: Path) -> None:
     task = make_task("PPO", steps=100)  # whole rollouts are more
     assert run(task, tmp_path / "a") == 100
     assert read_json(tmp_path / "a" / "state.json")["env_steps"] == 128
@@ -205,7 +205,7 @@ def test_all_steps_are_told(tmp_path: Path) -> None:
 
 
 def test_training_begins_with_the_untrained_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is the same for all arms, and uses up nobody else's random numbers."""
+    """It is the same for all arms, and leaves the global random state unchanged."""
     import torch
 
     task = make_task("SAC", kwargs={"learning_starts": 10**6})
@@ -220,7 +220,7 @@ def test_training_begins_with_the_untrained_policy(tmp_path: Path, monkeypatch: 
 
 # -- planted rewards --------------------------------------------------------------------------------------------
 def test_a_known_reward_is_recovered(tmp_path: Path) -> None:
-    """The environment pays action 1; a reward for what is said of the other, weighed alone, teaches that one."""
+    """The environment rewards action 1; a caption reward for the other action, used alone, teaches the other."""
     env_id = probe_id(RewardByAction)
     kwargs = {"n_steps": 16, "learning_rate": 0.02, "policy_kwargs": {"net_arch": [8]}}
     task = make_task("A2C", env_id, kwargs=kwargs, steps=3000, checkpoint_steps=10**6)
@@ -254,7 +254,7 @@ def test_continuous_actions_learn_their_targets(algorithm: str, tmp_path: Path) 
     np.testing.assert_allclose(action[:, 0], [-0.5, 0.5], atol=0.15)
 
 
-def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
+def test_a_diverging_run_is_reported(tmp_path: Path) -> None:
     for algorithm, rate in (("PPO", 1e30), ("SAC", 1e30)):
         task = make_task(algorithm, kwargs={"learning_rate": rate})
         with pytest.raises(
@@ -291,7 +291,7 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
         ("SAC", None, {"kwargs": {"use_sde": 1}}, r"use_sde is 1, but must be true or false, such as false"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"activation_fn": "os.system"}}}, r"activation_fn is 'os\.system'"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"net_arhc": [3]}}}, r"SAC cannot be made with these arguments"),
-        ("PPO", None, {"noise": 0.1}, r"agent\.sb3\.noise is 0\.1, but PPO takes no noise"),
+        ("PPO", None, {"noise": 0.1}, r"agent\.sb3\.noise is 0\.1, but PPO does not support action noise"),
     ],
 )
 def test_what_cannot_be_trained_says_why(
@@ -304,7 +304,7 @@ def test_what_cannot_be_trained_says_why(
 
 
 @pytest.mark.parametrize("name", [*COUNTS, *POSITIVE, *SHARES])
-def test_ranges_are_those_of_arguments_that_there_are(name: str) -> None:
+def test_ranges_name_existing_arguments(name: str) -> None:
     defaults = [
         inspect.signature(algorithm_class(algorithm).__init__).parameters[name].default
         for algorithm in ALGORITHMS
@@ -325,7 +325,7 @@ def test_ranges_are_those_of_arguments_that_there_are(name: str) -> None:
         (gym.spaces.MultiDiscrete([2, 2]), "Discrete and Box spaces"),
     ],
 )
-def test_action_spaces_that_none_acts_in(space: gym.Space[Any], needed: str) -> None:
+def test_action_spaces_without_an_algorithm(space: gym.Space[Any], needed: str) -> None:
     with pytest.raises(ParamsError, match=f"PPO acts in {needed}, but .*Wrap the environment"):
         check_algorithm(SB3Params(algorithm="PPO"), space)
 

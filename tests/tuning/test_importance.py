@@ -31,7 +31,7 @@ def decided(drawn: list[dict[str, JsonValue]]) -> list[Trial]:
     return [Trial(n, each, "complete", -abs(float(str(each[WEIGHT])) - 0.3)) for n, each in enumerate(drawn)]
 
 
-def test_importance_finds_what_matters(space: Space, decided: list[Trial]) -> None:
+def test_importance_finds_the_relevant_parameter(space: Space, decided: list[Trial]) -> None:
     found = importances(space, decided, resamples=20)
     assert list(found) == [WEIGHT, BETA]
     assert found[WEIGHT].share > 0.8
@@ -39,7 +39,7 @@ def test_importance_finds_what_matters(space: Space, decided: list[Trial]) -> No
     assert found[WEIGHT].low > found[BETA].high, "the two are told apart"
 
 
-def test_where_nothing_matters_intervals_say_so(space: Space, drawn: list[dict[str, JsonValue]]) -> None:
+def test_intervals_include_zero_if_no_parameter_matters(space: Space, drawn: list[dict[str, JsonValue]]) -> None:
     scores = np.random.default_rng(0).normal(size=len(drawn))
     found = importances(space, [Trial(n, each, "complete", scores[n]) for n, each in enumerate(drawn)], resamples=40)
     assert found[WEIGHT].low < found[BETA].high
@@ -50,7 +50,7 @@ def test_the_same_trials_give_the_same_intervals(space: Space, decided: list[Tri
     assert importances(space, decided, resamples=5) == importances(space, decided, resamples=5)
 
 
-def test_few_trials_tell_nothing(space: Space, decided: list[Trial]) -> None:
+def test_few_trials_show_no_importance(space: Space, decided: list[Trial]) -> None:
     pruned = [Trial(n, trial.values, "pruned", None) for n, trial in enumerate(decided)]
     assert importances(space, decided[: MIN_TRIALS - 1]) == {}
     assert importances(space, pruned) == {}

@@ -55,7 +55,7 @@ def test_reports_go_as_far_as_the_slowest_seed() -> None:
     assert reports([full, curve([])], 200) == []
 
 
-def test_what_has_too_few_episodes_is_not_reported() -> None:
+def test_too_few_episodes_are_not_reported() -> None:
     assert reports([curve([None] * 4 + [1.0] * 16)], 200)[0][0] == 3
 
 

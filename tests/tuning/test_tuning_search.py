@@ -135,14 +135,14 @@ def test_the_same_trials_each_time_and_the_own_values_first(params: Params, spac
     assert run(opened(tmp_path / "c", space, other), 3, tmp_path / "c" / "work") != made[0][:3]
 
 
-def test_a_study_goes_on_where_it_was(params: Params, space: Space, tmp_path: Path) -> None:
+def test_a_study_resumes_where_it_stopped(params: Params, space: Space, tmp_path: Path) -> None:
     whole = run(opened(tmp_path / "a", space, params), 12, tmp_path / "a" / "work")
     run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
     assert run(opened(tmp_path / "b", space, params), 2, tmp_path / "b" / "work") == whole[:4], "there are enough"
     assert run(opened(tmp_path / "b", space, params), 12, tmp_path / "b" / "work") == whole
 
 
-def test_what_a_failure_stopped_is_tried_again(params: Params, space: Space, tmp_path: Path) -> None:
+def test_trials_stopped_by_a_failure_are_retried(params: Params, space: Space, tmp_path: Path) -> None:
     whole = run(opened(tmp_path / "a", space, params), 12, tmp_path / "a" / "work")
     folder = tmp_path / "b" / "work"
     for _ in range(2):
@@ -174,16 +174,16 @@ def test_a_search_that_was_interrupted_gives_what_an_uninterrupted_one_gives(
     assert list(folder.iterdir()) == []
 
 
-def test_a_killed_search_goes_on(params: Params, space: Space, tmp_path: Path) -> None:
+def test_a_killed_search_resumes(params: Params, space: Space, tmp_path: Path) -> None:
     killed = opened(tmp_path / "b", space, params)
-    for _ in range(2):  # two are under way when nobody can say so any more
+    for _ in range(2):  # two are running when the process is killed
         killed.ask()
     trials = run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
     assert [trial.number for trial in trials] == [0, 1, 2, 3]
     assert trials[:2] == run(opened(tmp_path / "a", space, params), 2, tmp_path / "a" / "work")[:2]
 
 
-def test_several_at_a_time_try_as_many(params: Params, space: Space, tmp_path: Path) -> None:
+def test_parallel_search_runs_as_many_trials(params: Params, space: Space, tmp_path: Path) -> None:
     trials = run(opened(tmp_path, space, params), 9, tmp_path / "work", workers=3, seeds=2)
     assert [trial.number for trial in trials] == list(range(9))
     assert all(len(trial.seed_scores) == 2 for trial in trials)
@@ -195,9 +195,7 @@ def lag_at_seventh(weight: float, hidden: int, agent: Path, advance: Callable[[i
     )
 
 
-def test_what_is_worse_than_the_median_ends_early_and_leaves_nothing(
-    params: Params, space: Space, tmp_path: Path
-) -> None:
+def test_trials_below_the_median_are_pruned_and_leave_no_files(params: Params, space: Space, tmp_path: Path) -> None:
     trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", lag_at_seventh, prune=True)
     (bad,) = [trial for trial in trials if trial.number == 6]
     assert (bad.state, bad.score) == ("pruned", None)
@@ -211,7 +209,7 @@ def begin_and_wait(agent: Path, advance: Callable[[int], None]) -> None:
     time.sleep(600)
 
 
-def test_the_process_of_what_is_pruned_is_ended(params: Params, space: Space, tmp_path: Path) -> None:
+def test_the_process_of_a_pruned_trial_is_ended(params: Params, space: Space, tmp_path: Path) -> None:
     study = opened(tmp_path, space, params)
     run(study, 6, tmp_path / "work")
 
@@ -227,13 +225,13 @@ def test_the_process_of_what_is_pruned_is_ended(params: Params, space: Space, tm
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_nothing_is_pruned_where_that_is_off(params: Params, space: Space, tmp_path: Path) -> None:
+def test_without_pruning_no_trial_is_pruned(params: Params, space: Space, tmp_path: Path) -> None:
     trials = run(opened(tmp_path, space, params), 10, tmp_path / "work")
     assert {trial.state for trial in trials} == {"complete"}
     assert all(len(trial.reports) == 9 for trial in trials)
 
 
-def test_what_diverges_is_a_result(params: Params, space: Space, tmp_path: Path) -> None:
+def test_a_diverging_trial_is_a_result(params: Params, space: Space, tmp_path: Path) -> None:
     trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", fail_above)
     failed = [trial for trial in trials if trial.state == "failed"]
     assert failed

@@ -25,9 +25,9 @@ class PolicyGradient(AdamLearner, Collecting):
     policy: ActorCritic
 
     def step(self, features: Array, action: Array, returns: Array) -> dict[str, float]:
-        """Descend on the rows of a batch: features (B, F), actions (B,) or (B, A), returns (B,) that they led to.
+        """Take a gradient step on a batch: features (B, F), actions (B,) or (B, A), resulting returns (B,).
 
-        The critic's values are the baseline; the policy's gradient does not move them.
+        The critic's values are the baseline; no gradient flows through them.
         """
         p, target = self.params, self.tensor(returns)
         log_prob, entropy, value = self.policy(self.tensor(features), self.tensor(action))

@@ -1,7 +1,7 @@
 """Actors: an actor sees a view of N environments and returns an action for each.
 
-A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`, and collection,
-evaluation, films and `laurel play` know nothing else of it. The kinds that params can name are in
+A network, a table, a uniform policy, a rule, another library's model: each is an `Actor`, the only interface that
+collection, evaluation, films and `laurel play` use. The kinds that params can name are in
 `laurel.agents.actors`.
 """
 
@@ -25,7 +25,7 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 class View:
-    """The observations of N environments; each form of them is computed when it is first asked for.
+    """The observations of N environments in several forms, each computed on first use.
 
     Args:
         packed: (N, D) packed observations.
@@ -67,7 +67,7 @@ class View:
         return tuple(texts)
 
 
-def beginnings(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
+def initial_observations(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
     """Return the first states of n episodes."""
     from laurel.envs.vector import make_vector
 
@@ -89,27 +89,29 @@ class Acted(NamedTuple):
 
 
 class Actor(ABC):
-    """Acts in N environments, always the same ones in the same order. An actor without memory defines only `act`."""
+    """Acts in N environments, always the same ones in the same order. A memoryless actor defines only `act`."""
 
     role: ClassVar[Role] = "baseline"
-    """How the report treats arms of its kind: control where it knows nothing of the task, bound where it knows more
-    than a method may, such as the best policy; an arm may say otherwise. A function that makes actors declares it by
+    """Role of its arms in the report: control if it has no information about the task, bound if it has more than a
+    method may use, such as the optimal policy; an arm may override it. A function that makes actors declares it by
     `actor_kind`."""
     replays_agent: ClassVar[bool] = False
-    """Whether its kind is a trained agent, made with its directory `path`, which therefore cannot be an arm."""
+    """Whether its kind replays a trained agent from the directory `path`; such a kind cannot be an arm."""
 
     memory: Array | None = None
-    """(N, M) the memory of a recurrent network after the view that it acted on last; None for other actors."""
+    """(N, M) recurrent state after the last view; None for other actors."""
 
     def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
-        """Reset the memory of environments (N,) whose next view begins an episode, also before the very first view."""
+        """Reset the memory of environments (N,) whose next view begins an episode; also called before the first
+        view.
+        """
 
     @abstractmethod
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        """Choose an action for each environment of the view; draw only from `rng`, so that a seed repeats it."""
+        """Choose an action for each environment of the view; draw only from `rng`, for reproducibility."""
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
-        """Return the log-probabilities (N,) of other actions in the view of the last `act`; NaN where unknown."""
+        """Return the log-probabilities (N,) of given actions in the view of the last `act`; NaN if unknown."""
         return np.full(len(view), np.nan, dtype=np.float32)
 
     @property
@@ -118,7 +120,7 @@ class Actor(ABC):
         return {}
 
     def estimate(self, view: View) -> str | None:
-        """Estimate in a line what acting asks a language model, from a sample of states; None where it asks none."""
+        """Estimate in a line the language-model usage of acting, from a sample of states; None if it uses none."""
         return None
 
 
@@ -128,7 +130,7 @@ def actor_kind(
     replays_agent: bool = False,
     asks: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> Callable[[Made], Made]:
-    """Declare on a function that makes actors what a class of actors has as `Actor.role` and `Actor.replays_agent`.
+    """Decorate a function that makes actors with what classes declare as `Actor.role` and `Actor.replays_agent`.
 
     Args:
         role: the role, or a function of the options that the actor is made with.
@@ -149,9 +151,9 @@ def actor_kind(
 
 
 class Advisor(Actor):
-    """An actor that says how likely each of K discrete actions is, so that others can be advised by it.
+    """An actor with a probability for each of K discrete actions, which can also serve as hints for a learner.
 
-    Each distinct row of observations is asked about once.
+    Each distinct row of observations is evaluated once.
 
     Args:
         n_actions: K.
@@ -168,11 +170,11 @@ class Advisor(Actor):
         """Return the log-probabilities (N, K) of all actions in each environment of the view; none is NaN."""
 
     def log_probs(self, view: View) -> FloatArray:
-        """Return what `advise` says (N, K), from memory where it was asked before."""
+        """Return the results of `advise` (N, K), cached per distinct observation."""
         keys = [row.tobytes() for row in view.packed]
         new = {key: place for place, key in enumerate(keys) if key not in self._known}
         if new:
-            if len(self._known) > MOST_REMEMBERED:  # where observations are continuous, all are distinct
+            if len(self._known) > MOST_REMEMBERED:  # continuous observations are all distinct
                 self._known.clear()
                 new = {key: place for place, key in enumerate(keys)}
             advice = self.advise(View(view.adapter, view.packed[list(new.values())]))

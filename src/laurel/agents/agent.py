@@ -1,6 +1,6 @@
 """The interface of agents that learn while they act, batched over environments.
 
-A driver (`laurel.classics.running`) resets the agent, asks it for actions and shows it what came of them:
+A driver (`laurel.classics.running`) resets the agent, requests actions and reports their results:
 
     agent.reset(seed, n_envs)
     action = agent.get_action(observation, info)
@@ -24,17 +24,17 @@ class Experience:
     """A step of N environments; each field has N rows."""
 
     observation: Any
-    """What the agent saw, as Gymnasium's vector environments give it."""
+    """The observation, in the format of Gymnasium's vector environments."""
     action: IntArray
-    """What it did."""
+    """The action taken."""
     reward: DoubleArray
-    """What the step is paid: by the environment, by a learned reward, or by both."""
+    """Reward of the step: the environment's, a learned one, or both."""
     next_observation: Any
-    """What the agent saw next, in the same episode even where the step ended it."""
+    """The next observation in the same episode, even if the step ended it."""
     terminated: BoolArray
-    """Where the episode ended by the task's rules: the next state has value 0."""
+    """True where the task ended the episode: the next state has value 0."""
     truncated: BoolArray
-    """Where the episode was cut short: the next state has a value."""
+    """True where the episode was cut off: the next state has a value."""
     valid: BoolArray
     """False where the environment was reset instead of stepped, or is no longer in use."""
 
@@ -42,15 +42,15 @@ class Experience:
 class Agent(ABC):
     """Acts and learns in N environments.
 
-    Unless an agent says otherwise it learns separately in each environment: one agent is then a batch of N independent
-    runs, which costs little more than one. The same seed and N give the same actions.
+    By default an agent learns separately in each environment: it is then a batch of N independent runs, which costs
+    little more than a single one. The same seed and N give the same actions.
     """
 
     rng: np.random.Generator
     n_envs: int
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
-        """Forget everything and begin anew in N environments."""
+        """Discard everything learned, and start over in N environments."""
         self.rng = np.random.default_rng(seed)
         self.n_envs = n_envs
 

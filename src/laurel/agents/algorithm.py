@@ -1,8 +1,8 @@
-"""The interface of algorithms that train arms: settings, the policy that training begins with, and the learner.
+"""The interface of algorithms that train arms: settings, the initial policy, and the learner.
 
 Each algorithm is a module that binds a subclass of `Algorithm` to ALGORITHM: a file of `laurel.agents.algorithms`, or
 an entry point of the group "laurel.algorithms" in another package. Params and environment are checked against the class
-before anything is collected, so Laurel's own import torch only within their functions.
+before anything is collected, so Laurel's own algorithms import torch only within functions.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Algorithm(ABC, Generic[Settings]):
     Params: ClassVar[type[AlgorithmParams]]
     """Its section, `agent.NAME`; has a default for every setting."""
     Network: ClassVar[type[PolicyNetwork] | None] = None
-    """The class with which agents on disk are loaded, where `laurel.agents.checkpoint` does not know it; its `kind`
-    must be the algorithm's name."""
+    """The policy class for loading agents from disk, if `laurel.agents.checkpoint` does not know it; its `kind` must be
+    the algorithm's name."""
 
     learner_class: ClassVar[str]
     """Module and class of its learner, as "laurel.agents.a2c:A2C"; imported when it is made."""
@@ -53,7 +53,7 @@ class Algorithm(ABC, Generic[Settings]):
 
     @abstractmethod
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
-        """Return the policy that training begins with; its weights are drawn by torch's own generator.
+        """Return the initial policy; its weights are drawn from torch's global generator.
 
         Raises:
             EnvError: it does not fit the environment's observations or actions.
@@ -66,7 +66,7 @@ class Algorithm(ABC, Generic[Settings]):
 
 
 class PlainActorCritic(Algorithm[Plain]):
-    """Base of algorithms whose policy is an actor-critic of plain layers."""
+    """Base of algorithms whose policy is an MLP actor-critic."""
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.policy import make_network

@@ -1,7 +1,7 @@
 """The agents of `laurel.agents.bandits` as policies and learners of an arm.
 
-The agents learn pull by pull; here they are shown the steps of a rollout in order, once its rewards are mixed, and all
-environments pull the same bandit arms: the actions.
+The agents learn after every pull; here they process the steps of a rollout in order, once its rewards are computed, and
+all environments pull the same bandit arms, the actions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BanditPolicy(PolicyNetwork):
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
-        """Draw arms for features (N, F): arms, their log-probabilities and what a pull is believed to pay (N,)."""
+        """Draw arms for features (N, F): arms, their log-probabilities and the estimated rewards (N,)."""
         action = self.draw(len(features), rng, greedy=greedy)
         agent = self.agent()
         worth = (agent.probabilities() * agent.expected()).sum()
@@ -98,11 +98,11 @@ def make_bandit_policy(n_features: int, adapter: EnvAdapter, settings: BanditPar
 class Bandit(Collecting):
     """One of the bandit agents, which learns the same arms from every environment.
 
-    It does not look at observations: in an environment with several states it learns which action pays best whatever
-    the state, and where a step pays only by what it leads to it learns nothing. Nothing is learned while a rollout is
+    It ignores observations: in an environment with several states it learns which action has the highest reward on
+    average over states, and with delayed rewards it learns nothing. Nothing is learned while a rollout is
     collected; set n_envs and n_steps to 1 to learn after every pull, as in the textbooks.
-    `laurel/ArmedBandit-v0` draws other arms in every episode and environment: give it an `arms_seed` (env.kwargs), so
-    that there is something to be learned.
+    `laurel/ArmedBandit-v0` draws other arms in every episode and environment: set `arms_seed` (env.kwargs) to make it
+    learnable.
     """
 
     name = "bandit"
@@ -123,7 +123,7 @@ class Bandit(Collecting):
         return self.policy.draw(len(features), self.rng)
 
     def state(self) -> dict[str, Tensor]:
-        return {}  # the policy's buffers hold it all
+        return {}  # the policy's buffers contain everything
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The actors that collect data, each driving its share of the environments."""
+"""The actors that collect data, each acting in its share of the environments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRESS_STEPS = 10_000
 
 
 class Behaviour:
-    """The actors of `collect.policies`, each driving its share of N environments.
+    """The actors of `collect.policies`, each acting in its share of N environments.
 
     Raises:
         ParamsError: there are more policies than environments, or there is no actor of a kind.
@@ -50,7 +50,7 @@ class Behaviour:
         """Act on packed observations (N, D).
 
         Args:
-            begins: (N,) where it is an episode's first; None: nowhere.
+            begins: (N,) True where it is an episode's first observation; None: nowhere.
 
         Returns:
             Actions (N,) or (N, A); their log-probabilities under the actor that drew them, and values, (N,) each;
@@ -85,7 +85,7 @@ def collect_steps(
 ) -> int:
     """Let policies act, starting with new episodes, until there are exactly `n_steps` transitions.
 
-    Resets do not count. The last step is cut to the environments that are still needed for the count. While the
+    Resets do not count. The last step includes only as many environments as the count requires. While the
     environments take a step, the one before it is recorded.
 
     Args:
@@ -93,7 +93,7 @@ def collect_steps(
         advance: called with the number of transitions since its last call.
 
     Returns:
-        How many episodes were still running in the end.
+        The number of unfinished episodes at the end.
     """
     observation = envs.reset()
     uniform = behaviour.uniform
@@ -129,7 +129,8 @@ def collect_steps(
 
 
 def assign(shares: Sequence[float], n_envs: int) -> npt.NDArray[np.int8]:
-    """Return which policy drives each environment (N,): at least one each, otherwise as near to the shares as possible.
+    """Return which policy acts in each environment (N,): at least one each, otherwise as close to the shares as
+    possible.
 
     >>> assign([3.0, 1.0], 8).tolist()
     [0, 0, 0, 0, 0, 0, 1, 1]

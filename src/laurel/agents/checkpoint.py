@@ -1,4 +1,4 @@
-"""A policy on disk: `config.json` says what network it is, `model.safetensors` holds its weights."""
+"""A policy on disk: `config.json` describes the network, `model.safetensors` has its weights."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ SLOW = {
     "language_model": "laurel.agents.language_model.policy:LanguageModelPolicy",
     "writer": "laurel.agents.writer:Writer",
 }
-"""Networks of ours whose module takes seconds to import."""
+"""Laurel's networks whose module takes seconds to import."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
-    """Write a network into a directory, which is made if need be; `extra` stands beside it in config.json."""
+    """Write a network into a directory, which is created if necessary; `extra` is added to config.json."""
     path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     (path / MODEL).write_bytes(save(weights))  # safetensors' save_file raises no OSError where the disk is full
@@ -54,12 +54,12 @@ def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
 
 
 def load_policy(path: Path | str) -> PolicyNetwork:
-    """Make the network of a directory again, on the CPU.
+    """Load the network of a directory, on the CPU.
 
     Raises:
         DataError: the directory is missing, or a file in it is missing, damaged or does not fit the other.
     """
-    path = Path(path)  # MLflow names what it has downloaded by a string
+    path = Path(path)  # MLflow returns downloaded paths as strings
     recover_killed(path)
     if not path.is_dir():
         raise DataError(
@@ -81,7 +81,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
         reason = first_line(error)
         raise DataError(f"{path / MODEL}: cannot be read as this policy ({reason}). Train this agent again.") from None
     if not is_as_written(path, config):
-        raise DataError(f"{path / MODEL}: holds other weights than were saved. Train this agent again.")
+        raise DataError(f"{path / MODEL}: was modified since it was saved. Train this agent again.")
     return policy
 
 

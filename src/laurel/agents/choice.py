@@ -8,7 +8,7 @@ from laurel.arrays import DoubleArray, FloatArray, IntArray
 
 
 def argmax(values: DoubleArray, rng: np.random.Generator) -> IntArray:
-    """Return the column of each row's (N, K) highest value, any of them where several are equal."""
+    """Return the column of each row's (N, K) highest value, with ties broken at random."""
     best = values == values.max(axis=1, keepdims=True)
     choice = best.argmax(axis=1)
     tied = np.flatnonzero(best.sum(axis=1) > 1)
@@ -18,7 +18,7 @@ def argmax(values: DoubleArray, rng: np.random.Generator) -> IntArray:
 
 
 def sample(probabilities: DoubleArray, rng: np.random.Generator) -> IntArray:
-    """Draw a column of each row (N, K) with the given probabilities, which need not add up to 1."""
+    """Draw a column of each row (N, K) with the given probabilities, which need not sum to 1."""
     cumulative = probabilities.cumsum(axis=1)
     draw = rng.random((len(probabilities), 1)) * cumulative[:, -1:]
     return (cumulative <= draw).sum(axis=1).clip(max=probabilities.shape[1] - 1)

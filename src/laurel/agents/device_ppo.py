@@ -1,4 +1,4 @@
-"""PPO entirely on the device: many agents at once act, step their environments and learn without the host.
+"""PPO entirely on the device: many agents act, step their environments and learn in parallel without the host.
 
 Computes the same as `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random numbers
 are counter-based (`laurel.envs.tensor.philox`), with one key per agent. What an agent learns does not depend on the
@@ -59,7 +59,7 @@ class DevicePPO(PPOGroup):
     Args:
         learners: with discrete actions and the same settings.
         envs: the environments of each.
-        observed: whether each agent's rollout holds its observations; those of other agents stay on the device.
+        observed: whether each agent's rollout includes its observations; otherwise they stay on the device.
     """
 
     def __init__(self, learners: Sequence[StackedPPO], envs: Sequence[TensorVector], observed: Sequence[bool]) -> None:
@@ -84,10 +84,10 @@ class DevicePPO(PPOGroup):
     # -- acting -------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def collect(self, envs: Sequence[Any], observations: Sequence[Array], rollouts: Sequence[Any]) -> list[Array]:
-        """Fill the rollouts, going on from the environments' state on the device; `observations` are not used."""
+        """Fill the rollouts, continuing from the environments' state on the device; `observations` are not used."""
         self._keys = self.stack.put(np.stack([learner.rng.integers(WORD, size=2) for learner in self.learners]))
         self.act()
-        self._tell(rollouts)
+        self._copy_to_host(rollouts)
         return list(observations)
 
     @torch.no_grad()
@@ -97,7 +97,7 @@ class DevicePPO(PPOGroup):
         """Take the actions (T, N) of an update again, so that environments and rollouts are as they were after it."""
         taken = self.stack.put(np.stack(actions, axis=1).astype(np.int64))
         self._step(taken.__getitem__)
-        self._tell(rollouts)
+        self._copy_to_host(rollouts)
         return list(observations)
 
     def act(self) -> None:
@@ -106,11 +106,11 @@ class DevicePPO(PPOGroup):
         noise = uniform(words(self._keys, ACTIONS, 0, (n_steps, n_envs, 1))[..., 0])
 
         def drawn(t: int) -> Tensor:
-            self._think(t)
+            self._forward(t)
             return _inverted(self._steps.output[t], noise[t])
 
         self._step(drawn)
-        self._think(n_steps)
+        self._forward(n_steps)
 
     def _step(self, action_of: Callable[[int], Tensor]) -> None:
         """Take T steps; `action_of(t)` returns the actions (S, N), called once the observations at t are there."""
@@ -125,15 +125,15 @@ class DevicePPO(PPOGroup):
             steps.extrinsic[t], steps.valid[t] = step.reward.view(each), step.valid.view(each)
             steps.terminated[t], steps.truncated[t] = step.terminated.view(each), step.truncated.view(each)
 
-    def _think(self, t: int) -> None:
-        """Keep the outputs of actors and critics for the observations at t; after the last step, only the critics'."""
+    def _forward(self, t: int) -> None:
+        """Compute actors and critics for the observations at t; after the last step, only the critics."""
         steps, work = self._steps, self.pass_of(slice(0, len(self.learners)), self.envs.n_envs, BOTH)
         work.forward(self.envs.features(steps.observation[t]))
         steps.value[t] = work.value[:, 0]
         if t < self.params.n_steps:
             steps.output[t] = work.output
 
-    def _tell(self, rollouts: Sequence[Rollout]) -> None:
+    def _copy_to_host(self, rollouts: Sequence[Rollout]) -> None:
         """Copy the steps to the host's rollouts, all at once: this waits for the device."""
         steps = self._steps
         flags = steps.terminated * 1 + steps.truncated * 2 + steps.valid * 4
@@ -159,7 +159,7 @@ class DevicePPO(PPOGroup):
         return [dict(zip(names, figure, strict=True)) for figure in figures.tolist()]
 
     def update(self) -> DeviceUpdate:
-        """Allocate an update and bring to the device the optimiser's state that it starts from."""
+        """Allocate an update, and copy the optimiser's state to the device."""
         n_rows = self.params.n_steps * self.envs.n_envs
         return DeviceUpdate(self, -(-n_rows // minibatches(self.params, n_rows)))
 
@@ -226,7 +226,7 @@ class DeviceUpdate(Update):
         self._rates = put(np.array([[learner.learning_rate] for learner in group.learners]))
 
     def descend(self, active: Tensor) -> None:
-        """Take the step of `Update` where active (S, 1), without a count that the host would have to wait for."""
+        """Take the step of `Update` where active (S, 1), without a count that would make the host wait."""
         kept = [array.clone() for array in self.state]
         self._steps += active
         self.adam((self._rates / (1 - BETA1**self._steps)).float(), (1 - BETA2**self._steps).sqrt().float())

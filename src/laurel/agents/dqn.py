@@ -5,13 +5,13 @@
 Q' is the target network, a copy of Q that is updated at intervals; a* is the best action by Q (double DQN: van Hasselt
 et al. 2016, arXiv 1509.06461), or by Q' where `double` is off. Sums of m rewards are not corrected for the policy
 having changed since (as in Rainbow, Hessel et al. 2018, arXiv 1710.02298). `prioritized` is Schaul et al. 2016 (arXiv
-1511.05952). `layer_norm` stabilises a network that learns from its own values (Gallici et al. 2024, arXiv 2407.04811),
-so that the target may be updated often. Truncation bootstraps, termination does not.
+1511.05952). `layer_norm` stabilises bootstrapping (Gallici et al. 2024, arXiv 2407.04811), so that the target may be
+updated often. Truncation bootstraps, termination does not.
 
-The loss is the squared error, where the paper clips it: clipped, many small errors outweigh a rare large one, and an
-agent that seldom fails does not learn from its failures.
+The loss is the squared error, while the paper clips the error: with clipping, many small errors outweigh a rare large
+one, and an agent that seldom fails does not learn from its failures.
 
-The replay memory is not saved: a resumed run replays its actions, which fills it again.
+The replay memory is not saved: a resumed run replays its actions, which refills it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS, PRIORITIES, HIGHEST, TARGET = "gradient_steps", "priorities", "highest_pr
 
 
 class DQN(AdamLearner, Collecting):
-    """A network of action values, its target network and its memory."""
+    """A Q-network, its target network and its replay memory."""
 
     name = "dqn"
     main_loss = "value"

@@ -1,13 +1,13 @@
 """Returns, lengths and successes of training episodes: the window that learning curves show.
 
-Which episodes a mean is taken over decides whether it is biased. In parallel environments, short episodes end first:
-where a success ends an episode and a failure lasts until the time limit, the first hundred episodes to end may all be
-successes of an agent that mostly fails, and this recurs with every time limit. So episodes are put in the order in
-which they began, and one counts only when every episode that began before it has ended, too. That an episode has
-begun says nothing of how it will end, so by Wald's identity no outcome is preferred: the bias of a mean over n episodes
-is at most 1/n of their range, that of the one episode at which the count stops. Episodes that began in the same step
-are in the order of their environments. The price is delay: an episode, and every episode that began after it, counts
-only once it has ended, for a failure at its time limit.
+The choice of episodes that a mean is taken over can bias it. In parallel environments, short episodes end first: if a
+success ends an episode and a failure lasts until the time limit, the first hundred episodes to end may all be
+successes of an agent that mostly fails, and this recurs with every time limit. Therefore episodes are ordered by their
+start, and one counts only when every episode that began before it has ended, too. The start of an episode does not
+depend on its outcome, so by Wald's identity no outcome is preferred: the bias of a mean over n episodes is at most 1/n
+of their range, due to the one episode at which the count stops. Episodes that began in the same step are ordered by
+environment. The price is delay: an episode, and every episode that began after it, counts only once it has ended, for a
+failure at its time limit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 WINDOW = 100
 """Episodes of a training run over which its return and success rate are averaged."""
 LEAST = 50
-"""Episodes that such a mean needs: with fewer, the one at which the count stops would weigh too much."""
+"""Minimum number of episodes for such a mean: with fewer, the last one would weigh too much."""
 
 RETURN, LENGTH, SUCCESS = range(3)
 Outcomes = DoubleArray
-"""(episodes, 3) return, length and success; success is NaN where it has no meaning."""
+"""(episodes, 3) return, length and success; success is NaN if it is undefined."""
 
 
 class Episodes:
-    """Follows N environments through rollouts; episodes may cross from one into the next."""
+    """Tracks the episodes of N environments over rollouts; an episode may span several."""
 
     def __init__(self, adapter: EnvAdapter, n_envs: int) -> None:
         self._adapter = adapter
@@ -41,15 +41,15 @@ class Episodes:
         self._lengths = np.zeros(n_envs, dtype=np.int64)
         self._now = 0
         self._places = np.arange(n_envs, dtype=np.int64)
-        """(N,) the running episodes' places in the order in which episodes began: step * N + environment."""
+        """(N,) start order of the running episodes: step * N + environment."""
         self._ended_places = np.zeros(0, dtype=np.int64)
-        """(E,) the places of episodes that have ended, but do not count yet."""
+        """(E,) start order of episodes that have ended, but do not count yet."""
         self._ended = np.zeros((0, 3))
         self._window = np.zeros((0, 3))
         self._new = 0
 
     def follow(self, rollout: Rollout) -> None:
-        """Take in the rollout after the last one."""
+        """Add the next rollout."""
         returns: list[FloatArray] = []
         lengths, terminated, places = [], [], []
         paid, over, start = rollout.extrinsic * rollout.valid, rollout.terminated | rollout.truncated, 0
@@ -79,9 +79,9 @@ class Episodes:
             at_least: with fewer episodes in the window the means are None.
 
         Returns:
-            `episodes`, how many have ended since this was last asked; `window`, how many the means are over: at most
-            the last WINDOW of those that count; and their means `return_mean`, `success_rate` (None where success has
-            no meaning) and `length_mean`.
+            `episodes`, how many have ended since the last call; `window`, how many the means are over: at most the last
+            WINDOW of those that count; and their means `return_mean`, `success_rate` (None where success has no
+            meaning) and `length_mean`.
         """
         new, self._new = self._new, 0
         found: dict[str, float | None] = {"episodes": new, "window": len(self._window)}
@@ -98,7 +98,7 @@ class Episodes:
         terminated: BoolArray,
         places: IntArray,
     ) -> None:
-        """Note episodes that have ended, and count those that began before every running one."""
+        """Record episodes that have ended, and count those that began before every running one."""
         self._new += len(returns)
         success = self._adapter.succeeded(returns, terminated)
         outcomes = np.full((len(returns), 3), np.nan)

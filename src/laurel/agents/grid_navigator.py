@@ -1,7 +1,7 @@
-"""A script that reaches a given object in MiniGrid: a map of what was seen, shortest paths on it, and exploration.
+"""A scripted controller that reaches a given object in MiniGrid: mapping, shortest paths, and exploration.
 
-It sees what any agent sees, the 7 by 7 cells in front of it, and keeps track of where it is by its own moves; places on
-the map are counted in squares from where the episode began. Nothing of it is learned.
+It sees what any agent sees, the 7 by 7 cells in front of it, and tracks its position by its own moves; positions on the
+map are relative to the start of the episode. Nothing is learned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FREE = (grid.EMPTY, grid.FLOOR, grid.GOAL)
 
 
 class Navigator:
-    """One agent's map of its episode, and the way to things on it."""
+    """One agent's map of its episode, with path finding."""
 
     def __init__(self) -> None:
         self.cells: dict[Place, tuple[int, int, int]] = {}
@@ -35,7 +35,7 @@ class Navigator:
         self._free_ahead = False
 
     def see(self, observation: Any) -> None:
-        """Take in an observation."""
+        """Update the map with an observation."""
         view, self.facing = np.asarray(observation["image"]), int(observation["direction"])
         ahead = WAYS[self.facing]
         right = (-ahead[1], ahead[0])
@@ -43,7 +43,7 @@ class Navigator:
         for x in range(grid.VIEW):
             for y in range(grid.VIEW):
                 cell = (int(view[x, y, 0]), int(view[x, y, 1]), int(view[x, y, 2]))
-                if cell[0] and (x, y) != grid.CARRIED:  # the agent's own cell shows what it carries
+                if cell[0] and (x, y) != grid.CARRIED:  # the agent's own cell shows the carried object
                     self.cells[self._at(ahead, end - y, right, x - here)] = cell
         held = (int(view[here, end, 0]), int(view[here, end, 1]))
         self.carried = held if held[0] != grid.EMPTY else None
@@ -52,28 +52,28 @@ class Navigator:
         self._free_ahead = self._passable(self._front)
 
     def took(self, action: int) -> None:
-        """Update the agent's place for an action that was taken after the last observation."""
+        """Update the agent's position for an action taken after the last observation."""
         if action == grid.FORWARD and self._free_ahead:
             self.place = self._front
 
     @property
     def things(self) -> set[Thing]:
-        """Doors, keys, balls, boxes and goals that were seen."""
+        """Doors, keys, balls, boxes and goals seen so far."""
         return {cell[:2] for cell in self.cells.values() if cell[0] in range(grid.DOOR, grid.GOAL + 1)}
 
     def door_is(self, thing: Thing) -> int | None:
-        """Return the state of a door; None where it was not seen."""
+        """Return the state of a door; None if it has not been seen."""
         return next((cell[2] for cell in self.cells.values() if cell[:2] == thing), None)
 
     def towards(self, thing: Thing, action: int | None) -> int | None:
-        """Return the next action on the way to a thing, and in the end the one that uses it.
+        """Return the next action on the path to an object, and finally the action that uses it.
 
         Args:
-            thing: where to.
-            action: what to do in front of it; None: step onto it.
+            thing: the object.
+            action: taken in front of it; None: step onto it.
 
         Returns:
-            None where it was not seen, or no way leads there.
+            None if it has not been seen, or there is no path.
         """
         if action is None:
             return self._step(self._path(lambda place: self.cells[place][:2] == thing))
@@ -89,14 +89,14 @@ class Navigator:
         return self._step(path)
 
     def explore(self) -> int | None:
-        """Return the next action towards a place with something unseen nearby; None where everything was seen."""
+        """Return the next action towards a position near unseen cells; None if everything has been seen."""
         unseen = self._path(lambda place: any(neighbour not in self.cells for neighbour in _around(place)))
         if unseen is not None and len(unseen) == 1:
             return self._turn_to(next(neighbour for neighbour in _around(self.place) if neighbour not in self.cells))
         return self._step(unseen)
 
     def is_beside(self, thing: Thing) -> bool:
-        """Whether a thing is on one of the four cells around."""
+        """Whether an object is on one of the four adjacent cells."""
         return any(self.cells.get(neighbour, (0, 0, 0))[:2] == thing for neighbour in _around(self.place))
 
     @property
@@ -114,7 +114,7 @@ class Navigator:
         return thing in FREE or (thing == grid.DOOR and state == grid.OPEN)
 
     def _path(self, arrived: Callable[[Place], bool]) -> list[Place] | None:
-        """Return the shortest path from here to a place, both included, through doors that are not locked."""
+        """Return the shortest path from here to a position, both included, through doors that are not locked."""
         before: dict[Place, Place | None] = {self.place: None}
         queue = deque([self.place])
         while queue:

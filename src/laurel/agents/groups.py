@@ -5,7 +5,7 @@ With r_i the reward of completion y_i of a prompt, G of them, and pi_0 the froze
     GRPO:  A_i = (r_i - mean r) / sd r;   loss = -mean_t[ratio_t A_i] + beta KL_t(pi || pi_0)
     RLOO:  A_i = R_i - mean of the other R_j,   R_i = r_i - beta log(pi(y_i) / pi_0(y_i))
 
-TRL computes loss and gradient; Adam's moments are kept from update to update.
+TRL computes the loss and gradient; Adam's moments persist between updates.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GroupLearner(AdamLearner, Collecting):
         if not hasattr(envs.form, "group"):
             raise EnvError(
                 f"agent.algorithm {self.name}: {envs.adapter.env_id} cannot show the same prompt in several "
-                "environments: its own vector form must have an attribute `group`, and env.backend be auto."
+                f"environments: its vector implementation must have an attribute `group`, and env.backend must be auto."
             )
         envs.form.group = self.params.group
         return super().rollout(envs)
@@ -60,7 +60,7 @@ class GroupLearner(AdamLearner, Collecting):
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
         own, written = self.params, [t for t in range(self.params.n_steps) if rollout.valid[t].all()]
-        seed = int(self.rng.integers(2**32))  # drawn in any case, so that later draws are the same
+        seed = int(self.rng.integers(2**32))  # always drawn, so that later draws are the same
         kl = float(np.mean([self._divergence(rollout, t) for t in written]))
         if own.max_kl is not None and kl > own.max_kl:
             return {"reference_kl": kl}

@@ -2,13 +2,13 @@
 
     π'(a|s) = softmax(o(s) + w log h(a|s)),   w from `weight` down to 0 over a `share` of the run
 
-o are the outputs of the network and h the probabilities of the actor. Agents act by π', so π' is the policy that is
-improved: its log-probabilities go into the rollout and into the loss. With only those of the network, the ratio of
-the new policy to the one that acted would not begin at 1, and the clipped surrogate would correct for what no update
-did. What is saved and evaluated is the network without hints.
+o are the network's logits and h the actor's probabilities. Agents act by π', so π' is the policy that is optimised: its
+log-probabilities go into the rollout and into the loss. With the network's own log-probabilities, the ratio of the new
+policy to the behaviour policy would not start at 1, and the clipped surrogate would correct for differences that no
+update caused. The network is saved and evaluated without hints.
 
-The control is `shuffled`: the same probabilities, given to other actions. Uniform probabilities would be none: a number
-added to all outputs changes no softmax.
+The control is `shuffled`: the same probabilities assigned to other actions. Uniform probabilities would not be a
+control, as adding a constant to all logits does not change a softmax.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ KEY = "agent.ppo.hints"
 
 
 class Hints:
-    """The present weight of an advisor's probabilities.
+    """An advisor's log-probabilities with their current weight.
 
     Args:
-        seed: of the agent's own shuffling, where the params ask for that.
+        seed: of the agent's own shuffling, if the params request it.
     """
 
     def __init__(self, advisor: Advisor, params: HintsParams, seed: int = 0) -> None:
@@ -43,19 +43,19 @@ class Hints:
         self.weight = params.weight
 
     def schedule(self, done: float) -> None:
-        """Set the weight for a run of whose updates the share `done` has been made."""
+        """Set the weight after a fraction `done` of the run's updates."""
         self.weight = self._params.weight * max(0.0, 1 - done / self._params.share)
 
     def __call__(self, adapter: EnvAdapter, observation: Array) -> FloatArray | float:
-        """Return what is added to outputs (N, A) for packed observations (N, D); asks nothing if the weight is 0."""
+        """Return the term added to logits (N, A) for packed observations (N, D); asks nothing if the weight is 0."""
         return self.weight * self._advisor.log_probs(View(adapter, observation)) if self.weight else 0.0
 
 
 class Shuffled(Advisor):
-    """Another advisor's probabilities, in each distinct state given to the actions in an order that is drawn once.
+    """Another advisor's probabilities, permuted over the actions; each distinct state has its own fixed permutation.
 
     Args:
-        seed: all orders derive from it.
+        seed: determines all permutations.
     """
 
     def __init__(self, advisor: Advisor, seed: int) -> None:
@@ -76,7 +76,7 @@ class Shuffled(Advisor):
 
 
 def hints_of(hints: Sequence[Hints], adapter: EnvAdapter, observation: Array) -> FloatArray | float:
-    """Return what is added to the outputs (S N, A) of S agents, whose settings are alike, for their states.
+    """Return the term added to the logits (S N, A) of S agents with equal settings.
 
     Args:
         observation: (S N, D) packed, one agent's after the other's.
@@ -90,15 +90,15 @@ def hints_of(hints: Sequence[Hints], adapter: EnvAdapter, observation: Array) ->
 def make_advisor(
     kind: str, options: Mapping[str, Any], adapter: EnvAdapter, annotate: AnnotateParams | None, key: str = KEY
 ) -> Advisor:
-    """Make an actor that says how likely actions are; a language model is not loaded before it is asked.
+    """Make an actor that provides action probabilities; a language model is loaded on first use.
 
     Args:
-        options: that the actor is made with.
+        options: the actor's arguments.
         key: the section that names the actor, for messages.
 
     Raises:
-        ParamsError: there is no such actor, or it does not say how likely actions are.
-        LaurelError: what the actor itself raises.
+        ParamsError: there is no such actor, or it does not provide action probabilities.
+        LaurelError: raised by the actor itself.
     """
     actor = make_actor(kind, adapter, f"{key}.actor", annotate=annotate, **options)
     found = actor.actor if isinstance(actor, Checked) else actor

@@ -1,4 +1,4 @@
-"""Networks for observations that contain images: convolutions over the images, beside all other features."""
+"""Networks for observations that contain images: convolutions for images, in parallel to other features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class Image:
 
 
 def images_in(adapter: EnvAdapter, *, smallest: int = SMALLEST) -> tuple[Image, ...]:
-    """Find the images in a network's input: bytes in two dimensions or three. An adapter's own features hold none."""
+    """Find the images in a network's input: uint8 arrays with two or three dimensions; an adapter's own features have
+    none.
+    """
     found, start = [], 0
     for leaf in adapter.packed.leaves:
         image = _image(leaf.space, start)

@@ -1,4 +1,4 @@
-"""An algorithm as training sees it: it fills a rollout, learns from its rewards, and can be saved and restored."""
+"""The interface between training loop and algorithms: collect a rollout, learn from its rewards, save and restore."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explaine
 
 
 class PolicyNetwork(nn.Module, ABC):
-    """A network that acts: what is saved as an agent, evaluated and shown."""
+    """A network that acts; saved and evaluated as an agent."""
 
     kind: ClassVar[str]
     """Name of the class in `config.json`; another package's has the name of the algorithm that trains it."""
@@ -45,7 +45,7 @@ class PolicyNetwork(nn.Module, ABC):
 
     @abstractmethod
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
-        """Return the log-probabilities (N,) of actions that something else drew."""
+        """Return the log-probabilities (N,) of given actions."""
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
         """Return an actor that acts by this policy; greedy: it takes the likeliest action instead of a sample."""
@@ -56,7 +56,7 @@ class PolicyNetwork(nn.Module, ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def write_beside(self, folder: Path) -> None:
-        """Write what other programs can load of the policy into an agent's directory."""
+        """Write files into an agent's directory from which other programs can load the policy."""
 
     @property
     def device(self) -> torch.device:
@@ -73,7 +73,7 @@ class PolicyNetwork(nn.Module, ABC):
 
 
 class PolicyActor(Actor):
-    """Acts by a policy that remembers nothing."""
+    """Acts with a memoryless policy."""
 
     def __init__(self, policy: PolicyNetwork, *, greedy: bool) -> None:
         self._policy, self._greedy = policy, greedy
@@ -87,7 +87,7 @@ class PolicyActor(Actor):
 
 @dataclass
 class Rollout:
-    """T steps of N environments, preallocated once and filled again and again."""
+    """T steps of N environments; allocated once and reused."""
 
     observation: Array
     """(T + 1, N, D) packed observations; row T is where the next rollout begins."""
@@ -96,7 +96,7 @@ class Rollout:
     extrinsic: FloatArray
     """(T, N) the environment's reward."""
     reward: FloatArray
-    """(T, N) the reward that is learned from; `collect` fills in the environment's, the caller may mix in more."""
+    """(T, N) the reward for learning; `collect` writes the environment's, to which the caller may add others."""
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
@@ -119,7 +119,7 @@ class Rollout:
         }
 
     def record(self, t: int, action: Array, step: Step) -> None:
-        """Keep what the environments answered to an action at step t."""
+        """Record an action at step t and the environments' response."""
         self.action[t] = action
         self.observation[t + 1] = step.observation
         self.extrinsic[t] = step.reward
@@ -147,9 +147,9 @@ class Rollout:
 
 
 class Learner(ABC):
-    """A policy that is being trained, with its random generator and all else that a checkpoint must hold.
+    """A policy in training, with its random generator and all other state of a checkpoint.
 
-    The caller fills rollouts with `collect`, mixes `rollout.reward`, and has them learned from, in turns:
+    The caller alternates between filling rollouts with `collect`, computing `rollout.reward`, and learning:
 
         observation = learner.collect(envs, observation, rollout)
         metrics = learner.learn(rollout)
@@ -160,7 +160,7 @@ class Learner(ABC):
     main_loss: ClassVar[str] = "policy"
     """The metric that is NaN or infinite once training has diverged."""
     takes_hints: ClassVar[bool] = False
-    """Whether it adds `hints` to what its network says."""
+    """Whether it adds `hints` to its network's logits."""
     hints: Hints | None = None
 
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator) -> None:
@@ -179,30 +179,32 @@ class Learner(ABC):
 
     @abstractmethod
     def learn(self, rollout: Any) -> Mapping[str, float]:
-        """Improve the policy on `rollout.reward`; leaves the rollout as it was.
+        """Improve the policy on `rollout.reward`, without modifying the rollout.
 
-        What stands in rows that are not `valid` makes no difference, nor does a rollout without a valid row.
+        Rows that are not `valid` are ignored; without any valid row, nothing is learned.
 
         Returns:
             Means over the update of some of METRICS; NaN or left out if there was nothing to learn from.
         """
 
     @property
-    def forgets(self) -> bool:
+    def needs_no_history(self) -> bool:
         """Whether it learns from each rollout alone, so that earlier ones need not be replayed."""
         return type(self).replayed is Learner.replayed
 
     def begin(self) -> None:  # noqa: B027 - most remember nothing
-        """Forget the running episodes: the next rollout begins with new ones."""
+        """Reset: the next rollout begins with new episodes."""
 
     def replayed(self, rollout: Any) -> None:  # noqa: B027 - most keep nothing of a rollout
-        """Take in a rollout from before a checkpoint, with rewards mixed as they were; nothing is learned from it."""
+        """Process a replayed rollout from before a checkpoint, with its original rewards; nothing is learned from
+        it.
+        """
 
     def schedule(self, done: float) -> None:  # noqa: B027 - most change nothing on the way
-        """Follow the run: `done` is the share of its updates that were made."""
+        """Update schedules; `done` is the fraction of the run's updates so far."""
 
     def grouped(self, others: Sequence[Any]) -> LearnerGroup:
-        """Return a group of this learner and others of its kind and settings; each learns as it would alone."""
+        """Group this learner with others of the same kind and settings; each learns as if alone."""
         return LearnerGroup([self, *others])
 
     @abstractmethod
@@ -211,7 +213,7 @@ class Learner(ABC):
 
     @abstractmethod
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state`.
+        """Restore a `state`.
 
         Raises:
             KeyError: something is missing.
@@ -225,7 +227,7 @@ class LearnerGroup:
         self.learners = list(learners)
 
     def collect(self, envs: Sequence[VectorEnv], observations: Sequence[Array], rollouts: Sequence[Any]) -> list[Array]:
-        """Fill each learner's rollout as it would; return where the next ones begin."""
+        """Fill each learner's rollout; return the observations with which the next ones begin."""
         return [
             learner.collect(its, observation, rollout)
             for learner, its, observation, rollout in zip(self.learners, envs, observations, rollouts, strict=True)
@@ -250,7 +252,7 @@ class LearnerGroup:
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def learn(self, rollouts: Sequence[Any]) -> Sequence[Mapping[str, float]]:
-        """Have each learner learn from its rollout."""
+        """Let each learner learn from its rollout."""
         return [learner.learn(rollout) for learner, rollout in zip(self.learners, rollouts, strict=True)]
 
 
@@ -270,7 +272,7 @@ class AdamLearner(Learner):
         self.optimizer.step()
 
     def tensor(self, array: Array) -> Tensor:
-        """Bring an array to where the weights are."""
+        """Copy an array to the device of the weights."""
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def schedule(self, done: float) -> None:

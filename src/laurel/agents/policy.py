@@ -31,7 +31,7 @@ class ActorCritic(PolicyNetwork):
 
     kind = "actor_critic"
     ppo_class: ClassVar[str] = "laurel.agents.stacked_ppo:StackedPPO"
-    """Module and class of what improves it by PPO; imported when that is made."""
+    """Module and class of its PPO learner; imported when the learner is made."""
 
     def __init__(self, n_features: int, n_actions: int, *, continuous: bool, hidden: tuple[int, ...]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class ActorCritic(PolicyNetwork):
 
     @torch.inference_mode()
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
-        """Return the log-probabilities (N,) of actions that something else drew."""
+        """Return the log-probabilities (N,) of given actions."""
         log_probs: FloatArray = self(torch.from_numpy(features), torch.from_numpy(action))[0].numpy()
         return log_probs
 

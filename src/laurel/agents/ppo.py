@@ -36,19 +36,19 @@ FIGURES = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 
 @dataclass
 class OnPolicyRollout(Rollout):
-    """A rollout with the features, log-probabilities and values of the policy that acted, hints included."""
+    """A rollout with the features, log-probabilities and values of the behaviour policy, including hints."""
 
     features: FloatArray
-    """(T + 1, N, F) what the network saw."""
+    """(T + 1, N, F) input of the network."""
     log_prob: FloatArray
     value: FloatArray
     """(T + 1, N)."""
     hints: FloatArray | None = None
-    """(T, N, A) added to the network's outputs; None without hints."""
+    """(T, N, A) added to the network's logits; None without hints."""
 
 
 class PPO(AdamLearner):
-    """PPO by autograd: for networks with filters, and the reference for `laurel.agents.stacked_ppo`."""
+    """PPO with autograd: for CNNs, and as reference for `laurel.agents.stacked_ppo`."""
 
     name = "ppo"
     policy: ActorCritic
@@ -116,15 +116,15 @@ def clipped_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss of a minibatch of B steps, and its FIGURES (5,).
 
-    `laurel.agents.stacked_update` has its gradient written by hand, which is faster; a test compares them.
+    `laurel.agents.stacked_update` has a hand-written gradient, which is faster; a test compares them.
 
     Args:
         params: clip_range and the coefficients.
         log_prob: (B,) of the actions under the policy; all that follow are (B,), too.
-        value: what the critic predicts.
+        value: the critic's predictions.
         old_log_prob: under the policy that acted.
         advantage: not yet normalised.
-        returns: what the critic should predict.
+        returns: the critic's targets.
     """
     # policy loss: the lower of the plain and the clipped surrogate (eq. 7)
     advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
@@ -145,18 +145,18 @@ def gae_of(params: ClippedParams | A2CParams, rollout: Rollout, value: FloatArra
     """Return the advantages (T, N) of a rollout by the critic's values (T + 1, N); resets earn nothing."""
     reward = np.where(rollout.valid, rollout.reward, 0)
     if isinstance(params, ClippedParams) and not params.episodic:
-        reward = going_on(reward, value, rollout.terminated, rollout.valid, params.gamma)
+        reward = non_episodic_reward(reward, value, rollout.terminated, rollout.valid, params.gamma)
     return gae(reward, value, rollout.terminated, rollout.truncated, gamma=params.gamma, lam=params.gae_lambda)
 
 
-def going_on(
+def non_episodic_reward(
     reward: FloatArray, value: FloatArray, terminated: BoolArray, valid: BoolArray, gamma: float
 ) -> FloatArray:
     """Add to the reward of a step that terminates an episode the discounted value of the next episode's first state.
 
     Non-episodic returns (Burda et al. 2018, "Exploration by random network distillation", arXiv 1810.12894, section
-    2.3). The row after the end is a reset, and the row after that the beginning. Where the end is in the rollout's last
-    row, the beginning is not in the rollout, and the value of the last observation is taken instead.
+    2.3). The row after the end is a reset, and the next episode starts in the row after that. If the end is in the
+    rollout's last row, that row is not in the rollout, and the value of the last observation is used instead.
 
     Args:
         reward: (..., T, N), like the flags.
@@ -168,7 +168,7 @@ def going_on(
 
 
 def explained_variance(advantage: Tensor, returns: Tensor) -> float:
-    """Return 1 - Var[return - value] / Var[return] over rows (B,): 1 for a perfect critic; NaN where all are alike."""
+    """Return 1 - Var[return - value] / Var[return] over rows (B,): 1 for a perfect critic; NaN for constant returns."""
     variance = float(returns.var(correction=0))
     return 1 - float(advantage.var(correction=0)) / variance if variance > 0 else math.nan
 

@@ -23,8 +23,8 @@ class QNetwork(PolicyNetwork):
         n_features: F, width of a feature row.
         n_actions: A.
         hidden: widths of the hidden layers.
-        epsilon: probability of a random action once training is over; `greedy` leaves it out.
-        layer_norm: normalise what hidden layers compute, row by row (Ba et al. 2016, arXiv 1607.06450).
+        epsilon: probability of a random action after training, unless `greedy`.
+        layer_norm: apply layer normalisation to hidden layers (Ba et al. 2016, arXiv 1607.06450).
     """
 
     kind = "q_network"
@@ -43,7 +43,7 @@ class QNetwork(PolicyNetwork):
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):
             layers += [nn.Linear(n_in, n_out), *([nn.LayerNorm(n_out)] if layer_norm else []), nn.ReLU()]
-        self.values = nn.Sequential(*layers[: -2 if layer_norm else -1])  # the last layer's numbers are values
+        self.values = nn.Sequential(*layers[: -2 if layer_norm else -1])  # gain of the output layer: action values
 
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
@@ -71,7 +71,7 @@ class QNetwork(PolicyNetwork):
 
 
 def make_q_network(n_features: int, action_space: gym.Space[Any], **shape: Any) -> QNetwork:
-    """Make the network for an action space; `shape` is what else `QNetwork` takes.
+    """Make the network for an action space; `shape` has the other arguments of `QNetwork`.
 
     Raises:
         EnvError: the space is not Discrete from 0 on.

@@ -1,4 +1,4 @@
-"""An actor-critic with memory: a gated recurrent unit between encoder and heads. Callers say where episodes begin."""
+"""An actor-critic with memory: a gated recurrent unit between encoder and heads. Callers mark where episodes begin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from laurel.arrays import Array, BoolArray, FloatArray
 
 
 class RecurrentActorCritic(PolicyNetwork):
-    """Policy and value heads on one memory (a GRU: Cho et al. 2014, arXiv 1406.1078).
+    """Policy and value heads on a shared recurrent state (a GRU: Cho et al. 2014, arXiv 1406.1078).
 
     Args:
         n_features: F, width of a feature row.
@@ -58,7 +58,7 @@ class RecurrentActorCritic(PolicyNetwork):
         self.core = nn.GRUCell(width, self.memory_size)
         self.heads = ActorCritic(self.memory_size, n_actions, continuous=continuous, hidden=())
 
-    def nothing(self, n: int) -> FloatArray:
+    def initial_memory(self, n: int) -> FloatArray:
         """Return the memory (n, M) before an episode's first step."""
         return np.zeros((n, self.memory_size), dtype=np.float32)
 
@@ -72,12 +72,12 @@ class RecurrentActorCritic(PolicyNetwork):
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
-        """Act as in an episode's first step: with nothing to remember."""
-        return self.heads.act(self.remember(features, self.nothing(len(features))), rng, greedy=greedy)
+        """Act as in an episode's first step, with the initial memory."""
+        return self.heads.act(self.remember(features, self.initial_memory(len(features))), rng, greedy=greedy)
 
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
         """Return the log-probabilities (N,) of actions in an episode's first step."""
-        return self.heads.log_prob(self.remember(features, self.nothing(len(features))), action)
+        return self.heads.log_prob(self.remember(features, self.initial_memory(len(features))), action)
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
         return RecurrentActor(self, greedy=greedy)
@@ -89,7 +89,7 @@ class RecurrentActorCritic(PolicyNetwork):
             features: (T, B, F).
             action: (T, B) or (T, B, A).
             memory: (B, M) before the first step.
-            begins: (T, B) 1.0 where an episode begins, and all before is forgotten.
+            begins: (T, B) 1.0 where an episode begins and the memory is reset.
 
         Returns:
             Log-probabilities of the actions, entropies and values, each (T, B).
@@ -105,15 +105,15 @@ class RecurrentActorCritic(PolicyNetwork):
 
 
 class RecurrentActor(Actor):
-    """Acts by a recurrent policy, whose memories of N environments it keeps."""
+    """Acts with a recurrent policy, and keeps its memory for N environments."""
 
     def __init__(self, policy: RecurrentActorCritic, *, greedy: bool) -> None:
         self._policy, self._greedy = policy, greedy
-        self.memory: FloatArray = policy.nothing(0)
+        self.memory: FloatArray = policy.initial_memory(0)
 
     def begin(self, which: BoolArray) -> None:
         if len(which) != len(self.memory):
-            self.memory = self._policy.nothing(len(which))
+            self.memory = self._policy.initial_memory(len(which))
         self.memory[which] = 0
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:

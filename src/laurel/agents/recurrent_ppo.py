@@ -1,8 +1,8 @@
-"""PPO with a policy that remembers: minibatches are whole sequences of some of the environments.
+"""PPO with a recurrent policy: minibatches are whole sequences of some of the environments.
 
-The loss is that of `laurel.agents.ppo` (equation 7 there); the memory continues from rollout to rollout, is reset
-where an episode begins, and gradients go back to the rollout's first step, through time. Each epoch begins with the
-memories that the rollout began with.
+The loss is that of `laurel.agents.ppo` (equation 7 there); the memory persists between rollouts, is reset where an
+episode begins, and gradients are backpropagated through time to the rollout's first step. Each epoch starts with the
+memories from the start of the rollout.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MEMORY, BEGINS = "memory", "begins"
 
 
 @dataclass
-class RememberedRollout(Rollout):
+class RecurrentRollout(Rollout):
     """A rollout with the features, memories, log-probabilities and values of the policy that acted."""
 
     features: FloatArray
-    """(T + 1, N, F) what the network saw."""
+    """(T + 1, N, F) input of the network."""
     memory: FloatArray
     """(N, M) before the first step."""
     begins: BoolArray
@@ -48,12 +48,12 @@ class RecurrentPPO(AdamLearner):
 
     def __init__(self, policy: RecurrentActorCritic, params: PPOParams, rng: np.random.Generator) -> None:
         super().__init__(policy, params, rng)
-        self.memory = policy.nothing(params.n_envs)
+        self.memory = policy.initial_memory(params.n_envs)
         self.begins = np.ones(params.n_envs, dtype=np.bool_)
 
-    def rollout(self, envs: VectorEnv) -> RememberedRollout:
+    def rollout(self, envs: VectorEnv) -> RecurrentRollout:
         steps, n_envs = self.params.n_steps, envs.n_envs
-        return RememberedRollout(
+        return RecurrentRollout(
             **Rollout.shapes(steps, envs, self.policy),
             features=np.zeros((steps + 1, n_envs, self.policy.n_features), dtype=np.float32),
             memory=np.zeros_like(self.memory),
@@ -62,7 +62,7 @@ class RecurrentPPO(AdamLearner):
             value=np.zeros((steps + 1, n_envs), dtype=np.float32),
         )
 
-    def collect(self, envs: VectorEnv, observation: Array, rollout: RememberedRollout) -> Array:
+    def collect(self, envs: VectorEnv, observation: Array, rollout: RecurrentRollout) -> Array:
         rollout.observation[0] = observation
         rollout.memory[:] = self.memory
         for t in range(self.params.n_steps + 1):
@@ -82,7 +82,7 @@ class RecurrentPPO(AdamLearner):
     def begin(self) -> None:
         self.begins[:] = True
 
-    def learn(self, rollout: RememberedRollout) -> Mapping[str, float]:
+    def learn(self, rollout: RecurrentRollout) -> Mapping[str, float]:
         p, tensor = self.params, self.tensor
         if not rollout.valid.any():
             return {}

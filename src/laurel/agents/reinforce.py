@@ -3,9 +3,9 @@
     G_t = R_{t+1} + γ G_{t+1};   θ ← θ + α mean[(G_t - b(S_t)) ∇ log π(A_t|S_t)];   b(S_t) moves towards G_t
 
 Learns from whole episodes: after each rollout from the episodes that ended in it, one step by Adam on all their rows.
-The book's factor γ^t is left out, as it is nearly everywhere: late steps would teach nothing. An episode that began
-before the last update is learned from as if the present policy had acted from its start. The return of a truncated
-episode ends with the baseline of its last observation, which stands for the rewards that were cut off.
+The book's factor γ^t is left out, as in nearly all implementations: late steps would have no effect. An episode that
+began before the last update is treated as if the current policy had acted from its start. The return of a truncated
+episode ends with the baseline of its last observation, which estimates the rewards that were cut off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Part:
     """(K, D) packed observations before the actions."""
     action: Array
     reward: FloatArray
-    """(K,) as it was mixed when the steps were taken."""
+    """(K,) training reward at the time of the steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Episode(Part):
 
 
 class Reinforce(PolicyGradient):
-    """Learns from episodes once they have ended; the steps of running episodes are kept."""
+    """Learns from episodes once they have ended; the steps of running episodes are buffered."""
 
     name = "reinforce"
 
@@ -86,7 +86,7 @@ class Reinforce(PolicyGradient):
 
 
 def discounted(reward: FloatArray, *, after: float, gamma: float) -> FloatArray:
-    """Return the discounted returns (K,) of an episode's rewards (K,) and of what comes after its last step."""
+    """Return the discounted returns (K,) for an episode's rewards (K,) and the value after its last step."""
     returns = np.empty_like(reward)
     following = after
     for t in range(len(reward) - 1, -1, -1):
@@ -96,7 +96,7 @@ def discounted(reward: FloatArray, *, after: float, gamma: float) -> FloatArray:
 
 
 def _part(rollout: Rollout, start: int, end: int, n: int) -> Part:
-    """Copy what an environment did from one step of a rollout to another, resets left out."""
+    """Copy an environment's steps between two steps of a rollout, without resets."""
     steps = np.flatnonzero(rollout.valid[start:end, n]) + start
     return Part(rollout.observation[steps, n], rollout.action[steps, n], rollout.reward[steps, n])
 

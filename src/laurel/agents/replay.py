@@ -1,6 +1,6 @@
 """DQN's replay memory: the last steps of N environments, and the targets of sampled ones.
 
-Rewards are kept as they were when the steps were taken, shaped by the caption counts of that moment.
+Rewards are stored as computed when the steps were taken, shaped by the caption counts at that time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SumTree:
         return self._nodes[self._first + index]
 
     def set(self, index: IntArray, value: DoubleArray) -> None:
-        """Set the numbers (B,) at leaves (B,); where a leaf is named twice, its last number counts."""
+        """Set the numbers (B,) at leaves (B,); if a leaf occurs twice, its last number is used."""
         self._nodes[self._first + index] = value
         nodes = np.unique(self._first + index)
         while nodes[0] > 1:
@@ -45,7 +45,7 @@ class SumTree:
             self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
 
     def sample(self, size: int, rng: np.random.Generator) -> IntArray:
-        """Draw leaves (B,) in proportion to their numbers, one from each B-th part of the total."""
+        """Draw leaves (B,) in proportion to their numbers, stratified over the total."""
         left = (np.arange(size) + rng.random(size)) / size * self.total
         node = np.ones(size, dtype=np.int64)
         while node[0] < self._first:
@@ -64,20 +64,20 @@ class SumTree:
 
 @dataclass(frozen=True, slots=True)
 class Minibatch:
-    """B steps, and what each led to."""
+    """B steps with their n-step results."""
 
     place: IntArray
-    """(B,) where in the memory they are."""
+    """(B,) indices in the memory."""
     observation: Array
     """(B, D)."""
     action: Array
     """(B,)."""
     reward: FloatArray
-    """(B,) discounted sum of the next rewards: m of them, or fewer where the episode or the memory ends before."""
+    """(B,) discounted sum of the next m rewards, or fewer if the episode or the memory ends earlier."""
     after: Array
     """(B, D) the observations after these rewards."""
     discount: FloatArray
-    """(B,) gamma to the power of their number; 0 where the episode terminated with them."""
+    """(B,) gamma to the power of the number of rewards; 0 if the episode terminated."""
     weight: FloatArray
     """(B,) importance-sampling weights."""
 
@@ -86,11 +86,11 @@ class Replay:
     """A ring of R rows, each a step of all N environments.
 
     Args:
-        capacity: steps kept, at least.
+        capacity: minimum number of steps kept.
         n_envs: N.
         n_steps: T of the rollouts that are added.
         alpha: exponent of the priorities with which steps are drawn (Schaul et al. 2016, arXiv 1511.05952, equation 1);
-            None draws them uniformly.
+            None: uniform.
     """
 
     def __init__(self, capacity: int, n_envs: int, n_steps: int, *, alpha: float | None) -> None:
@@ -119,11 +119,11 @@ class Replay:
         return int(self.valid[self._filled_rows()].sum())
 
     def add(self, rollout: Rollout, *, anew: bool = True) -> None:
-        """Take in a rollout; the oldest steps give way.
+        """Add a rollout, replacing the oldest steps.
 
         Args:
             rollout: with its rewards mixed.
-            anew: False where the priorities of these steps were restored from a checkpoint already.
+            anew: False if the priorities of these steps were already restored from a checkpoint.
         """
         n_steps = len(rollout.valid)
         at = (self.head + np.arange(n_steps)) % self.rows
@@ -144,7 +144,7 @@ class Replay:
 
         Args:
             size: B.
-            steps: m, rewards summed up.
+            steps: m, the number of rewards that are summed.
             beta: how strongly weights correct for priorities (exponent of equation 2 of Schaul et al.).
         """
         if self.tree is None:
@@ -160,7 +160,7 @@ class Replay:
         return Minibatch(place, observation, self.action[row, env], reward, after, discount, weight)
 
     def set_priorities(self, place: IntArray, error: FloatArray) -> None:
-        """Set priorities (B,) by TD errors; does nothing where steps are drawn uniformly."""
+        """Set priorities (B,) by TD errors; does nothing if steps are drawn uniformly."""
         if self.tree is not None and self.alpha is not None:
             priority = (np.abs(error.astype(np.float64)) + 1e-6) ** self.alpha
             self.tree.set(place, priority)
@@ -171,7 +171,7 @@ class Replay:
         return (self.head - self.filled + np.arange(self.filled)) % self.rows
 
     def _uniform(self, size: int, rng: np.random.Generator) -> IntArray:
-        """Draw places of steps uniformly; a place that holds a reset is drawn again."""
+        """Draw indices of steps uniformly; resets are rejected."""
         place = np.empty(size, dtype=np.int64)
         missing = np.arange(size)
         while len(missing):

@@ -1,8 +1,8 @@
 """Actor-critics of one shape as a batch: their weights in one array, outputs and gradients without autograd.
 
-Row s of every array belongs to policy s and depends on nothing else, so that a single policy and one of many are equal
-to the bit. On the CPU the arrays are NumPy's, whose matrix products and tanh cost a fraction of PyTorch's at
-these sizes; elsewhere they are tensors, and the same lines run there.
+Row s of every array depends only on policy s, so that a policy's results are bit-identical alone and in a batch. On the
+CPU the arrays are NumPy's, whose matrix products and tanh cost a fraction of PyTorch's at these sizes; on other devices
+the same code runs on tensors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stack:
 
     Args:
         policies: of one shape, on one device.
-        arrays: the module that computes, `numpy` or `torch`; by default NumPy on the CPU.
+        arrays: the array module, `numpy` or `torch`; by default NumPy on the CPU.
     """
 
     def __init__(self, policies: Sequence[ActorCritic], arrays: Any = None) -> None:
@@ -46,13 +46,13 @@ class Stack:
                 parameter.data = view
 
     def zeros(self, *shape: int) -> Any:
-        """Return an array of zeros where the weights are."""
+        """Return an array of zeros on the device of the weights."""
         if self.arrays is np:
             return np.zeros(shape, dtype=np.float32)
         return torch.zeros(shape, device=self.device)
 
     def put(self, array: Any) -> Any:
-        """Bring a NumPy array to where the weights are."""
+        """Copy a NumPy array to the device of the weights."""
         return array if self.arrays is np else torch.from_numpy(array).to(self.device)
 
     def split(self, flat: Any) -> list[Any]:
@@ -83,7 +83,7 @@ class Stack:
 
 
 class Pass:
-    """A pass of B rows of features through some policies of a stack, forward and back, with its buffers.
+    """Forward and backward pass of B rows of features through some policies of a stack, with buffers.
 
     Outputs have a column for each row of features, (S, A, B) and (S, 1, B), so that sums over actions are fast.
     """
@@ -102,7 +102,7 @@ class Pass:
         self._features: Any = None
 
     def forward(self, features: Any) -> None:
-        """Compute `output` and `value`, of the bodies that this pass has, from features (S, B, F)."""
+        """Compute `output` and `value`, for the bodies of this pass, from features (S, B, F)."""
         xp, self._features = self.stack.arrays, features
         below = features[:, None]
         for i, here in enumerate(self.hidden):
@@ -118,11 +118,11 @@ class Pass:
             self.value += critic_bias
 
     def backward(self, d_output: Any, d_value: Any, gradient: Sequence[Any]) -> None:
-        """Write the gradient of the loss by the weights, after a `forward` of both bodies.
+        """Write the gradient of the loss with respect to the weights, after a `forward` of both bodies.
 
         Args:
-            d_output: (S, A, B) the loss's gradient by `output`.
-            d_value: (S, 1, B) the loss's gradient by `value`.
+            d_output: (S, A, B) gradient of the loss with respect to `output`.
+            d_value: (S, 1, B) gradient of the loss with respect to `value`.
             gradient: `split` of an array like the weights; the part of log_std is not written.
         """
         xp, last = self.stack.arrays, 2 * len(self.hidden)
@@ -135,7 +135,7 @@ class Pass:
                 product(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
         for i in reversed(range(len(self.hidden))):
             here, delta = self.hidden[i], self._delta[i]
-            xp.multiply(here, here, out=here)  # it is not needed again
+            xp.multiply(here, here, out=here)  # in place: the buffer is not needed again
             xp.subtract(1, here, out=here) if xp is np else here.neg_().add_(1)
             delta *= here
             below = self.hidden[i - 1] if i else self._features[:, None]
@@ -150,7 +150,7 @@ class Pass:
 
 
 def host(array: Any) -> Array:
-    """Bring an array to NumPy."""
+    """Convert an array to NumPy."""
     host: Array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
     return host
 

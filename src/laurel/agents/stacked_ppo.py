@@ -1,8 +1,8 @@
-"""PPO for many agents at once: the algorithm of `laurel.agents.ppo`, one row an agent, without autograd.
+"""PPO for many agents at once: the algorithm of `laurel.agents.ppo`, one row per agent, without autograd.
 
-Agents of a group share only the calls that compute them: each has its environments, random numbers, order of
-minibatches, and state of Adam (Kingma & Ba 2015, arXiv 1412.6980). What an agent learns is the same to the bit whatever
-else is in the group: rows of two agents are never summed, and minibatches are padded to one size with rows of weight 0.
+Agents of a group share only the batched calls: each has its own environments, random numbers, order of minibatches, and
+state of Adam (Kingma & Ba 2015, arXiv 1412.6980). An agent's results are bit-identical for any group: rows of two
+agents are never summed, and minibatches are padded to one size with rows of weight 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from laurel.agents.hints import hints_of
 from laurel.agents.learner import Learner, LearnerGroup
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import PPO, OnPolicyRollout, gae, going_on, minibatches
+from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches, non_episodic_reward
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
 from laurel.agents.stacked_update import Update, epoch, gaussian
 from laurel.arrays import Array, FloatArray
@@ -29,7 +29,7 @@ from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import ClippedParams
 
 CACHED_BYTES = 4 << 20
-"""Most bytes of a minibatch's hidden layers: beyond a core's cache, more agents at once are slower."""
+"""Maximum bytes of a minibatch's hidden layers: beyond a core's cache, larger batches of agents are slower."""
 
 
 class StackedPPO(PPO):
@@ -96,7 +96,7 @@ class StackedPPO(PPO):
 
 
 class PPOGroup(LearnerGroup):
-    """S learners in lockstep; their weights and moments are rows of this group's arrays from now on."""
+    """S learners in lockstep; their weights and moments become rows of this group's arrays."""
 
     learners: list[StackedPPO]
 
@@ -116,14 +116,16 @@ class PPOGroup(LearnerGroup):
         self._passes: dict[tuple[int, ...], Pass] = {}
 
     def _own(self, row: Any) -> Any:
-        """Return a row of another group's arrays as this group has them: of NumPy, or as a tensor on its device."""
+        """Convert a row of another group's arrays to this group's array type and device."""
         return row if isinstance(row, type(self.mean)) else self.stack.put(host(row))
 
     # -- acting -------------------------------------------------------------------------------------------------
     def collect(
         self, envs: Sequence[VectorEnv], observations: Sequence[Array], rollouts: Sequence[OnPolicyRollout]
     ) -> list[Array]:
-        """Fill the rollouts, each from its observation (N, D); return where the next ones begin."""
+        """Fill the rollouts, each from its observation (N, D); return the observations with which the next ones
+        begin.
+        """
         n_steps, n_envs, n = self.params.n_steps, envs[0].n_envs, len(envs)
         outputs = np.zeros((n_steps, n, self.stack.n_actions, n_envs), dtype=np.float32)
         noise = np.stack([self._noise(learner.rng, n_steps, n_envs) for learner in self.learners], axis=1)
@@ -154,7 +156,7 @@ class PPOGroup(LearnerGroup):
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def _hint(self, adapter: EnvAdapter, whole: OnPolicyRollout, t: int, output: Array) -> None:
-        """Add the hints of step t to outputs (S, A, N), so that agents act by them, and keep them for the loss."""
+        """Add the hints of step t to the logits (S, A, N) for acting, and store them for the loss."""
         hints = [learner.hints for learner in self.learners if learner.hints is not None]
         assert whole.hints is not None
         whole.hints[t] = hints_of(hints, adapter, whole.observation[t])
@@ -202,7 +204,7 @@ class PPOGroup(LearnerGroup):
 
     # -- learning -----------------------------------------------------------------------------------------------
     def learn(self, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
-        """Improve each policy on its `rollout.reward`; leaves the rollouts as they were."""
+        """Improve each policy on its `rollout.reward`, without modifying the rollouts."""
         size = -(-rollouts[0].valid.size // minibatches(self.params, rollouts[0].valid.size))
         found: list[dict[str, float]] = []
         with torch.no_grad(), np.errstate(all="ignore"):  # where an agent diverges, its losses are NaN or infinite
@@ -212,7 +214,7 @@ class PPOGroup(LearnerGroup):
         return found
 
     def _at_once(self, n: int, taken: int) -> list[slice]:
-        """Divide n agents, each of which needs `taken` bytes, into parts that are updated together."""
+        """Split n agents, each of which needs `taken` bytes, into parts that are updated together."""
         size = max(1, CACHED_BYTES // max(taken, 1)) if self.stack.arrays is np else n
         return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
@@ -227,7 +229,7 @@ class PPOGroup(LearnerGroup):
             np.stack([getattr(rollout, name) for rollout in rollouts]) for name in ("terminated", "truncated")
         )
         if not p.episodic:
-            reward = going_on(reward, value, terminated, valid, p.gamma)
+            reward = non_episodic_reward(reward, value, terminated, valid, p.gamma)
         advantage = gae(reward, value, terminated, truncated, gamma=p.gamma, lam=p.gae_lambda)
         returns = advantage + value[:, :-1]
 
@@ -255,7 +257,7 @@ class PPOGroup(LearnerGroup):
         ]
 
     def pass_of(self, policies: slice, batch: int, bodies: slice) -> Pass:
-        """Return the buffers of a pass of a batch; they are made once for each size."""
+        """Return the buffers of a pass, cached per batch size."""
         key = (policies.start, policies.stop, batch, bodies.start, bodies.stop)
         if key not in self._passes:
             self._passes[key] = Pass(self.stack, policies, batch, bodies)

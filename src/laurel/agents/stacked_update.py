@@ -1,8 +1,8 @@
-"""The steps of gradient descent of PPO for many agents at once, an agent a row: minibatches, loss, Adam.
+"""PPO's gradient steps for many agents at once, one row per agent: minibatches, loss, Adam.
 
 Gradients are written by hand (`laurel.agents.stacked`), which is 1.7 to 2.6 times as fast as autograd at these sizes;
-`laurel.agents.ppo` is the same by autograd, and a test compares them. Minibatches are padded to one size with rows of
-weight 0, so that all agents' are one array; rows of different agents are never summed.
+`laurel.agents.ppo` computes the same with autograd, and a test compares them. Minibatches are padded to one size with
+rows of weight 0, so that those of all agents form one array; rows of different agents are never summed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
 
 class Group(Protocol):
-    """What an update needs of the agents that it improves: S rows, with Adam's moments and step counts."""
+    """The state of the agents in an update: S rows, with Adam's moments and step counts."""
 
     params: ClippedParams
     stack: Stack
@@ -69,7 +69,7 @@ class Update:
         self._descend(counts > 0)
 
     def differentiate(self, old: Any, advantage: Any, returns: Any, action: Sequence[Any], weight: Any) -> None:
-        """Write the loss's gradient after the forward pass, and add up FIGURES; all arrays are (S, B).
+        """Write the gradient of the loss after the forward pass, and sum FIGURES; all arrays are (S, B).
 
         For a softmax over outputs o, ∇_o log π(a) = 1[a] - π and ∇_o H = -π (log π + H); for a Gaussian,
         ∇_mean log π = z / σ and ∇_{log σ} log π = z² - 1, and the entropy's gradient by log σ is 1.
@@ -78,7 +78,7 @@ class Update:
         Args:
             old: log-probability under the policy that acted.
             advantage: not yet normalised.
-            returns: what the critic should predict.
+            returns: the critic's targets.
             action: the A numbers of a continuous action; else the number of the discrete one, then A hints, if any.
             weight: of each row in the means.
         """
@@ -102,12 +102,14 @@ class Update:
             log_prob = (log_probs * chosen).sum(-2)
             entropy = -(probability * log_probs).sum(-2)
 
-        # the lower of the plain and the clipped surrogate (eq. 7), with a gradient only where that is the plain one
+        # the minimum of the unclipped and clipped surrogates (eq. 7); only the unclipped one has a gradient
         log_ratio = log_prob - old
         ratio = xp.exp(log_ratio)
         plain, clipped = ratio * advantage, xp.clip(ratio, 1 - p.clip_range, 1 + p.clip_range) * advantage
         surrogate = xp.minimum(plain, clipped)
-        d_log_prob = (plain <= clipped) * plain * -weight  # ∇ρ = ρ ∇ log π; where the clipped one counts, it is 0
+        d_log_prob = (
+            (plain <= clipped) * plain * -weight
+        )  # ∇ρ = ρ ∇ log π; 0 where the clipped surrogate is the minimum
         error = work.value[:, 0] - returns
         d_value = (p.value_coef * error * weight)[:, None]
         if self.group.stack.continuous:
@@ -124,7 +126,7 @@ class Update:
             self.sums[:, i] += (figure * weight).sum(-1)
 
     def _descend(self, active: BoolArray) -> None:
-        """Take Adam's step for the active agents (S,); the others stay as they are."""
+        """Take an Adam step for the active agents (S,); the others are unchanged."""
         group = self.group
         group.steps[self.policies] += active[:, None]
         self.made += active[:, None]
@@ -138,14 +140,14 @@ class Update:
                 array[~active] = before[~active]
 
     def adam(self, rate: Any, root: Any) -> None:
-        """Take Adam's step along the gradient, which is clipped for each agent.
+        """Take an Adam step with the gradient, which is clipped per agent.
 
-        In place, because torch.optim.Adam takes a call a tensor, and temporary arrays cost more than the sums at these
-        sizes. A test compares it with torch.optim.Adam in `laurel.agents.ppo`.
+        In place, because torch.optim.Adam needs a call per tensor, and at these sizes temporary arrays cost more than
+        the arithmetic. A test compares it with torch.optim.Adam in `laurel.agents.ppo`.
 
         Args:
-            rate: (S, 1) learning rates over 1 - BETA1^steps, Adam's correction for a mean that began at 0.
-            root: (S, 1) square root of 1 - BETA2^steps, the same correction for the mean of squares.
+            rate: (S, 1) learning rates over 1 - BETA1^steps, Adam's bias correction of the first moment.
+            root: (S, 1) square root of 1 - BETA2^steps, the bias correction of the second moment.
         """
         xp, gradient = self.xp, self.gradient
         norm = xp.sqrt((gradient * gradient).sum(-1)[:, None])
@@ -175,7 +177,8 @@ class Update:
 
 
 def epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray, IntArray]:
-    """Divide the rows of each agent into minibatches: (n_batches, S, size) of them, and how many count (n_batches, S).
+    """Split the rows of each agent into minibatches: indices (n_batches, S, size), and how many are valid (n_batches,
+    S).
 
     Agents with fewer rows than minibatches have none in the last ones.
     """
@@ -197,7 +200,7 @@ def gaussian(z: Any, log_std: Any) -> Any:
 def _take(array: Any, rows: IntArray, out: Any) -> None:
     """Write rows of an array into another."""
     if isinstance(array, np.ndarray):
-        array.take(rows, axis=0, out=out, mode="clip")  # which is faster than checking
+        array.take(rows, axis=0, out=out, mode="clip")  # faster than bounds checking
     else:
         torch.index_select(array, 0, torch.from_numpy(rows).to(array.device), out=out)
 

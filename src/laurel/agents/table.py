@@ -1,7 +1,7 @@
-"""A table of action values as a policy, and the agents that learn one as learners of an arm.
+"""A Q-table as a policy, and the tabular agents as learners of an arm.
 
-The agents of `laurel.agents.tabular` learn step by step; here they are shown the steps of a rollout in order, once its
-rewards are mixed, and all environments share one table.
+The agents of `laurel.agents.tabular` learn step by step; here they process the steps of a rollout in order, once its
+rewards are computed, and all environments share one table.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Table(PolicyNetwork):
     """Action values of states; acts ε-greedily on them.
 
     Args:
-        shape: number of values of each part of an observation; features are a one-hot row for each.
+        shape: number of values of each part of an observation; features are its concatenated one-hot encodings.
         n_actions: A.
-        initial: first value of every entry.
-        epsilon: probability of a random action; `greedy` leaves it out.
+        initial: initial value of every entry.
+        epsilon: probability of a random action, unless `greedy`.
     """
 
     kind = "table"
@@ -98,7 +98,7 @@ def make_table(adapter: EnvAdapter, settings: TabularParams) -> Table:
 
 
 class Tabular(Collecting):
-    """One of the tabular agents, whose one table is learned from all environments."""
+    """One of the tabular agents, with one table for all environments."""
 
     name = "tabular"
     policy: Table
@@ -116,7 +116,7 @@ class Tabular(Collecting):
             shared=True,
             **options,
         )
-        self.agent.reset(0, params.n_envs)  # its own random numbers are never drawn: the policy acts
+        self.agent.reset(0, params.n_envs)  # its own generator is never used: the policy acts
         self.agent.q[0] = policy.q.cpu().numpy()
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
@@ -128,13 +128,13 @@ class Tabular(Collecting):
         return {"q_value": float(taken.mean()), "epsilon": self.policy.epsilon}
 
     def replayed(self, rollout: Rollout) -> None:
-        """Show the agent the steps again, so that it holds the same pending ones, and undo what it learned by that."""
+        """Process the steps again, to restore the agent's pending steps, and undo the changes to the table."""
         q, updates = self.agent.q.copy(), self.agent.updates.copy()
         self._observe(rollout)
         self.agent.q[:], self.agent.updates[:] = q, updates
 
     def _observe(self, rollout: Rollout) -> IntArray:
-        """Show the agent a rollout step by step; return the states (T + 1, N) in it."""
+        """Pass a rollout to the agent step by step; return its states (T + 1, N)."""
         n_rows, n_envs = rollout.observation.shape[:2]
         features = self.features(rollout.observation)
         states = self.policy.states(features.reshape(n_rows * n_envs, -1)).reshape(n_rows, n_envs)

@@ -1,1 +1,1 @@
-"""Lessons of reinforcement learning on bandits and small worlds, drawn as figures."""
+"""Classic reinforcement-learning experiments on bandits and small environments, drawn as figures."""

@@ -1,4 +1,4 @@
-"""`laurel classics deep`: deep agents learn tasks that show what each is for; a figure and tables."""
+"""`laurel classics deep`: deep RL agents on tasks that show the strength of each; a figure and tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Task:
     steps: int
     """Environment steps of each run."""
     limits: tuple[float, float]
-    """Lowest return that is drawn, and the best that there can be."""
+    """Lowest return that is drawn, and the highest possible one."""
     goal: float
     """Return from which the task counts as learned."""
 
@@ -94,7 +94,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
     """Train the deep agents on their tasks; write `deep.png` and `deep.json` and return a table of each."""
     from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(1)  # sums keep their order
+    torch.set_num_threads(1)  # keeps the order of summation fixed
     found, tables = {}, []
     with drawing(11.5, 6.6) as figure, threadpool_limits(1, user_api="blas"):
         for axes, task in zip(figure.subplots(2, 2).flat, TASKS, strict=True):
@@ -122,7 +122,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
 
 
 def in_words(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Say an agent's figures as they stand in `deep.json`: its return in the end, and when it had learned the task."""
+    """Format an agent's figures from `deep.json`: its final return, and the steps until it had learned the task."""
     mean, half = record["return"]["mean"], record["return"]["half_of_ci95"]
     reached = record["steps_to_goal"]
     median = "not reached" if reached["median"] is None else f"{reached['median']:,.0f}"
@@ -154,13 +154,13 @@ def _learn(task: Task, settings: AlgorithmParams, seed: int) -> DoubleArray:
         episodes.follow(rollout)
         mean = episodes.figures()["return_mean"]
         if mean is not None:
-            curve[-(-(update + 1) * per_update // GRID) - 1 :] = mean  # a point has the last update up to it
+            curve[-(-(update + 1) * per_update // GRID) - 1 :] = mean  # the last update before each point
     envs.close()
     return curve
 
 
 def _figures(curves: DoubleArray, task: Task) -> dict[str, Any]:
-    """Summarise an agent's curves (runs, points): the return in the end, and the steps to the goal."""
+    """Summarise an agent's curves (runs, points): the final return, and the steps to the goal."""
     estimate = mean_over_runs(curves[:, -1])
     mean = float(estimate.mean) if np.isfinite(estimate.mean) else None
     half = None if mean is None or estimate.interval is None else float(estimate.interval[1] - mean)

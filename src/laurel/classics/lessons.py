@@ -1,4 +1,4 @@
-"""`laurel classics bandits` and `tabular`: every agent learns known tasks; figures and tables of the results."""
+"""`laurel classics bandits` and `tabular`: every agent on textbook tasks; figures and tables of the results."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ class Testbed:
 
     title: str
     arms: Mapping[str, Any]
-    """Arguments of the bandit, the number of arms aside."""
+    """Arguments of the bandit besides the number of arms."""
     steps: int
 
 
 TESTBEDS = (
     Testbed("Gaussian arms", {}, 1000),
     Testbed("Bernoulli arms", {"rewards": "bernoulli"}, 1000),
-    Testbed("Drifting arms", {"spread": 0.0, "drift": 0.02}, 2000),  # Sutton & Barto, exercise 2.5, twice as quick
+    Testbed("Drifting arms", {"spread": 0.0, "drift": 0.02}, 2000),  # Sutton & Barto, ex. 2.5, twice the drift
 )
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Where tabular agents are compared, and how."""
+    """An environment in which tabular agents are compared, and how."""
 
     env_id: str
     title: str
@@ -102,11 +102,11 @@ def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
 
 
 def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
-    """Run the tabular agents where the best policy is known; write `tabular.png` and return a table."""
+    """Run the tabular agents in environments whose optimal policy is known; write `tabular.png` and return a table."""
     tables = []
     with drawing(11.5, 3.8) as figure:
         for axes, world in zip(figure.subplots(1, len(WORLDS)), WORLDS, strict=True):
-            last = world is WORLDS[-1]  # where every agent is
+            last = world is WORLDS[-1]  # the panel that has every agent
             model = model_of(gym.make(world.env_id))
             spaces = gym.spaces.Discrete(model.n_states), gym.spaces.Discrete(model.n_actions)
             agents = _tabular_agents(world, spaces)
@@ -177,7 +177,7 @@ def estimated(values: DoubleArray, form: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as all figures of the classics are written."""
+    """Save a figure in the format that all figures of the classics share."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with settings():
         figure.savefig(path, dpi=150, facecolor="white")

@@ -27,7 +27,7 @@ class Steps:
     optimal: BoolArray | None
     """(R, T) whether the best arm was pulled; None where the environment does not report it."""
     regret: DoubleArray | None
-    """(R, T) what the best arm pays more on average; None as above."""
+    """(R, T) regret: how much more the best arm pays on average; None as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def run_agent(env: Source, agent: Agent, n_runs: int = 200, seed: int = 0, *, n_
         agent: is reset first.
         n_runs: R.
         seed: of the environments and the agent, whose random streams differ.
-        n_steps: T; by default an episode of the environment's limit. A longer run holds the steps between
-            episodes, too, which pay nothing.
+        n_steps: T; by default the environment's limit of an episode. A longer run includes the reset steps between
+            episodes, whose reward is 0.
 
     Raises:
         EnvError: copies cannot be made of `env`, it has other actions than a bandit agent has arms, or it has no limit
@@ -96,7 +96,7 @@ def run_episodes(
 ) -> Episodes:
     """Run an agent in `n_runs` copies of an environment at once, until each has finished `n_episodes`.
 
-    Finished runs are no longer updated: the agent learns from no more than `n_episodes` of each.
+    Finished runs are no longer updated: the agent learns from at most `n_episodes` of each.
 
     Args:
         env: an id, a spec, an environment that Gymnasium made, or a vector environment of `n_runs`.
@@ -104,7 +104,7 @@ def run_episodes(
         n_runs: R.
         seed: of the environments and the agent, whose random streams differ.
         n_episodes: E.
-        max_steps: give up after so many steps a run; None never does.
+        max_steps: give up after this many steps per run; None: no limit.
 
     Raises:
         EnvError: copies cannot be made of `env`, it has other actions than a bandit agent has arms, or episodes were

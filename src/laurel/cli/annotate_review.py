@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH = 96
 END_OF_INPUT = "\x04"
-"""The character of Ctrl-D where a terminal passes on single keys."""
+"""The character of Ctrl-D in a terminal's raw mode."""
 
 
 def add(actions: Commands) -> None:
@@ -71,7 +71,7 @@ def _review(options: argparse.Namespace) -> str:
     params = load_params(options.params)
     path = options.gold or params.annotate.gold
     if path is None:
-        raise AnnotationError("Say where to keep your labels: annotate.gold in the params file, or --gold FILE.")
+        raise AnnotationError("Set the file for your labels: annotate.gold in the params file, or --gold FILE.")
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     gold = GoldFile(path, task_of(params.annotate, adapter))
     inputs = {"captions": options.captions}
@@ -92,7 +92,7 @@ def _pairs(params: Params, options: argparse.Namespace) -> tuple[Pairs, Preferen
     """Return the labelled pairs; without labels, the pairs that would be drawn.
 
     Raises:
-        AnnotationError: those in doubt are wanted, but nothing was labelled yet.
+        AnnotationError: uncertain pairs are requested, but nothing has been labelled yet.
     """
     import numpy as np
 
@@ -105,8 +105,8 @@ def _pairs(params: Params, options: argparse.Namespace) -> tuple[Pairs, Preferen
         return read_pairs(options.preferences), read_preferences(options.preferences)
     if options.sample == "uncertain":
         raise AnnotationError(
-            f"{options.preferences}: no such directory, so no label is in doubt yet. Run laurel annotate first, or "
-            "take --sample uniform."
+            f"{options.preferences}: no such directory, so there are no uncertain labels yet. Run laurel annotate "
+            f"first, or use --sample uniform."
         )
     seed = derive_seed(params.seed, "annotate")
     counts = read_segments(options.captions).counts
@@ -138,7 +138,7 @@ def _summary(
     texts: Sequence[str],
     added: int,
 ) -> str:
-    """Say what is in the gold file now, and how labels agree with it."""
+    """Summarise the gold file, and the agreement of labels with it."""
     from laurel.data.quality import Figure, figures
     from laurel.feedback.quality import compare
     from laurel.feedback.references import gold_sides
@@ -157,7 +157,8 @@ def _summary(
     if gold.labels:
         lines += [
             "",
-            f"To have it in the report: annotate.gold: {gold.path} in the params file, then laurel annotate (with DVC:",
+            f"To include it in the report: annotate.gold: {gold.path} in the params file, then laurel annotate (with "
+            f"DVC:",
             "dvc repro --force --single-item annotate). Answers are kept, so nothing is asked again.",
         ]
     return "\n".join(lines) + "\n"

@@ -56,13 +56,13 @@ COMMANDS = (
 """Modules of commands, in the order of the help."""
 INTERRUPTED = 130
 OF_A_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
-"""Operating-system errors that are due to a path that the user named, wherever it is first used."""
+"""Operating-system errors caused by a path that the user gave."""
 AGAIN = "Run the same command again to resume."
 """What to do after Ctrl-C, unless a command says otherwise."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code: 0, 2 for what the user can fix, 130 for Ctrl-C."""
+    """Run the command line; return its exit code: 0, 2 for errors that the user can fix, 130 for Ctrl-C."""
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""`laurel check`: whether a run fits together, and what it will do."""
+"""`laurel check`: validate a run, and print what it will do."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from laurel.console import say, tell
 from laurel.stages.pipeline import STAGES
 
 USED = ("trajectories", "captions", "reward")
-"""Outputs that tell more about a run, if they exist: what the annotator will cost, and what rewards can pay."""
+"""Outputs that, if they exist, allow estimates of the annotator's cost and of what rewards can pay."""
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    check = add_command(
-        commands, "check", "Check that a run fits together, and say what it will do and cost.", "laurel check"
-    )
+    check = add_command(commands, "check", "Validate a run, and print what it will do and cost.", "laurel check")
     add_params(check)
     for name in USED:
         add_input(check, name)

@@ -1,4 +1,4 @@
-"""What commands are made of: their parsers, the options that several share, numbers, and modules of the extra cloud."""
+"""Building blocks of commands: parsers, shared options, number types, and modules of the extra cloud."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_command(commands: Commands, name: str, summary: str, example: str) -> ar
 
 
 def add_group(commands: Commands, name: str, summary: str, what: str = "action", example: str = "") -> Commands:
-    """Add a command that has commands of its own, such as `laurel prompt list`; return where to add these."""
+    """Add a command with subcommands, such as `laurel prompt list`; return the object to add them to."""
     group = _parser(commands, name, summary, f"example:\n  {example}" if example else "")
     return group.add_subparsers(dest=what, metavar=what.upper(), required=True)
 
@@ -67,7 +67,7 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
 
 
 def log_warnings() -> None:
-    """Log warnings to standard error, a line each, and each once: several parts of a command look at the same thing."""
+    """Log warnings to standard error, a line each, without duplicates from several parts of a command."""
     told: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:

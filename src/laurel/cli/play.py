@@ -25,7 +25,7 @@ FILM = Path("play.gif")
 
 @dataclass(frozen=True)
 class Player:
-    """Who plays."""
+    """The actor that plays."""
 
     place: Path | None
     """Directory of a trained agent; None for uniform actions."""
@@ -35,7 +35,7 @@ class Player:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that the actor is made with."""
     arm: str | None = None
-    """Whose agent it is; None where that is not known."""
+    """The agent's arm; None if unknown."""
 
 
 def add(commands: Commands) -> None:
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     form = options.form or ("gif" if options.output else "terminal")
     output = _checked_output(form, options.output)
     log_warnings()
-    torch.set_num_threads(1)  # for one environment threads only get into each other's way
+    torch.set_num_threads(1)  # for one environment, threads only slow each other down
     params = load_params(options.params)
     player = _player(params, options.agent, options.which, options.agents)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from laurel.params import Params
 
 DEFAULT = "motif"
-MADE_UP = ("Something that was wanted happens.", "Nothing happens.")
+MADE_UP = ("A desired event happens.", "Nothing happens.")
 """Captions to show where the project has none."""
 WIDTH = 100
 
 
 def add(commands: Commands) -> None:
     """Add the commands."""
-    actions = add_group(commands, "prompt", "The prompts that language models are asked with.")
+    actions = add_group(commands, "prompt", "List and show the prompts for language models.")
 
     listing = add_command(actions, "list", "Print the packaged prompts.", "laurel prompt list")
     listing.set_defaults(run=lambda options: say(_list()))
@@ -91,9 +91,9 @@ def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) 
     kind: type[Question[Any, Any]] = PairQuestion if options.prompt.endswith(".jinja") else kind_of(options.prompt)
     name = options.prompt if kind is PairQuestion else options.prompt.partition("/")[2]
     if issubclass(kind, ActionQuestion):
-        from laurel.agents.actor import beginnings
+        from laurel.agents.actor import initial_observations
 
-        (state,) = beginnings(params.env, adapter, 1, params.seed).text
+        (state,) = initial_observations(params.env, adapter, 1, params.seed).text
         names, _ = action_names(adapter, "prompt")
         loaded = kind.load_for(name, names)
         return kind(loaded, adapter, names, options.goal), state, "what an episode begins with"

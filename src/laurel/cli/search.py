@@ -58,7 +58,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def sweep_plan(options: argparse.Namespace, params: Params) -> SweepPlan | None:
-    """Return what a pipeline is to try; None without a sweep.
+    """Return the plan of a pipeline's sweep; None without one.
 
     Raises:
         ParamsError: the options of a sweep are given without --sweep, or something is not allowed.
@@ -69,7 +69,7 @@ def sweep_plan(options: argparse.Namespace, params: Params) -> SweepPlan | None:
 
 
 def sweep_search(options: argparse.Namespace) -> Search | None:
-    """Return what the options say of a sweep; None without one.
+    """Return the search of a sweep's options; None without a sweep.
 
     Raises:
         ParamsError: the options of a sweep are given without --sweep.
@@ -84,7 +84,7 @@ def sweep_search(options: argparse.Namespace) -> Search | None:
 
 
 def search_of(options: argparse.Namespace) -> Search:
-    """Return what the options say of the search.
+    """Return the search of the options.
 
     Raises:
         ParamsError: the study's name is not allowed.

@@ -1,4 +1,4 @@
-"""`laurel show`: what a stage's output holds."""
+"""`laurel show`: print the content of a stage's output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from laurel.console import say
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    show = add_command(commands, "show", "Print what a stage's output holds.", "laurel show data/captions")
+    show = add_command(commands, "show", "Print the content of a stage's output.", "laurel show data/captions")
     show.add_argument("directory", type=Path, metavar="DIR", help="a stage's output")
     show.set_defaults(run=_run)
 

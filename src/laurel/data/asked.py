@@ -1,7 +1,7 @@
-"""What a chat model was asked and answered: a sample for MLflow, of questions of any kind.
+"""A sample of a chat model's questions and answers for MLflow, of any kind of question.
 
-A sample is plain JSON, since much is asked in other processes than the one that logs: by the online judge, or by agents
-in training. `laurel.feedback.asked` takes it.
+A sample is plain JSON, since other processes than the logging one ask questions: the online judge, or agents in
+training. `laurel.feedback.asked` records it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, NotRequired, TypedDict
 MOST = 20
 """Items of a sample."""
 ASKED = "asked_sample"
-"""Key of samples in what an actor's account holds (`laurel.feedback.chooser.Chooser.account`)."""
+"""Key of samples in an actor's account (`laurel.feedback.chooser.Chooser.account`)."""
 LONGEST = 4000
-"""Characters of a message, or of an answer, that are kept."""
+"""Maximum number of characters kept of a message or answer."""
 
 
 class AskedPrompt(TypedDict):
-    """A prompt's file, as a registry of prompts takes it."""
+    """A prompt's file, in the form of a prompt registry."""
 
     kind: str
     """The kind of question."""
@@ -32,7 +32,7 @@ class AskedPrompt(TypedDict):
 
 
 class GivenAnswer(TypedDict):
-    """An answer, and what was shown for it."""
+    """An answer, and the messages that were shown for it."""
 
     variant: int
     vote: int
@@ -41,23 +41,23 @@ class GivenAnswer(TypedDict):
     value: Any
     """A number, a text, or a list of them."""
     text: str
-    """What the model wrote; empty where nothing came, or where choices were scored."""
+    """The model's text; empty if there was no answer, or if choices were scored."""
     annotator: NotRequired[str]
-    """Who answered, where several were asked."""
+    """The annotator that answered, if several were asked."""
 
 
 class Asked(TypedDict):
     """A sample of the questions in one prompt to one model."""
 
     name: str
-    """Of the model with its prompt, as in `laurel.feedback.asker.Asker.name`."""
+    """Name of the model with its prompt, as in `laurel.feedback.asker.Asker.name`."""
     prompt: AskedPrompt
     items: list[list[GivenAnswer]]
-    """The answers about each item, one for each variant and vote that was answered."""
+    """The answers about each item, one per answered variant and vote."""
 
 
 def joined(samples: Iterable[Asked]) -> list[Asked]:
-    """Return one sample for each model and prompt, of the first items of all its samples, each once."""
+    """Merge samples: one per model and prompt, with the first distinct items of all its samples."""
     found: dict[str, Asked] = {}
     for sample in samples:
         items = found.setdefault(sample["name"], {**sample, "items": []})["items"]

@@ -1,7 +1,6 @@
-"""Work in a second thread: writing finished items, and reading the next one ahead.
+"""Background threads: one writes finished items, one reads the next item ahead.
 
-It saves time where the work is done outside of Python, as in Arrow and NumPy. The order is kept; errors are raised in
-the caller.
+This saves time if the work releases the GIL, as Arrow and NumPy do. The order is kept; errors are raised in the caller.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 WAITING = 64
-"""Items at most that wait for the thread: bounds memory where it is slower than what feeds it."""
+"""Maximum number of items that wait for the thread, which bounds memory if the thread is slower than its caller."""
 
 
 class InBackground(Generic[Item]):
-    """Calls a function with one item after the other, in a thread; its errors are raised later or at the end."""
+    """Calls a function with one item after the other in a thread; errors are raised at the next call or at the end."""
 
     def __init__(self, work: Callable[[Item], None]) -> None:
         self._work = work

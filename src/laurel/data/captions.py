@@ -1,4 +1,4 @@
-"""Captions of collected steps: ids beside the steps, and tables of what the ids and segments say.
+"""Captions of collected steps: an id per step, and tables with the texts of ids and segments.
 
 Ids are dense: id i is row i of its table.
 """
@@ -17,7 +17,7 @@ from laurel.arrays import IntArray
 from laurel.data.manifest import read_manifest
 from laurel.data.parquet import read_table, write_table
 from laurel.data.trajectories import Position
-from laurel.envs.captioner import NOTHING, collapse
+from laurel.envs.captioner import NO_CAPTION, collapse
 from laurel.errors import DataError
 
 STAGE = "caption"
@@ -57,9 +57,9 @@ class Vocabulary:
     counts: IntArray
     """(V,) steps with this caption."""
     first_episode: IntArray
-    """(V,) where it was first met; -1 where it never was."""
+    """(V,) episode in which it was first met; -1 if never."""
     first_t: npt.NDArray[np.int32]
-    """(V,) step of that episode; -1 where it was never met."""
+    """(V,) step of that episode; -1 if never met."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -70,7 +70,7 @@ class Segments:
     """S distinct segments of up to L captions."""
 
     texts: Sequence[str]
-    """Their captions joined, repeats collapsed."""
+    """Their joined captions, with repeats collapsed."""
     counts: IntArray
     """(S,) how often each occurred."""
     members: IntArray
@@ -81,16 +81,16 @@ class Segments:
 
     @staticmethod
     def units(vocabulary: Vocabulary) -> Segments:
-        """Make each caption one segment, with the same id."""
+        """Make each caption a segment with the same id."""
         return Segments(vocabulary.texts, vocabulary.counts, np.arange(len(vocabulary), dtype=np.int64)[:, None])
 
 
 def write_captions(path: Path, number: int, position: Position, ids: IntArray) -> None:
-    """Write the captions of one shard of trajectories, a row a step."""
+    """Write the captions of one shard of trajectories, a row per step."""
     columns = [
         pa.array(position.episode_id),
         pa.array(position.t),
-        pa.array(ids.astype(np.int32), mask=ids == NOTHING),
+        pa.array(ids.astype(np.int32), mask=ids == NO_CAPTION),
     ]
     write_table(_shard_path(path, number), pa.Table.from_arrays(columns, schema=CAPTIONS_SCHEMA))
 
@@ -98,14 +98,14 @@ def write_captions(path: Path, number: int, position: Position, ids: IntArray) -
 def read_captions(path: Path) -> Iterator[IntArray]:
     """Yield the caption ids (N,) of one shard after the other, -1 where a step has no caption.
 
-    Rows are those that `read_trajectories` yields for the trajectories that the captions were made of.
+    Rows are aligned with those that `read_trajectories` yields for the trajectories that the captions were made from.
 
     Raises:
         DataError: the directory is not a caption stage's output, or a file is missing or damaged.
     """
     for number in range(int(read_manifest(path, STAGE)["counts"]["shards"])):
         table = read_table(_shard_path(path, number), CAPTIONS_SCHEMA, STAGE)
-        yield table["caption"].fill_null(NOTHING).to_numpy().astype(np.int64)
+        yield table["caption"].fill_null(NO_CAPTION).to_numpy().astype(np.int64)
 
 
 def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
@@ -161,7 +161,7 @@ def read_segments(path: Path) -> Segments:
     table = _read_dense(path / SEGMENTS, SEGMENTS_SCHEMA)
     lists = table["captions"].combine_chunks()
     sizes = lists.value_lengths().to_numpy()
-    members = np.full((len(table), sizes.max(initial=1)), NOTHING, dtype=np.int64)
+    members = np.full((len(table), sizes.max(initial=1)), NO_CAPTION, dtype=np.int64)
     members[np.arange(members.shape[1]) < sizes[:, None]] = lists.flatten().to_numpy()
     return Segments(table["text"].to_pylist(), table["count"].to_numpy(), members)
 
@@ -179,7 +179,7 @@ def _shard_path(path: Path, number: int) -> Path:
 
 
 class CaptionTally:
-    """How often each caption occurred, and where first."""
+    """Counts of captions and where each first occurred."""
 
     def __init__(self) -> None:
         self.transitions = 0
@@ -189,7 +189,7 @@ class CaptionTally:
 
     @property
     def captioned(self) -> int:
-        """Steps about which there was something to say."""
+        """Number of steps that have a caption."""
         return int(self._counts.sum())
 
     @property
@@ -199,7 +199,7 @@ class CaptionTally:
     def update(self, position: Position, ids: IntArray) -> None:
         """Count the captions of N steps, ids (N,), which must come after the steps counted before."""
         self.transitions += len(ids)
-        present = np.flatnonzero(ids != NOTHING)
+        present = np.flatnonzero(ids != NO_CAPTION)
         met, first, counts = np.unique(ids[present], return_index=True, return_counts=True)
         self._grow(int(met.max(initial=-1)) + 1)
         new = self._counts[met] == 0
@@ -209,7 +209,7 @@ class CaptionTally:
         self._counts[met] += counts
 
     def vocabulary(self, texts: Sequence[str]) -> Vocabulary:
-        """Join the counts with what the ids say."""
+        """Join the counts with the texts of the ids."""
         self._grow(len(texts))
         return Vocabulary(texts, self._counts, self._first_episode, self._first_t)
 
@@ -222,11 +222,11 @@ class CaptionTally:
 
 
 class SegmentTally:
-    """How often each sequence of captions occurred in non-overlapping windows of an episode's steps.
+    """Counts of caption sequences in non-overlapping windows of an episode's steps.
 
     Args:
-        length: L, steps of a window; the last of an episode may be shorter. Steps about which there is
-            nothing to say are left out, and so are windows without any caption.
+        length: L, steps of a window; an episode's last window may be shorter. Steps without a caption are left out, and
+            so are windows without any caption.
     """
 
     def __init__(self, length: int) -> None:
@@ -236,15 +236,15 @@ class SegmentTally:
     def update(self, position: Position, ids: IntArray) -> None:
         """Count the windows of whole episodes, ids (N,)."""
         begins = position.t % self.length == 0
-        present = ids != NOTHING
+        present = ids != NO_CAPTION
         window = np.cumsum(begins) - 1
-        ordinal = np.cumsum(present) - 1  # number among all captions; less that of its window's first: its place
+        ordinal = np.cumsum(present) - 1  # index among all captions
         place = ordinal[present] - (np.cumsum(present) - present)[begins][window[present]]
-        rows = np.full((int(begins.sum()), self.length), NOTHING, dtype=np.int32)
+        rows = np.full((int(begins.sum()), self.length), NO_CAPTION, dtype=np.int32)
         rows[window[present], place] = ids[present]
-        rows = rows[rows[:, 0] != NOTHING]
+        rows = rows[rows[:, 0] != NO_CAPTION]
         distinct, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
-        for i in np.argsort(first):  # in order of appearance, which settles ids and ties
+        for i in np.argsort(first):  # in order of appearance, which determines ids and breaks ties
             key = distinct[i].tobytes()
             self._counts[key] = self._counts.get(key, 0) + int(counts[i])
 
@@ -254,5 +254,5 @@ class SegmentTally:
         kept = np.sort(np.argsort(-counts, kind="stable")[:at_most])
         keys = list(self._counts)
         members = np.frombuffer(b"".join(keys[i] for i in kept), dtype=np.int32).reshape(-1, self.length)
-        joined = [collapse([texts[caption] for caption in row if caption != NOTHING]) for row in members.tolist()]
+        joined = [collapse([texts[caption] for caption in row if caption != NO_CAPTION]) for row in members.tolist()]
         return Segments(joined, counts[kept], members.astype(np.int64)), len(counts) - len(kept)

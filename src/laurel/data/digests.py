@@ -1,6 +1,6 @@
-"""SHA-256 of files and directories; a file that has not changed since is not read again by the same process.
+"""SHA-256 of files and directories; a process does not read an unchanged file again.
 
-A file counts as unchanged while its size, inode and times of change are.
+A file counts as unchanged while its size, inode, mtime and ctime are the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 Stamp = tuple[int, int, int, int]
-"""Size, inode, and the times of the last change of content and of anything, in nanoseconds."""
+"""Size, inode, and mtime and ctime in nanoseconds."""
 
 _known: dict[str, tuple[Stamp, str]] = {}
 
@@ -23,7 +23,7 @@ def digest_file(path: Path) -> str:
         return found[1]
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if _stamp(path) == stamp:  # else it is being written: it is read again the next time
+    if _stamp(path) == stamp:  # otherwise it is still being written, and is read again next time
         _known[place] = stamp, digest
     return digest
 
@@ -31,7 +31,7 @@ def digest_file(path: Path) -> str:
 def digest_directory(path: Path, without: Collection[str]) -> str:
     """Return the SHA-256 of all files below a directory, by name and content.
 
-    Left out are those of some names, and hidden ones, which file managers and network disks make.
+    Excludes files with the names `without`, and hidden files, which file managers and network drives create.
     """
     digest = hashlib.sha256()
     for file in _files(path, without):

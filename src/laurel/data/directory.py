@@ -1,8 +1,8 @@
-"""Directories that stages write: whole or not at all, each with a `manifest.json` that says where it is from.
+"""Output directories of stages, written atomically, each with a `manifest.json` that records its origin.
 
-A stage writes into a hidden directory beside its output, which is renamed into place when all is there. A
-killed stage leaves that hidden directory: a resumable stage continues in it, any other starts over. An output that is a
-symbolic link stays one: what it leads to is replaced, where that is.
+A stage writes into a hidden directory beside its output, which is renamed into place when it is complete. A killed
+stage leaves that hidden directory: a resumable stage continues in it, any other starts over. An output that is a
+    symbolic link stays one: the directory it points to is replaced.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from laurel.errors import DataError
 from laurel.machine import machine
 
 SPENT = ".seconds.json"
-"""Seconds that stopped runs worked on the output; written when the next run begins, removed at the end."""
+"""Seconds that interrupted runs worked on the output; written when the next run begins, removed at the end."""
 
 
 @dataclass
 class Output:
-    """A directory being written. What is put into `counts` and `notes` goes into its manifest."""
+    """A directory being written; `counts` and `notes` go into its manifest."""
 
     path: Path
-    """Where to write; not the final place."""
+    """Temporary directory to write to."""
     counts: dict[str, Any] = field(default_factory=dict)
     """Counts of rows, episodes, skips."""
     notes: list[str] = field(default_factory=list)
-    """What was skipped, degraded or simulated, as sentences; the report shows them."""
+    """Sentences about skipped, degraded or simulated work, for the report."""
     own_files: dict[str, str] = field(default_factory=dict)
-    """File of the user's own, such as an environment's module -> its digest, if a reader may want to compare them."""
+    """User's file, such as an environment's module -> its digest, for readers to compare."""
     adapter: str | None = None
-    """Of steps and captions: the adapter that packed and described them, with its version (`laurel.envs.words_of`)."""
+    """The adapter, with its version, that packed steps and wrote captions (`laurel.envs.words_of`)."""
     run_notes: list[str] = field(default_factory=list)
-    """What went wrong in this run without any effect on the content, e.g. with MLflow."""
+    """Problems of this run that do not affect the content, e.g. with MLflow."""
     asked: list[Asked] = field(default_factory=list)
-    """Samples of what chat models were asked, for MLflow."""
+    """Samples of chat models' questions and answers, for MLflow."""
     usage: dict[str, Any] = field(default_factory=dict)
-    """What it cost: calls of a model, tokens. The same result may cost nothing the next time."""
+    """Cost: model calls, tokens. The same result may cost nothing the next time."""
     mlflow_run_id: str | None = None
     agent_runs: dict[str, str] = field(default_factory=dict)
-    """Agent -> its run in MLflow, if there are agents."""
+    """Agent -> its MLflow run, if there are agents."""
     started: float = field(default_factory=time.monotonic)
-    """When this run began, moved back by the time that stopped runs had worked on the same output."""
+    """Start time of this run, minus the time that interrupted runs had worked on the same output."""
 
     @property
     def seconds(self) -> float:
-        """How long the work has taken so far, stopped runs included."""
+        """Seconds of work so far, including interrupted runs."""
         return round(time.monotonic() - self.started, 2)
 
 
@@ -74,17 +74,17 @@ def output_directory(
     inputs: Mapping[str, Path] | None = None,
     resumable: bool = False,
 ) -> Iterator[Output]:
-    """Yield a place to write; publish it as `output` with a manifest if the block succeeds.
+    """Yield a directory to write to; publish it as `output` with a manifest if the block succeeds.
 
     Args:
         stage: name of the stage that writes, for the manifest.
         params: the parameters that the content depends on.
-        inputs: name -> directory, or file of the user's own, that the content was made from.
-        resumable: keep what was written if the block fails, for the next call with the same params and inputs.
+        inputs: name -> directory, or user's file, that the content was made from.
+        resumable: if the block fails, keep partial output for the next call with the same params and inputs.
 
     Raises:
-        DataError: the place cannot be written (full, read-only), or another process is writing it; an input is not
-            what its stage wrote, or was replaced while it was read.
+        DataError: the output cannot be written (full, read-only), or another process is writing it; an input was
+            modified since its stage wrote it, or was replaced while it was read.
     """
     started = time.monotonic()
     output = _followed(output)
@@ -104,7 +104,7 @@ def output_directory(
         out = Output(partial, started=started - earlier)
         try:
             yield out
-        except BaseException as error:  # also Ctrl-C: what cannot be resumed is removed
+        except BaseException as error:  # also Ctrl-C: output that cannot be resumed is removed
             if not resumable:
                 shutil.rmtree(partial, ignore_errors=True)
             if isinstance(error, OSError) and _is_of_writing(error, partial):
@@ -142,10 +142,10 @@ def output_directory(
 
 
 def check_output(output: Path) -> None:
-    """Refuse a place that `output_directory` would refuse, before the long work whose result goes there.
+    """Make the checks of `output_directory` before long work begins.
 
     Raises:
-        DataError: the place cannot be written, or holds what no stage wrote.
+        DataError: the output cannot be written, or contains files that no stage wrote.
     """
     output = _followed(output)
     with _explaining(output):
@@ -163,17 +163,17 @@ def _digest_input(path: Path) -> str:
 
 
 def _followed(output: Path) -> Path:
-    """Return the place that an output, which may be a symbolic link, leads to; raise DataError for a link to itself."""
+    """Resolve an output that may be a symbolic link; raise DataError for a link to itself."""
     if not output.is_symlink():
         return output
     try:
         return output.resolve()
     except (OSError, RuntimeError):
-        raise DataError(f"{output}: is a symbolic link that leads to itself. Choose another --output.") from None
+        raise DataError(f"{output}: is a symbolic link to itself. Choose another --output.") from None
 
 
 def _remove_half_written(partial: Path) -> None:
-    """Remove what a kill left of files that `write_json` was writing: it would be published with the rest."""
+    """Remove temporary files of `write_json` that a kill left behind, so that they are not published."""
     for file in partial.rglob(".*.partial"):
         if file.is_file():
             file.unlink()
@@ -196,9 +196,9 @@ def _remove_partial(output: Path, keep: Path | None) -> None:
 
 
 def _seconds_of_stopped_runs(partial: Path) -> float:
-    """Return how long stopped runs worked on the output, and note that another begins.
+    """Return how long interrupted runs worked on the output, and record that another run begins.
 
-    A run that was killed could not say when. It counts until it last wrote something; what it did after that is lost.
+    A killed run counts until the last time it wrote something; its later work is lost.
     """
     note = partial / SPENT
     seconds = 0.0
@@ -220,7 +220,7 @@ def _explaining(output: Path) -> Iterator[None]:
 
 
 def _is_of_writing(error: OSError, partial: Path) -> bool:
-    """Whether an error in a stage's work is about its output; others are not for this module to explain."""
+    """Whether an error in a stage's work is about its output; this module explains only such errors."""
     below = isinstance(error.filename, str) and Path(error.filename).is_relative_to(partial)
     return error.errno in (errno.ENOSPC, errno.EDQUOT) or below
 
@@ -229,7 +229,7 @@ def _explained(output: Path, error: OSError) -> DataError:
     place = error.filename or output
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return DataError(f"{place}: the disk is full. Free some space and run again; what was there is kept.")
+            return DataError(f"{place}: the disk is full. Free some space and run again; existing files are kept.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return DataError(
                 f"{place}: not writable ({error.strerror}). Choose another --output or fix its permissions."

@@ -1,7 +1,7 @@
-"""Gold labels: what a person answered to pairs of texts, a line of JSON each, kept by what the texts say.
+"""Gold labels: a person's answers to pairs of texts, one JSON line each, keyed by the texts.
 
-A label belongs to one task: an environment and a goal. Lines are added, never changed: the last answer to a pair
-counts, and null takes an answer back.
+A label belongs to one task: an environment and a goal. The file is append-only: the last answer to a pair counts, and
+null retracts an answer.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class Gold:
     first: str
     second: str
     answer: Side | None
-    """The person's answer; None: it was taken back."""
+    """The person's answer; None: retracted."""
     chosen: Selection
-    """uniform: as any other pair; uncertain: because its label was in doubt, so that it is not representative."""
+    """Why the pair was shown. uniform: drawn at random; uncertain: because its label was in doubt, so it is not
+    representative."""
 
     @property
     def pair(self) -> frozenset[str]:
@@ -57,7 +58,7 @@ class GoldFile:
     """The answers in a file, for one task.
 
     Raises:
-        DataError: the file cannot be read, or a line of it is not such a label.
+        DataError: the file cannot be read, or a line is not a gold label.
     """
 
     def __init__(self, path: Path, task: Task) -> None:
@@ -71,7 +72,7 @@ class GoldFile:
             self._take(gold)
 
     def add(self, first: str, second: str, answer: Side | None, chosen: Selection) -> None:
-        """Append an answer; it is on disk when this returns. None takes an earlier one back."""
+        """Append an answer; it is on disk when this returns. None retracts an earlier one."""
         gold = Gold(self.task.env, self.task.goal, first, second, answer, chosen)
         line = json.dumps(asdict(gold), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         try:
@@ -107,7 +108,7 @@ def require_gold(path: Path) -> None:
 
 
 def _read(path: Path) -> Iterator[Gold]:
-    """Yield the lines of a file, if there is one; a last line that was cut off is left out."""
+    """Yield the lines of a file, if it exists; an incomplete last line is left out."""
     if not path.exists():
         return
     try:
@@ -138,7 +139,7 @@ def _gold(path: Path, number: int, line: bytes) -> Gold:
 
 
 def _kept(content: bytes) -> bytes:
-    """Return the whole lines of a file: a crash may have cut off the last one, an editor its line break."""
+    """Return the complete lines of a file: a crash may have cut off the last one, or an editor its line break."""
     last = content.rpartition(b"\n")[2]
     try:
         return content + b"\n" if last and json.loads(last) else content

@@ -1,4 +1,4 @@
-"""JSON files: read with one sentence where that fails, written whole or not at all."""
+"""JSON files: reading raises a DataError with one sentence, writing is atomic."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON with sorted keys, so that the same content gives the same bytes; whole or not at all."""
+    """Write JSON atomically, with sorted keys, so that the same content gives the same bytes."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
     partial.replace(path)
 
 
 def digest_json(content: Any) -> str:
-    """Return the SHA-256 of plain values, whatever the order of their keys."""
+    """Return the SHA-256 of JSON values, independent of the order of keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

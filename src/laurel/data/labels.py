@@ -1,7 +1,6 @@
-"""Writing pairs and their labels as they come, so that memory does not grow with their number.
+"""Stream pairs and their labels to files, so that memory does not grow with their number.
 
-The files are those that `laurel.data.preferences` reads; their bytes depend only on the rows, not on the shares in
-which they were written.
+`laurel.data.preferences` reads the files; their bytes depend only on the rows, not on how these were split into shares.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from laurel.data.preferences import (
 GROUP_ROWS = 65_536
 """Rows of a row group."""
 AT_ONCE = 4096
-"""Labels that are collected before they become rows."""
+"""Labels that are buffered before they are written."""
 
 
 class Answer(Protocol):
@@ -58,7 +57,7 @@ class Answer(Protocol):
 
 
 class Judged(Labelled, Protocol):
-    """The same with the single answers, and the votes of an ensemble's members."""
+    """A label with its single answers, and the votes of an ensemble's members."""
 
     @property
     def answers(self) -> Sequence[Answer]: ...
@@ -67,7 +66,7 @@ class Judged(Labelled, Protocol):
 
 
 class LabelWriter:
-    """Writes the label of one pair after the other.
+    """Writes the labels of pairs one after the other.
 
     Args:
         path: directory to write pairs.parquet, preferences.parquet and, if there are any, answers.parquet and
@@ -128,13 +127,13 @@ class LabelWriter:
 
 
 def write_labels(path: Path, pairs: Pairs, preferences: Preferences) -> None:
-    """Write pairs and their labels that are known already into a directory, without single answers."""
+    """Write existing pairs and labels into a directory, without single answers."""
     with _Files(path) as files:
         files.write(_pairs_table(pairs), _preferences_table(preferences), None, None)
 
 
 def join_labels(shares: Sequence[Path], path: Path, stage: str) -> dict[str, int]:
-    """Write the labels of several shares of the pairs as one directory's.
+    """Join the labels of several shares of the pairs in one directory.
 
     Args:
         shares: directories, in order.

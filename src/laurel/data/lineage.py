@@ -24,9 +24,9 @@ PARTS = {"begun": "train-agents-part", "proposals": "propose"}
 """The same of what only the pipeline on KFP divides: agents whose training goes on, and a shard of a round."""
 
 FREE = ("env.backend", "agent.seeds", "agent.workers")
-"""Parameters that may differ: results do not depend on them, or each arm and seed stands for itself."""
+"""Parameters that may differ: results do not depend on them, or arms and seeds are independent."""
 NAMED = re.compile(r"(arms|rewards)\.[^.]+")
-"""Single arms and rewards, which may be missing on one side."""
+"""Sections of single arms and rewards, which one side may lack."""
 
 _UNSET = object()
 
@@ -34,16 +34,16 @@ _UNSET = object()
 def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """Read the manifests of a stage's inputs.
 
-    Preferences name segments by number, and agents fit any task with observations of their shape: with other captions
-    or another task they would be read without an error, and mean nothing.
+    Preferences refer to segments by number, and agents fit any task with observations of their shape: with other
+    captions or another task, reading them would raise no error but give meaningless results.
 
     Args:
         used: the params that the stage says it used; where an input names the same, they must agree.
         inputs: names of PRODUCERS and PARTS -> directories.
 
     Raises:
-        DataError: an input is missing, damaged, changed or another stage's, was made with other parameters, or from
-            another input than is given beside it.
+        DataError: an input is missing, damaged, modified or another stage's, or was made with other parameters or from
+            other inputs than those given.
     """
     producers = PRODUCERS | PARTS
     manifests = {name: checked_manifest(path, producers[name]) for name, path in inputs.items()}
@@ -63,7 +63,7 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
 
 
 def check_adapter(path: Path, manifest: Mapping[str, Any], env_id: str, kwargs: Mapping[str, Any]) -> None:
-    """Raise DataError for steps or captions of another version of the environment's adapter: they would be misread."""
+    """Raise DataError for steps or captions of another version of the environment's adapter, which would be misread."""
     if (made := manifest.get("adapter")) is not None and made != (now := words_of(env_id, kwargs)):
         raise DataError(
             f"{path}: was made with {made}, but the adapter of {env_id} is {now} now, whose captions differ. Run "

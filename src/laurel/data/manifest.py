@@ -1,4 +1,4 @@
-"""The manifest of a stage's output: where it is from, and whether its files are those that the stage wrote."""
+"""The manifest of a stage's output: its origin, and digests to detect modified files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from laurel.errors import DataError
 
 MANIFEST = "manifest.json"
 RUN = ".run.json"
-"""Facts of only one run: how long it took, what it cost, its runs in MLflow. DVC ignores this file, so that two
-runs with the same result have the same hashes; it lies in the output, so that it appears and moves with it."""
+"""File with facts of a single run: duration, cost, MLflow runs. DVC ignores it, so that two runs with the same result
+have the same hashes; it is inside the output, so it is replaced and moved together with it."""
 RUN_PAGE = "run.html"
-"""The same for a person, beside the report; DVC ignores it, too."""
+"""The same as a page, beside the report; DVC ignores it, too."""
 LIVE_PAGE = "live.html"
-"""Learning curves while agents train, where the report will be; DVC ignores it, too."""
+"""Page with learning curves during training, in the folder of the report; DVC ignores it, too."""
 RUN_FACTS: Mapping[str, Any] = {
     "seconds": None,
     "usage": {},
@@ -28,14 +28,13 @@ RUN_FACTS: Mapping[str, Any] = {
     "run_notes": [],
     ASKED: [],
 }
-"""Keys of RUN, which `read_manifest` adds to the manifest's -> what they are where RUN is missing."""
+"""Keys of RUN that `read_manifest` adds to the manifest -> defaults if RUN is missing."""
 
 
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output without looking at its files; `checked_manifest` checks them.
+    """Read the manifest of a stage's output without checking its files, which `checked_manifest` does.
 
-    RUN_FACTS are added, from the run that wrote it; where that is not known, e.g. of data that DVC pulled, they are
-    empty.
+    RUN_FACTS of the run that wrote it are added; they are empty if unknown, e.g. for data pulled by DVC.
 
     Raises:
         DataError: it is missing, damaged or another stage's.
@@ -53,7 +52,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 
 
 def _run_facts(path: Path, digest: str) -> dict[str, Any]:
-    """Read RUN if it belongs to this content: DVC replaces the content, and leaves the file."""
+    """Read RUN if it belongs to this content: DVC replaces the content but not this file."""
     run = read_json(path / RUN) if (path / RUN).exists() else {}
     return {
         **RUN_FACTS,
@@ -62,7 +61,7 @@ def _run_facts(path: Path, digest: str) -> dict[str, Any]:
 
 
 def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output, and check that its files are those that the stage wrote.
+    """Read the manifest of a stage's output, and check that its files are unchanged.
 
     Raises:
         DataError: as `read_manifest`, or a file was changed, added or removed since.
@@ -84,14 +83,16 @@ def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 
 
 def _changed_since(path: Path) -> Path | None:
-    """Return the file that was written after the manifest, which a stage writes last; None where that is not one."""
+    """Return the file that was written after the manifest, which a stage writes last; None if there is not exactly
+    one.
+    """
     last = (path / MANIFEST).stat().st_mtime_ns
     later = [f for f in path.rglob("[!.]*") if f.is_file() and f.name != MANIFEST and f.stat().st_mtime_ns > last]
     return later[0] if len(later) == 1 else None
 
 
 def digest_directory(path: Path) -> str:
-    """Return the SHA-256 of a directory's files, without MANIFEST, pages of one run and hidden ones."""
+    """Return the SHA-256 of a directory's files, except MANIFEST, pages of a single run and hidden files."""
     return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
 
 

@@ -27,7 +27,7 @@ MEMBERS_SCHEMA = pa.schema(
         pa.field("swap_consistent", pa.bool_()),
     ]
 )
-"""As many rows a pair as there are members, in their order; no rows for a pair that was not asked about."""
+"""One row per pair and member, in the members' order; none for a pair that was not asked about."""
 SIDES = ("second", "tie", "first")
 AT_ONCE = 8192
 """Pairs that are read at a time."""
@@ -38,7 +38,7 @@ class Tally:
     """Counts of the members' labels; memory does not grow with the number of pairs."""
 
     names: tuple[str, ...]
-    """The members', in order."""
+    """Names of the members, in order."""
     statuses: tuple[dict[str, int], ...]
     """For each member, how many pairs have each status."""
     patterns: dict[tuple[str | None, ...], int]
@@ -101,8 +101,8 @@ def read_votes(path: Path, n: int) -> dict[str, Preferences]:
     """Read each member's labels of all of n pairs, also of a directory that is still being written.
 
     Returns:
-        Member -> its labels, in the members' order; a pair that it was not asked about is a tie of no votes. Empty
-        where the annotator is not an ensemble.
+        Member -> its labels, in the members' order; a pair that it was not asked about is a tie with 0 votes. Empty if
+        the annotator is not an ensemble.
 
     Raises:
         DataError: the file is damaged.

@@ -1,7 +1,6 @@
 """Export to Minari, the data-set format of the Farama Foundation, maker of Gymnasium (https://minari.farama.org).
 
-The data stay as they are, except that an episode which collection cut off is marked truncated: in the data set nothing
-follows it.
+The data are unchanged, except that an episode that was cut off by the end of collection is marked truncated.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ ROOT = "MINARI_DATASETS_PATH"
 def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     """Write trajectories as a Minari data set.
 
-    Observations are those of the environment's space where packed rows can be turned back into them, else
-    the packed rows themselves. An environment registered by a class rather than by its name cannot be
-    recovered from the data set; its spaces can.
+    Observations are unpacked into the environment's space if possible; otherwise the packed rows are stored. An
+    environment registered by a class rather than by its name cannot be recovered from the data set; its spaces can.
 
     Args:
         dataset_id: Minari's name for it, e.g. "minigrid/doorkey-8x8/random-v0".
@@ -56,7 +54,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
 
     try:
         parse_dataset_id(dataset_id)
-    except (ValueError, TypeError):  # the latter where the version is missing
+    except (ValueError, TypeError):  # the latter if the version is missing
         raise DataError(
             f'"{dataset_id}" is not a name of a Minari data set: write NAME-vN or NAMESPACE/NAME-vN with letters, '
             'digits, - and _, the namespace no shorter than two, as in "doorkey/random-v0".'
@@ -88,15 +86,15 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
                         action_space=reference.action_space,
                         algorithm_name="laurel collect",
                         description=f"{adapter.env_id}: {adapter.description}",
-                        data_format="hdf5",  # its other formats take time quadratic in the episodes
-                        jpeg_encoding=False,  # it would blur symbolic images
+                        data_format="hdf5",  # other formats take time quadratic in the number of episodes
+                        jpeg_encoding=False,  # lossy compression would blur symbolic images
                     )
                 else:
                     dataset.storage.update_episodes(episodes)
                 counts["episodes"] += len(episodes)
                 counts["steps"] += len(transitions)
                 advance(len(transitions))
-    except BaseException as error:  # also Ctrl-C: half a data set must not pass for one
+    except BaseException as error:  # also Ctrl-C: a partial data set must not look complete
         shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError):
             raise DataError(f"{place}: cannot be written ({error.strerror or error}).") from error
@@ -112,7 +110,7 @@ def _observation_space(adapter: EnvAdapter) -> gym.Space[Any]:
 
 
 def _has_portable_spec(env: gym.Env[Any, Any]) -> bool:
-    """Whether Minari can store how to make the environment; a class as entry point has no text form."""
+    """Whether Minari can store the environment's spec; an entry point that is a class has no text form."""
     try:
         return env.spec is not None and bool(env.spec.to_json())
     except (TypeError, ValueError):
@@ -143,7 +141,9 @@ def _episodes(
 
 
 def _infos(part: Transitions) -> dict[str, Array]:
-    """Return (K + 1,) values of each kept field of `info` for K steps: 0 first, as a reset's are not kept."""
+    """Return (K + 1,) values of each kept field of `info` for K steps: starting with 0, as those of a reset are not
+    stored.
+    """
     return {name: np.concatenate([np.zeros(1, values.dtype), values]) for name, values in part.info.items()}
 
 
@@ -160,7 +160,7 @@ def _batch(observations: list[Any]) -> Any:
 
 @contextmanager
 def _datasets_in(output: Path) -> Iterator[None]:
-    """Make a directory the one place in which Minari keeps data sets."""
+    """Make Minari use only this directory for data sets."""
     before = os.environ.get(ROOT)
     os.environ[ROOT] = str(output)
     try:

@@ -1,4 +1,4 @@
-"""Why answers are missing: reasons and their counts, kept beside the labels."""
+"""Counts of the reasons why answers are missing, stored beside the labels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
 
 MISSING = "missing.json"
 FAILED, UNREAD = "failed", "unread"
-IN_WORDS = {FAILED: "no answer came", UNREAD: "the answer could not be read"}
+IN_WORDS = {FAILED: "no answer", UNREAD: "the answer could not be read"}
 MOST = 20
-"""Most reasons that are listed separately."""
+"""Maximum number of reasons listed separately."""
 OTHER = "other reasons"
 _NUMBERED = re.compile(r"(?<!status )\b\w*\d\w*")
 
@@ -32,17 +32,17 @@ class Missing:
     verdict: str
     """failed or unread, a key of IN_WORDS."""
     reason: str
-    """One line, without secrets; a model's or a server's words may be in it."""
+    """One line, without secrets; it may quote a model or a server."""
     answers: int
 
     @property
     def what(self) -> str:
-        """What is missing, in words."""
+        """Description of what is missing."""
         return IN_WORDS[self.verdict]
 
 
 class Reasons:
-    """Counts of reasons; reasons that differ only in numbers and ids are one, shown as the first of them.
+    """Counts of reasons; those that differ only in numbers and ids are counted together and shown as the first one.
 
     >>> reasons = Reasons()
     >>> for text in ("status 500: request a1 broke", "status 500: request b2 broke", "status 503: overloaded"):
@@ -69,12 +69,12 @@ class Reasons:
 
 
 def kind_of(reason: str) -> str:
-    """Return a reason without its numbers and ids, apart from a refusal's status."""
+    """Return a reason without its numbers and ids, but with the HTTP status of a refusal."""
     return _NUMBERED.sub("0", reason)
 
 
 def gather(parts: Iterable[Missing]) -> list[Missing]:
-    """Add up what is missing, by annotator in the order in which they come, and by verdict."""
+    """Add up missing answers by annotator, in order of appearance, and by verdict."""
     found: dict[tuple[str, str], Reasons] = {}
     for part in parts:
         found.setdefault((part.annotator, part.verdict), Reasons()).add(part.reason, part.answers)

@@ -1,10 +1,10 @@
-"""Preferences as Motif keeps them (arXiv 2310.00166, rlaif/dataset.py): arrays in one folder, aligned by pair.
+"""Preferences in the format of Motif (arXiv 2310.00166, rlaif/dataset.py): arrays in one folder, aligned by pair.
 
     DIR/data/message.npy      uint8 (N, 2, L, 256): L messages of either side, filled up with zeros
     DIR/preference/NAME.npy   int8 (N,): 0 the first, 1 the second, 2 a tie, 3 unknown
 
-A text is one message (L = 1) where Laurel writes; messages of longer sequences are joined as captions of a segment are.
-What the codes cannot say is kept beside them in DIR/laurel.parquet, which Motif does not read.
+Laurel writes each text as one message (L = 1); when reading, messages of longer sequences are joined like the captions
+of a segment. Fields that the codes cannot express are stored in DIR/laurel.parquet, which Motif does not read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from laurel.envs.captioner import collapse
 from laurel.errors import DataError, first_line
 
 WIDTH = 256
-"""Bytes of a message in NetHack, which Motif's network is made for."""
+"""Bytes of a message in NetHack, for which Motif's network is built."""
 MESSAGES, PREFERENCE, BESIDE = Path("data/message.npy"), "preference", "laurel.parquet"
 CODES = {0: 1.0, 1: 0.0, 2: 0.5, 3: None}
 
@@ -32,7 +32,7 @@ def is_motif(path: Path) -> bool:
 
 
 def read_motif(path: Path) -> PreferenceRows:
-    """Read a folder, or the preferences of one of several annotators by their file.
+    """Read a folder, or one of several annotators' preferences by its file.
 
     Raises:
         DataError: a file is missing, damaged or of another shape, or there are several annotators.
@@ -65,11 +65,11 @@ def read_motif(path: Path) -> PreferenceRows:
 
 
 def write_motif(rows: PreferenceRows, path: Path) -> None:
-    """Write a folder; whole or not at all.
+    """Write a folder atomically.
 
     Raises:
         DataError: a text is longer than WIDTH bytes, holds a NUL or has a prompt, for which Motif has no array; or the
-            folder is something else.
+            folder holds other files.
     """
     each = rows.rows()
     messages = np.zeros((len(each), 2, 1, WIDTH), dtype=np.uint8)

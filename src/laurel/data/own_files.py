@@ -1,4 +1,4 @@
-"""The user's own files that parameters name, and their digests."""
+"""User files that parameters name, and their digests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from laurel.data.manifest import stamp_directory
 
 
 def named_files(content: Any) -> dict[str, str]:
-    """Return file or directory -> digest, or stamp, of what parameters name: modules, prompts, labels, models.
+    """Return file or directory -> digest, or stamp, for the files that parameters name: modules, prompts, labels,
+    models.
 
-    The store of answers is left out: each run adds to it.
+    The response store is left out, since every run adds to it.
     """
     if isinstance(content, Mapping):
         content = [value for key, value in content.items() if key != "responses"]
@@ -23,14 +24,14 @@ def named_files(content: Any) -> dict[str, str]:
         return {}
     module = content.partition(":")[0].replace(".", "/")
     named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
-    named = {path for path in named if is_there(path)}
+    named = {path for path in named if exists(path)}
     files = {str(file): digest_file(file) for file in named if file.is_file()}
     return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
 
 
-def is_there(path: Path) -> bool:
-    """Whether a file or folder of this name exists; the name may be any text."""
+def exists(path: Path) -> bool:
+    """Whether a file or folder of this name exists; any text is accepted."""
     try:
         return path.exists()
-    except OSError:  # a sentence, such as a goal, may be longer than a name can be
+    except OSError:  # a sentence, such as a goal, may be longer than a file name can be
         return False

@@ -1,7 +1,7 @@
-"""Laurel's own preferences as rows of texts, and rows as Laurel's own: outputs of the stages caption and annotate.
+"""Convert between Laurel's own preferences (outputs of the stages caption and annotate) and rows of texts.
 
-A prompt is a caption, too: a segment then has two members, the prompt and the text that follows it, and the manifest
-says so. In a pair both sides have the same prompt, so that its reward cancels out.
+A prompt becomes a caption: a segment then has two members, the prompt and its completion, which the manifest records.
+Both sides of a pair have the same prompt, so its reward cancels out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_any(path: Path) -> PreferenceRows:
 
 
 def read_own(preferences: Path, captions: Path) -> PreferenceRows:
-    """Read what annotate wrote, with the texts that caption wrote.
+    """Read the output of annotate, with the texts from the output of caption.
 
     Raises:
         DataError: a directory is missing or damaged, or the preferences were made from other captions.

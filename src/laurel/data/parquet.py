@@ -1,6 +1,6 @@
-"""Parquet files of a declared schema: the same content gives the same bytes, and what is read is checked.
+"""Parquet files of a declared schema: the same content gives the same bytes, and reading checks the schema.
 
-Pages carry checksums, so that a damaged file cannot pass for data.
+Pages have checksums, so that damage is detected.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class ParquetWriter:
     """Writes tables one after the other into one file.
 
     Args:
-        schema: of every table; its metadata is stored too.
-        plain: columns stored without a dictionary, where building one costs more than it saves.
+        schema: of every table, including its metadata.
+        plain: columns stored without a dictionary, for which building one costs more than it saves.
         group_rows: rows of a row group, so that the bytes do not depend on how the rows are divided into tables;
             None makes each table a row group.
     """
@@ -34,7 +34,7 @@ class ParquetWriter:
         self._waiting: list[pa.Table] = []
         self._rows = 0
         columns = [name for name in schema.names if name not in plain]
-        self._stream: IO[bytes] = path.open("wb")  # Python's own, so that a full disk is an OSError with its number
+        self._stream: IO[bytes] = path.open("wb")  # Python's file, so that a full disk raises an OSError with errno
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
@@ -63,7 +63,7 @@ class ParquetWriter:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
-        """Write the remaining rows and the file's footer: without these it cannot be read."""
+        """Write the remaining rows and the footer, without which the file cannot be read."""
         if self._waiting:
             self._write_group(pa.concat_tables(self._waiting).combine_chunks())
             self._waiting = []
@@ -80,7 +80,7 @@ class ParquetWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close a file that cannot be finished, without another try at writing."""
+        """Close an unfinished file without writing any more."""
         self._writer.is_open = False
         self._stream.close()
 
@@ -95,8 +95,8 @@ def read_table(path: Path, schema: pa.Schema, stage: str) -> pa.Table:
     """Read a whole file.
 
     Args:
-        schema: the columns that must be there; others are left out.
-        stage: who writes such files, for the error.
+        schema: the required columns; others are ignored.
+        stage: the stage that writes such files, for the error.
 
     Raises:
         DataError: the file is missing, damaged or of another schema.
@@ -123,7 +123,7 @@ def opened(path: Path, schema: pa.Schema | None, stage: str) -> Iterator[pq.Parq
 
 @contextmanager
 def readable(path: Path, stage: str) -> Iterator[None]:
-    """Turn what reading a missing or damaged file raises into a DataError."""
+    """Convert exceptions from reading a missing or damaged file to DataError."""
     try:
         yield
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""Preferences between texts as rows, from any source, and the layouts in which other libraries keep such rows.
+"""Preferences between texts as rows, from any source, and the layouts of other libraries.
 
     trl     prompt, chosen, rejected (TRL's; prompt may be missing)
     choice  input_text, candidate_0, candidate_1, choice (Vertex AI's RLHF pipeline)
     gemini  contents, completions (Gemini's preference tuning)
 
-None of these has a place for a probability, a tie, votes or who judged. `trl` and `choice` take further columns, so
-Laurel's own go along as EXTRAS; ties and pairs without a label have no side and are refused.
+None of these can store a probability, a tie, votes or the annotator. `trl` and `choice` accept further columns, so
+Laurel adds its own as EXTRAS; ties and pairs without a label have no preferred text and are refused.
 Files of rows are read and written by `laurel.data.row_files`.
 """
 
@@ -23,15 +23,15 @@ from laurel.errors import DataError
 from laurel.params.file import shown
 
 CHOICES = {0: 1.0, 1: 0.0, "0": 1.0, "1": 0.0, "candidate_0": 1.0, "candidate_1": 0.0, "tie": 0.5}
-"""Value of the column choice -> probability that candidate_0 is the better."""
+"""Value of the column choice -> probability that candidate_0 is better."""
 EXTRAS = ("p_first", "status", "votes", "swap_consistent", "annotator", "sampler", "seed", "chosen_first")
-"""Further columns of Laurel's, each with the prefix laurel_."""
+"""Laurel's extra columns, each with the prefix laurel_."""
 IMPORTED = "imported"
-"""Sampler of pairs that were drawn elsewhere."""
+"""Sampler recorded for pairs from other sources."""
 
 
 class RowError(Exception):
-    """A row that cannot be read: its column, and what is wrong with it."""
+    """A row that cannot be read: the column, and what is wrong with it."""
 
     def __init__(self, column: str, says: str) -> None:
         super().__init__(column, says)
@@ -40,26 +40,26 @@ class RowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A prompt, two texts that may follow it, and which is better."""
+    """A prompt, two completions, and which one is better."""
 
     prompt: str
     """Empty if the row has no prompt."""
     first: str
     second: str
     p_first: float | None
-    """Probability that the first is the better: 1/2 for a tie, None without a label."""
+    """Probability that the first is better: 1/2 for a tie, None without a label."""
     status: str = ""
-    """One of STATUSES; empty: what the probability says."""
+    """One of STATUSES; empty: derived from the probability."""
     votes: int = 1
     swap_consistent: bool | None = None
     annotator: str = ""
-    """Empty where the row does not say."""
+    """Empty if the row does not name it."""
     sampler: str = IMPORTED
     seed: int = 0
 
     @property
     def decided(self) -> bool:
-        """Whether one of the texts is the better."""
+        """Whether one of the texts is preferred."""
         return self.p_first is not None and self.p_first != 0.5
 
 
@@ -84,7 +84,7 @@ class PreferenceRows:
         """Gather rows.
 
         Args:
-            source: who judged, where the rows do not say.
+            source: the annotator, if the rows name none.
             left_out: columns that were not read.
 
         Raises:
@@ -137,13 +137,13 @@ class PreferenceRows:
 
 
 def extras_of(row: Row) -> dict[str, Any]:
-    """Return the further columns of a row (EXTRAS)."""
+    """Return the extra columns of a row (EXTRAS)."""
     known = {name: getattr(row, name) for name in EXTRAS[:-1]}
     return {f"laurel_{name}": value for name, value in known.items()}
 
 
 def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
-    """Return a row with what `extras_of` wrote of it, where it is there.
+    """Return a row with the values of its extra columns (see `extras_of`), if they are present.
 
     Raises:
         RowError: a value has another type, is not allowed, or contradicts the row.
@@ -151,7 +151,7 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
     if columns.get("laurel_status") in (None, ""):
         left = next((name for name in EXTRAS if columns.get(f"laurel_{name}") not in (None, "")), None)
         if left is not None:
-            raise RowError("laurel_status", f"is missing, but laurel_{left} is there: leave out both, or neither")
+            raise RowError("laurel_status", f"is missing, but laurel_{left} is present: give both or neither")
         return row
     try:
         p = columns["laurel_p_first"]
@@ -174,9 +174,9 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
     if found.votes < 0 or found.seed < 0:
         raise RowError("laurel_votes" if found.votes < 0 else "laurel_seed", "is below 0")
     if found.status not in STATUSES or (found.p_first is None) != (found.status in UNLABELLED):
-        raise RowError("laurel_status", f"is {shown(found.status)}, which does not go with its probability")
+        raise RowError("laurel_status", f"is {shown(found.status)}, which contradicts its probability")
     if row.p_first is not None and (found.p_first is None or (found.p_first > 0.5) != (row.p_first > 0.5)):
-        raise RowError("laurel_p_first", f"is {shown(p)}, but the row names the other text as the better")
+        raise RowError("laurel_p_first", f"is {shown(p)}, but the row names the other text as better")
     return found
 
 
@@ -185,10 +185,10 @@ class Layout(ABC):
 
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]]
-    """Columns that must be there."""
+    """Required columns."""
     optional: ClassVar[tuple[str, ...]] = ()
     takes_extras: ClassVar[bool] = True
-    """Whether programs that read such rows accept further columns."""
+    """Whether readers of this layout accept extra columns."""
 
     @abstractmethod
     def read(self, columns: Mapping[str, Any]) -> Row:
@@ -241,7 +241,7 @@ class Choice(Layout):
     def read(self, columns: Mapping[str, Any]) -> Row:
         value = columns.get("choice")
         if isinstance(value, float) and value.is_integer():
-            value = int(value)  # as tables have whole numbers where another is missing
+            value = int(value)  # tables store integers as floats if some are missing
         if isinstance(value, bool) or not isinstance(value, int | str) or value not in CHOICES:
             raise RowError("choice", f"is {shown(value)}, but must be 0 or 1 (or candidate_0, candidate_1, tie)")
         prompt = "" if columns.get("input_text") is None else _text(columns, "input_text")
@@ -253,7 +253,7 @@ class Choice(Layout):
 
 
 class Gemini(Layout):
-    """Examples of Gemini's preference tuning: one turn of the user, and two completions with the scores 1 and 0."""
+    """Examples for Gemini's preference tuning: one user turn, and two completions with the scores 1 and 0."""
 
     name = "gemini"
     columns = ("contents", "completions")
@@ -317,7 +317,7 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
 
 
 def _turns(columns: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return the user's turn, if the column holds it, and the answer."""
+    """Return the user's turn, if the column has one, and the answer."""
     value = columns.get(name)
     if isinstance(value, list) and len(value) == 2:
         return _clean(_content(value[0]), name), _clean(_content(value[1]), name)
@@ -344,7 +344,7 @@ def _parts(turn: Mapping[str, Any]) -> str:
 
 
 def _flag(value: Any) -> bool | None:
-    """Read true, false or nothing, also as CSV has them."""
+    """Parse true, false or nothing, also in the spelling of CSV."""
     if value in ("", None):
         return None
     if value in (True, "True"):

@@ -23,9 +23,9 @@ STAGE = "annotate"
 PAIRS, PREFERENCES, ANSWERS = "pairs.parquet", "preferences.parquet", "answers.parquet"
 
 STATUSES = ("ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed")
-"""ok: one is better; tie: neither; abstain: the annotator would not say; incomplete: it answered, but not in both
-orders, or not in most of its votes, so that position bias or chance may be all there is; the rest: it could not be
-asked or read."""
+"""ok: one is better; tie: neither; abstain: the annotator declined to choose; incomplete: it answered, but not in both
+orders or not in most votes, so the label could be due to position bias or chance; the others: there was no answer, or
+it could not be parsed."""
 UNLABELLED = ("abstain", "incomplete", "parse_failed", "api_failed")
 """Statuses without a probability."""
 FAILURES = ("incomplete", "parse_failed", "api_failed")
@@ -67,7 +67,7 @@ ANSWERS_SCHEMA = pa.schema(
 
 
 class Labelled(Protocol):
-    """What `laurel.feedback` says about a pair."""
+    """A label of a pair, from `laurel.feedback`."""
 
     @property
     def status(self) -> str: ...
@@ -99,24 +99,24 @@ class Preferences:
     """Labels of P pairs; row i is of pair i.
 
     Raises:
-        DataError: a status is unknown, or a probability does not go with its status.
+        DataError: a status is unknown, or a probability contradicts its status.
     """
 
     p_first: DoubleArray
-    """(P,) probability that the first is the better; NaN if there is no label, 1/2 for ties."""
+    """(P,) probability that the first is better; NaN if there is no label, 1/2 for ties."""
     status: npt.NDArray[np.str_]
     """(P,) one of STATUSES."""
     votes: npt.NDArray[np.int32]
-    """(P,) answers that the label rests on."""
+    """(P,) number of answers that the label is based on."""
     swap_consistent: npt.NDArray[np.int8]
-    """(P,) 1 where asking in the other order gave the same, 0 where not, -1 where it was not asked."""
+    """(P,) 1 if asking in the other order gave the same answer, 0 if not, -1 if it was not asked."""
     annotator: str
-    """Who judged, with model and settings."""
+    """The annotator, with model and settings."""
 
     def __post_init__(self) -> None:
         self._require(_is_one_of(self.status, STATUSES), f"has a status that is not one of {', '.join(STATUSES)}")
         unlabelled = _is_one_of(self.status, UNLABELLED)
-        self._require(np.isnan(self.p_first) == unlabelled, "has a probability if and only if it has no label")
+        self._require(np.isnan(self.p_first) == unlabelled, "must have a probability if and only if it has a label")
         inside = (self.p_first >= 0) & (self.p_first <= 1)
         self._require(unlabelled | inside, "has a probability outside [0, 1]")
         self._require((self.status != "tie") | (self.p_first == 0.5), "is a tie, but its probability is not 0.5")
@@ -151,7 +151,7 @@ class Preferences:
 
 
 def _is_one_of(texts: npt.NDArray[np.str_], allowed: Iterable[str]) -> BoolArray:
-    """As `np.isin`, which sorts texts: for a few allowed ones that takes many times as long."""
+    """Like `np.isin`, but many times faster for a few allowed texts, as it does not sort."""
     return np.logical_or.reduce([texts == text for text in allowed])
 
 
@@ -183,7 +183,7 @@ def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
 def read_labels(path: Path) -> tuple[Pairs, Preferences]:
     """Read pairs and labels of an output that is still being written, without sampler, seed, annotator and votes.
 
-    All rows share these, or no figure needs them; for a million pairs they would take most of the memory.
+    All rows share these fields, or no statistic needs them; for a million pairs they would take most of the memory.
     """
     pairs = read_table(path / PAIRS, _columns(PAIRS_SCHEMA, "first", "second"), STAGE)
     labels = read_table(path / PREFERENCES, _columns(PREFERENCES_SCHEMA, "p_first", "status", "swap_consistent"), STAGE)
@@ -209,12 +209,12 @@ def labels_of(preferences: Path, judge: str, number: int) -> Path:
 
 
 def set_of(place: Path, number: int) -> Path:
-    """Return where the part of a label set is; the first is in the place itself, the others are in folders there."""
+    """Return the directory of a label set: the first is `place` itself, the others are subfolders."""
     return place if number == 0 else place / f"set-{number}"
 
 
 def read_annotator(path: Path) -> str:
-    """Return who judged, with model and settings, also of an output still being written; empty without pairs."""
+    """Return the annotator, with model and settings, also for an output still being written; empty without pairs."""
     with opened(path / PREFERENCES, PREFERENCES_SCHEMA, STAGE) as file, readable(path / PREFERENCES, STAGE):
         first = next(file.iter_batches(batch_size=1, columns=["annotator"]), None)
     return "" if first is None or not len(first) else str(first["annotator"][0])
@@ -231,7 +231,7 @@ def read_answers(path: Path, stage: str = STAGE) -> pa.Table | None:
 
 
 def _texts(column: pa.Array) -> npt.NDArray[np.str_]:
-    """Return a column of few different texts as an array, without an object for each row."""
+    """Return a column with few distinct texts as an array, without creating an object per row."""
     coded = column.dictionary_encode()
     return np.array(coded.dictionary.to_pylist() or [""], dtype=np.str_)[coded.indices.to_numpy()]
 

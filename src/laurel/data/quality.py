@@ -1,4 +1,4 @@
-"""quality.json: figures that say how far labels can be trusted, and how they are put in words."""
+"""quality.json: statistics of the quality of labels, and their descriptions."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 QUALITY = "quality.json"
 
 MEASURES = {
-    "success_preferred": ("success at the task preferred to something else", "questions", "random 50%"),
+    "success_preferred": ("success at the task preferred to another outcome", "questions", "random 50%"),
     "parse_rate": ("answers that could be read", "answers", ""),
-    "failure_rate": ("questions that got no answer", "questions", ""),
-    "unusable_rate": ("answers that never came or could not be read", "questions", ""),
+    "failure_rate": ("questions without an answer", "questions", ""),
+    "unusable_rate": ("answers that are missing or could not be read", "questions", ""),
     "answer_tie_rate": ("answers that named neither", "answers", ""),
-    "answer_abstain_rate": ("answers that would not say", "answers", ""),
+    "answer_abstain_rate": ("answers that declined to choose", "answers", ""),
     "position_bias": ("answers that named the text shown first", "answers", "unbiased 50%"),
     "swap_consistency": ("pairs with the same label in either order", "pairs", ""),
     "tie_rate": ("pairs that are ties", "pairs", ""),
     "abstain_rate": ("pairs that the annotator abstained from", "pairs", ""),
     "intransitivity": ("intransitive triads", "triads", "random 25%"),
 }
-"""For each share: its name, what is counted, and what to compare it with."""
+"""For each share: its name, unit, and reference value."""
 
 REFERENCES = {
     "gold": "a person",
     "gold_uncertain": "a person, where in doubt",
     "oracle": "the environment's progress",
 }
-"""Reference that labels are compared with -> in words."""
+"""Reference that labels are compared with -> description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Figure:
     of: int
     """Number of cases."""
     unit: str
-    """What is counted or measured."""
+    """The unit that is counted or measured."""
     remark: str
-    """What to compare it with."""
+    """A remark, such as a reference value."""
     gate: str = ""
     """The limit of its gate, and whether it passed; empty without a gate."""
 
@@ -60,7 +60,7 @@ class Figure:
 
 
 def figures(quality: Mapping[str, Any]) -> list[Figure]:
-    """Return the lines of a report, without those that do not apply."""
+    """Return the lines of a report that apply."""
     gates = quality.get("gates", {})
     found = [
         _share(quality[name], measure, unit, remark, _allowed(gates.get(name)))
@@ -115,10 +115,10 @@ def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
 
 
 _UNLABELLED = {
-    "abstain": "it would not say",
-    "incomplete": "too few of its answers came, or could be read",
+    "abstain": "it declined to choose",
+    "incomplete": "too few answers arrived or could be read",
     "parse_failed": "its answers could not be read",
-    "api_failed": "no answer came",
+    "api_failed": "it gave no answer",
 }
 
 

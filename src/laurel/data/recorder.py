@@ -1,4 +1,4 @@
-"""Cuts the steps of many environments into whole episodes, in blocks.
+"""Splits the steps of many environments into whole episodes, in blocks.
 
 Environments reset on the step after an episode's end (`laurel.envs.vector`), so the observation before that step is the
 episode's final one: each step of an environment is exactly one row, and only the end of a block takes Python work per
@@ -21,14 +21,14 @@ BLOCK_BYTES = 32 * 2**20
 
 
 class EpisodeRecorder:
-    """Collects what N environments did and hands on whole episodes.
+    """Collects the steps of N environments and passes on whole episodes.
 
     Args:
         observation: (N, D) packed observations before the first step.
         action_shape: () or (A,).
-        policy: (N,) which policy drives each environment.
-        write: takes rows that end with a final observation, and may keep them.
-        block_steps: steps between two hand-overs; by default as many as fit BLOCK_BYTES, 256 at most.
+        policy: (N,) which policy acts in each environment.
+        write: called with rows that end with a final observation; it may keep them.
+        block_steps: steps per block; by default as many as fit BLOCK_BYTES, at most 256.
         info: name -> dtype, of the fields of the environment's `info` that are kept.
     """
 
@@ -49,7 +49,7 @@ class EpisodeRecorder:
         shape = (n_envs, self._steps)
         self._observation = np.zeros((n_envs, self._steps + 1, size), dtype=observation.dtype)
         self._observation[:, 0] = observation
-        self._block = Rows(  # an environment's steps side by side, so that an episode is a slice
+        self._block = Rows(  # an environment's steps are contiguous, so that an episode is a slice
             observation=self._observation[:, :-1],
             action=np.zeros((*shape, *action_shape), dtype=action_dtype),
             reward=np.zeros(shape, dtype=np.float32),
@@ -94,13 +94,13 @@ class EpisodeRecorder:
         self._filled += 1
 
     def finish(self, undo: BoolArray) -> int:
-        """Write the rest; an episode that is still running ends with neither flag on its last step.
+        """Write the rest; the last step of an unfinished episode is neither terminated nor truncated.
 
         Args:
             undo: (N,) environments whose last step is left out.
 
         Returns:
-            How many episodes were still running.
+            The number of unfinished episodes.
         """
         running = 0
         for env, parts in enumerate(self._running):
@@ -117,7 +117,7 @@ class EpisodeRecorder:
         return running
 
     def _hand_over(self) -> None:
-        """Hand on the episodes that the block completed and keep the others' steps."""
+        """Pass on the episodes that the block completed, and keep the steps of the others."""
         final = self._block.final[:, : self._filled]
         complete = np.where(final.any(axis=1), self._filled - final[:, ::-1].argmax(axis=1), 0)
         for env, (parts, stop) in enumerate(zip(self._running, complete.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""Replaces a directory by its finished successor; a writer that is killed loses neither."""
+"""Replace a directory by its finished successor such that a killed writer loses neither."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from laurel.errors import DataError
 
 LOCK_SECONDS = 10.0
-"""How long a reader waits for a writer between its two renames, which follow each other at once."""
+"""How long a reader waits for a writer that is between its two renames, which take almost no time."""
 
 
 def replace_directory(finished: Path, place: Path) -> None:
@@ -36,17 +36,18 @@ def replace_directory(finished: Path, place: Path) -> None:
 
 @contextmanager
 def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iterator[Path]:
-    """Yield where to write a file or directory, which takes its place when the block succeeds, and leaves nothing else.
+    """Yield a temporary path for a file or directory; it is moved to `path` if the block succeeds, and removed
+    otherwise.
 
     Args:
-        advice: what to do where it cannot be written, for the error.
-        parents: make directories above it that are missing.
+        advice: what to do if it cannot be written, for the error.
+        parents: create missing parent directories.
 
     Raises:
-        DataError: the place cannot be written; errors of the block about other files and connections pass.
+        DataError: the path cannot be written; the block's errors about other files and connections are not converted.
     """
     folder = path.with_name(f".{path.name}.partial")
-    partial = folder / path.name  # its name has the suffix by which some writers choose the format
+    partial = folder / path.name  # the temporary name keeps the suffix, from which some writers infer the format
     try:
         folder.mkdir(parents=parents, exist_ok=True)
         yield partial
@@ -65,33 +66,33 @@ def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iter
 
 
 def sync_directory(path: Path) -> None:
-    """Sync a directory where possible, so that names made, changed and removed in it outlive a loss of power."""
-    if os.name != "posix":  # elsewhere directories cannot be opened
+    """Sync a directory where possible, so that created, renamed and removed names survive a power failure."""
+    if os.name != "posix":  # on other systems directories cannot be opened
         return
     opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a bucket that is mounted as a folder has nothing to sync
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a mounted bucket has nothing to sync
             raise
     finally:
         os.close(opened)
 
 
 def recover(place: Path) -> None:
-    """Put back what `replace_directory` had moved aside when it was killed between its two renames.
+    """Restore the directory that `replace_directory` had moved aside when it was killed between its two renames.
 
-    For its writer; a reader may meet a writer at work, and calls `recover_killed`.
+    For the writer; a reader, which may run beside a live writer, calls `recover_killed`.
     """
     if previous_of(place).exists() and not place.exists():
         previous_of(place).rename(place)
 
 
 def recover_killed(path: Path) -> None:
-    """Put back what a killed writer had moved aside of a path, or of a directory above it; for readers.
+    """Restore the directory that a killed writer had moved aside, for a path or one of its parents; for readers.
 
-    A live writer holds its lock until both renames are done, and is waited for. Where the reader may not write,
-    nothing is put back.
+    A live writer holds its lock until both renames are done; this waits for it. Nothing is restored if the reader has
+    no write permission.
     """
     path = path.resolve() if path.is_symlink() else path
     for place in (*reversed(path.parents), path):
@@ -101,7 +102,7 @@ def recover_killed(path: Path) -> None:
 
 
 def previous_of(place: Path) -> Path:
-    """Return where the predecessor of a directory waits until its successor is in place."""
+    """Return the path to which a directory is moved until its successor is in place."""
     return place.parent / f".{place.name}.previous"
 
 

@@ -1,7 +1,7 @@
 """Files of preference rows: JSON lines, CSV, Parquet, and directories of Hugging Face `datasets`.
 
-A file goes by its suffix, its layout by its columns. What a layout has no column for is kept beside a Gemini file, in
-NAME.laurel.parquet.
+The suffix determines a file's format, the columns its layout. Fields that the Gemini layout lacks are stored beside the
+file, in NAME.laurel.parquet.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
     if layout is None:
         raise DataError(f"{path}: holds no row.")
     if beside is not None and len(beside) != len(rows):
-        raise DataError(f"{_sidecar(path)}: belongs to other rows than {path} holds. Remove it, or write both anew.")
+        raise DataError(f"{_sidecar(path)}: does not belong to the rows of {path}. Remove it, or write both again.")
     known = {*layout.columns, *layout.optional, *COLUMNS, "margin", "weight"}
     return PreferenceRows.of(rows, str(path), tuple(str(name) for name in others if name not in known))
 
@@ -169,13 +169,13 @@ def require_datasets() -> None:
 
 
 def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
-    """Write decided rows; whole or not at all.
+    """Write decided rows atomically.
 
     Args:
-        path: a file with one of SUFFIXES, or a directory, which is written as Hugging Face `datasets` has it.
+        path: a file with one of SUFFIXES, or a directory, which is written in the format of Hugging Face `datasets`.
 
     Raises:
-        DataError: a row has no side, the layout cannot hold it, or it cannot be written.
+        DataError: a row has no preferred text, the layout cannot store it, or the file cannot be written.
         MissingPackageError: a directory is wanted, and `datasets` is not installed.
     """
     if layout is LAYOUTS["gemini"] and path.suffix != ".jsonl":

@@ -1,7 +1,7 @@
-"""The sample of labelled pairs that a person looks at: some of each kind, the uncertain ones first, with raw answers.
+"""A sample of labelled pairs for human inspection: some of each kind, uncertain ones first, with raw answers.
 
-The file has a row an answer, or a pair where no answers are kept. Whether a pair is drawn depends only on its segments,
-the seed and its kind, so that the sample of all pairs can be made from samples of its shares.
+The file has a row per answer, or a row per pair if no answers are stored. Whether a pair is drawn depends only on its
+segments, the seed and its kind, so that the sample of all pairs can be made from samples of its shares.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ SAMPLE_SCHEMA = pa.schema(
         pa.field("answer", pa.string()),
     ]
 )
-"""`swapped` to `answer` are of a single answer; `answer` is what the model wrote, null where nothing came and empty
-where its answers were scored."""
+"""The columns `swapped` to `answer` describe a single answer; `answer` is the model's text, null if there was none and
+empty if possible answers were scored."""
 
 
 def answers_of(path: Path, pairs: IntArray) -> dict[int, list[dict[str, Any]]]:
@@ -106,7 +106,7 @@ def write_sample(
 
 
 def join_samples(parts: Sequence[tuple[Path, int]], chosen: IntArray, path: Path) -> None:
-    """Write the sample of all pairs from those of shares of them, which hold more than is chosen.
+    """Write the sample of all pairs from the samples of their shares, which contain more than is needed.
 
     Args:
         parts: directory and number of pairs of each share, in order.
@@ -144,7 +144,7 @@ SIZE = 50
 
 
 def kinds(preferences: Preferences) -> list[BoolArray]:
-    """Return which pairs (P,) are of each kind, in the order in which kinds take turns; a pair is of one kind."""
+    """Return for each kind which pairs (P,) belong to it, in the order of drawing; each pair has exactly one kind."""
     status = preferences.status
     labelled, inconsistent = preferences.usable, preferences.swap_consistent == 0
     return [
@@ -159,13 +159,13 @@ def kinds(preferences: Preferences) -> list[BoolArray]:
 
 
 def candidates(pairs: Pairs, preferences: Preferences, seed: int, size: int = SIZE) -> list[IntArray]:
-    """Return for each kind the pairs that may be in a sample of all pairs that these are a share of."""
+    """Return for each kind the pairs of this share that may be in the sample of all pairs."""
     order = _shuffled(pairs, seed)
     return [order[kind[order]][:size] for kind in kinds(preferences)]
 
 
 def draw(pairs: Pairs, preferences: Preferences, seed: int, size: int = SIZE) -> IntArray:
-    """Return the numbers of the sampled pairs, kind by kind: each kind has its turn until there are enough."""
+    """Return the numbers of the sampled pairs, drawn round-robin over the kinds until there are enough."""
     by_kind = [found.tolist() for found in candidates(pairs, preferences, seed, size)]
     turns = [(kind, pair) for turn in zip_longest(*by_kind) for kind, pair in enumerate(turn) if pair is not None]
     return np.array([pair for _, pair in sorted(turns[:size], key=lambda one: one[0])], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""What a stage's output holds, as text for a terminal: its manifest, files, schemas and sample rows.
+"""Describe a stage's output for a terminal: its manifest, files, schemas and sample rows.
 
-Goes by the kind of file (Parquet, safetensors, JSON); captions with rewards, the quality of labels and agents with
-curves have separate tables.
+The description depends on the file type (Parquet, safetensors, JSON); captions with rewards, the quality of labels and
+agents' curves have separate tables.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAMPLES = 5
 CAPTIONS = 12
 """Captions shown at either end of the list by reward."""
 SAMPLE_COLUMNS = ("pair", "status", "p_first", "first", "second", "answer")
-"""Columns shown of the sample of labelled pairs, which has more than a line can hold."""
+"""Columns shown of the sample of labelled pairs, which has too many for a line."""
 COLUMNS = 14
 """Columns shown of a table."""
 VALUES = 40
@@ -46,7 +46,7 @@ class _Group:
     """Files that differ in numbers only, such as shards."""
 
     name: str
-    """Where there are several, `*` stands for the part that differs."""
+    """Its name; for several files, `*` replaces the part that differs."""
     files: tuple[Path, ...]
 
     @property
@@ -69,7 +69,7 @@ def describe_directory(path: Path) -> str:
     lines += ["", *_table(["file", "files", "rows", "size"], rows), *_agent_lines(path, stage)]
     shown = set()
     for group in groups:
-        if "/" in group.name:  # one agent's files stand for all
+        if "/" in group.name:  # one agent's files represent all
             if group.files[0].name in shown:
                 continue
             shown.add(group.files[0].name)
@@ -89,19 +89,21 @@ def describe_directory(path: Path) -> str:
 
 
 def _check_is_output(path: Path) -> None:
-    """Refuse what no stage wrote as a whole, and say what can be shown instead."""
+    """Refuse anything that is not the complete output of a stage, and say what can be shown instead."""
     if path.is_file():
         raise DataError(
-            f"{path}: is a file, but what can be shown is a directory that a stage wrote, such as data/captions. "
-            "Parameters are listed by laurel params."
+            f"{path}: is a file, but laurel show needs a directory that a stage wrote, such as data/captions. laurel "
+            f"params lists parameters."
         )
     if path.is_dir() and not (path / MANIFEST).exists():
         whole = next((above for above in path.absolute().parents if (above / MANIFEST).exists()), None)
         if whole is not None:
             above = path.parents[path.absolute().parents.index(whole)] if not path.is_absolute() else whole
-            raise DataError(f"{path}: is a part of a stage's output, which is shown as a whole: laurel show {above}")
+            raise DataError(
+                f"{path}: is a part of a stage's output, which can only be shown as a whole: laurel show {above}"
+            )
         raise DataError(
-            f"{path}: is not the output of a stage, which has a {MANIFEST}. What can be shown is data/trajectories, "
+            f"{path}: is not the output of a stage, which has a {MANIFEST}. laurel show accepts data/trajectories, "
             "data/captions, data/preferences, data/reward, data/agents and reports."
         )
 
@@ -137,7 +139,7 @@ def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
 
 
 def _agent_lines(path: Path, stage: str) -> list[str]:
-    """Show where each agent's learning curve ended."""
+    """Show the end of each agent's learning curve."""
     rows = []
     for curve in sorted(path.glob("*/seed-*/curve.parquet")):
         with opened(curve, None, stage) as file, readable(curve, stage):
@@ -268,7 +270,9 @@ def _cell(value: Any) -> str:
 
 
 def _table(headers: Sequence[str], rows: _Rows) -> list[str]:
-    """Align columns, numbers to the right; the widest are cut until a line fits, the last left out if they are many."""
+    """Align columns, numbers to the right; wide columns are shortened until a line fits, and excess columns are
+    dropped.
+    """
     if len(headers) > COLUMNS:
         headers, rows = [*headers[: COLUMNS - 1], "..."], [[*row[: COLUMNS - 1], ""] for row in rows]
     cells = [list(headers), *([_cell(value) for value in row] for row in rows)]

@@ -1,7 +1,7 @@
-"""Trajectories as Parquet shards, a row a step.
+"""Trajectories as Parquet shards, a row per step.
 
-An episode of T steps is T + 1 consecutive rows of one shard; the last holds its final observation, without
-action or reward. So the transition of row i ends in the observation of row i + 1.
+An episode of T steps is T + 1 consecutive rows of one shard; the last row has the final observation and no action or
+reward. So the transition of row i ends in the observation of row i + 1.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from laurel.errors import DataError
 STAGE = "collect"
 METADATA = b"laurel"
 GROUP_BYTES = 16 * 2**20
-"""Size at which buffered rows are written."""
+"""Buffer size at which rows are written."""
 SHARD_BYTES = 256 * 2**20
 """Size in memory after which a new shard begins, however few rows it has: readers hold one shard at a time."""
 
 
 INFO = "info_"
-"""Begins the names of columns that hold fields of the environment's `info`."""
+"""Prefix of the columns with fields of the environment's `info`."""
 
 
 def trajectory_schema(
@@ -78,13 +78,13 @@ class Rows:
     terminated: BoolArray
     truncated: BoolArray
     log_prob: FloatArray
-    """(N,) under the policy that acted; NaN where unknown."""
+    """(N,) log-probability under the policy that acted; NaN if unknown."""
     value: FloatArray
-    """(N,) NaN where the policy has none."""
+    """(N,) value estimate; NaN if the policy has none."""
     policy: npt.NDArray[np.int8]
-    """(N,) which of the policies acted."""
+    """(N,) index of the policy that acted."""
     final: BoolArray
-    """(N,) True where the row is an episode's final observation."""
+    """(N,) True if the row is an episode's final observation."""
     info: Mapping[str, Array] = field(default_factory=dict)
     """Name -> (N,)."""
 
@@ -98,7 +98,7 @@ class Rows:
         return self._each(np.copy)
 
     def _each(self, change: Callable[[Array], Array]) -> Rows:
-        """Change every column alike."""
+        """Apply a function to every column."""
         columns: dict[str, Any] = {name: change(getattr(self, name)) for name in self.__slots__[:-1]}
         return Rows(**columns, info={name: change(column) for name, column in self.info.items()})
 
@@ -117,7 +117,7 @@ class TrajectoryWriter:
     """Writes whole episodes into shards and numbers them from 0; memory holds one row group.
 
     Args:
-        metadata: plain values stored in every shard.
+        metadata: JSON values stored in every shard.
         shard_steps: rows after which, at the next end of an episode, a new shard begins.
     """
 
@@ -134,7 +134,7 @@ class TrajectoryWriter:
     def write(self, rows: Rows) -> None:
         """Add whole episodes: the last row is a final observation."""
         if not rows.final[-1]:
-            raise ValueError("rows end amid an episode")
+            raise ValueError("rows end in the middle of an episode")
         ends = np.flatnonzero(rows.final) + 1
         start = 0
         while start < len(rows):
@@ -160,7 +160,7 @@ class TrajectoryWriter:
             self._writer.abandon()
 
     def _append(self, rows: Rows) -> None:
-        before: IntArray = np.cumsum(rows.final) - rows.final  # episodes that ended above each row
+        before: IntArray = np.cumsum(rows.final) - rows.final  # number of episodes that ended before each row
         begins = np.concatenate([[0], np.flatnonzero(rows.final)[:-1] + 1])
         t: IntArray = np.arange(len(rows)) - begins[before]
         if self._writer is None:
@@ -179,7 +179,7 @@ class TrajectoryWriter:
 
 
 def join_trajectories(parts: Sequence[tuple[Path, Mapping[str, Any]]], path: Path) -> dict[str, int]:
-    """Put the shards of several parts into one directory, numbering shards and episodes anew; return the counts.
+    """Collect the shards of several parts in one directory with renumbered shards and episodes; return the counts.
 
     Args:
         parts: directory and counts of each, in order.
@@ -206,7 +206,7 @@ def join_trajectories(parts: Sequence[tuple[Path, Mapping[str, Any]]], path: Pat
 
 
 class Position(NamedTuple):
-    """Where N transitions are from."""
+    """Episode and step of N transitions."""
 
     episode_id: IntArray
     t: npt.NDArray[np.int32]
@@ -243,7 +243,7 @@ def read_trajectories(path: Path) -> Iterator[tuple[Transitions, Position]]:
 def read_episodes(path: Path, most: int) -> tuple[Transitions, IntArray]:
     """Return the first episodes, up to `most` steps in total, and the episode of each step (S,), from 0.
 
-    Includes episodes truncated by the end of collection. The first episode is returned whatever its length; only the
+    Includes episodes truncated by the end of collection. The first episode is returned even if it is longer; only the
     first shard is read.
 
     Raises:
@@ -258,7 +258,7 @@ def read_episodes(path: Path, most: int) -> tuple[Transitions, IntArray]:
 
 
 def finished(steps: Transitions, episode: IntArray) -> BoolArray:
-    """Return which episodes have ended (E,), in the order of their numbers; the others collection cut.
+    """Return which episodes have ended (E,), in the order of their numbers; the others were cut off by collection.
 
     Args:
         steps: S steps of whole episodes, in order.
@@ -269,7 +269,7 @@ def finished(steps: Transitions, episode: IntArray) -> BoolArray:
 
 
 def read_shard(shard: Path) -> tuple[Transitions, Position]:
-    """Pair each row of a shard that is a step with the row below it; errors as `read_trajectories`."""
+    """Pair each step of a shard with the next row; errors as in `read_trajectories`."""
     table = read_table(shard, _schema_of(shard), STAGE).combine_chunks()
     if len(table) == 0:
         raise DataError(f"{shard}: holds no step. Run laurel {STAGE} again.")
@@ -301,7 +301,7 @@ def read_shard(shard: Path) -> tuple[Transitions, Position]:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Read what the collect stage stored about its run: environment, seed, policies, observation layout."""
+    """Read the collect stage's metadata: environment, seed, policies, observation layout."""
     shard = trajectory_shards(path)[0]
     with opened(shard, None, STAGE) as file:
         content = (file.schema_arrow.metadata or {}).get(METADATA)

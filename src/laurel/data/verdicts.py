@@ -1,4 +1,4 @@
-"""The single answers behind labels as arrays; their raw text stays in the store of responses."""
+"""The single answers behind labels, as arrays; their raw text stays in the response store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
 from laurel.errors import DataError
 
 VERDICTS = ("first", "second", "tie", "abstain", "unread", "failed")
-"""Answers about the pair in its own order, not as it was shown; unread could not be read, failed never came."""
+"""Answers about the pair in its own order, not the order shown; unread: could not be parsed; failed: no answer."""
 FIRST, SECOND, TIE, ABSTAIN, UNREAD, FAILED = range(len(VERDICTS))
 _NONE = pa.array([], pa.dictionary(pa.int32(), pa.string()))
 
@@ -30,9 +30,9 @@ class Verdicts:
     pair: IntArray
     """(N,) which pair was asked about."""
     swapped: BoolArray
-    """(N,) True where the second text was shown first."""
+    """(N,) True if the second text was shown first."""
     verdict: npt.NDArray[np.integer[Any]]
-    """(N,) place in VERDICTS."""
+    """(N,) index in VERDICTS."""
     p_first: DoubleArray
     """(N,) NaN if there is no label."""
     by: npt.NDArray[np.integer[Any]]
@@ -59,7 +59,7 @@ def read_verdicts(path: Path) -> Verdicts | None:
     """Read the answers of a directory, also of one that is still being written; None without any.
 
     Raises:
-        DataError: the file is damaged or holds something else than verdicts.
+        DataError: the file is damaged or does not contain verdicts.
     """
     file = path / ANSWERS
     if not file.exists():
@@ -67,7 +67,7 @@ def read_verdicts(path: Path) -> Verdicts | None:
     with (
         opened(file, ANSWERS_SCHEMA, STAGE),
         readable(file, STAGE),
-    ):  # texts as numbers: a name for each answer is large
+    ):  # dictionary-encoded: a string per answer would be large
         texts = ["verdict", "annotator"]
         columns = ["pair", "swapped", "p_first", *texts]
         table = pq.read_table(file, columns=columns, read_dictionary=texts, page_checksum_verification=True)

@@ -1,6 +1,6 @@
-"""Environment adapters, one file a family, found by the id of the environment.
+"""Environment adapters, one file per family, looked up by environment id.
 
-`adapter_for` makes the adapter of an id; ids without an environment adapter get the generic one, with a log message.
+`adapter_for` makes the adapter for an id; ids without their own adapter get the generic one, with a log message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ENTRY_POINTS = "laurel.envs"
-"""Entry-point group under which another package names modules with adapters."""
+"""Entry-point group under which other packages list modules with adapters."""
 
 _ALIASES = {"Taxi-v3": "Taxi-v4"}
 """Ids that Gymnasium withdrew -> the id with the same rules (Taxi-v4 differs only in rain and fickle passengers)."""
@@ -65,7 +65,7 @@ def adapter_for(env: EnvParams, *, with_action: bool = False) -> EnvAdapter:
 
 
 def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: bool = False) -> EnvAdapter:
-    """Make the adapter of an environment that was made; errors as in `adapter_for`."""
+    """Make the adapter of an existing environment; raises the errors of `adapter_for`."""
     adapter_class = _adapter_class(_bare(env.id))
     spaces = reference.observation_space, reference.action_space
     try:
@@ -78,18 +78,18 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
         raise failure(env.id, f"adapter {adapter_class.__name__}", error) from error
     _check_words(env.id, adapter)
     if adapter.generic:
-        alone = "captions are made from its observation space alone, and no goal is known."
-        logger.warning("%s", f"{env.id} has no adapter of its own: {alone} {adapter.left_out}".rstrip())
+        alone = "so captions are made from its observation space alone, and no goal is known."
+        logger.warning("%s", f"{env.id} has no adapter, {alone} {adapter.left_out}".rstrip())
     return adapter
 
 
 def _check_words(env_id: str, adapter: EnvAdapter) -> None:
-    """Refuse an adapter that does not describe its task; a goal that is not known must be None, not left out."""
+    """Raise if an adapter does not describe its task; an unknown goal must be set to None, not left out."""
     for name, kinds in (("description", (str,)), ("goal", (str, type(None))), ("anti_goal", (str,))):
         words = getattr(adapter, name, MISSING)
         if not isinstance(words, kinds) or words == "":
             found = f"has {name} {words!r}" if words is not MISSING else f"sets no {name}"
-            none = ", or None where none is known" if type(None) in kinds else ""
+            none = ", or None if none is known" if type(None) in kinds else ""
             raise EnvError(
                 f"env.id: the adapter {type(adapter).__name__} of {env_id} {found}. Set {name} to a text{none} "
                 "(CONTRIBUTING.md, Add an environment)."
@@ -97,7 +97,7 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
 
 
 def words_of(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """Return who describes an environment: the name of its adapter, and the version of its captions.
+    """Return the name of an environment's adapter and the version of its captions.
 
     Raises:
         EnvError: a module that the id names cannot be imported.
@@ -117,7 +117,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
     _import_module_of(env.id)
     env_id = reference_id(env)
     if env_id not in gym.registry:
-        for module in ("laurel.envs.builtin", "minigrid"):  # for the sake of the hint
+        for module in ("laurel.envs.builtin", "minigrid"):  # to give the user the hint
             importlib.import_module(module)
         atari = ' The environments of ALE come with another package: pip install ale-py, and write "ale_py:{0}".'
         module = env.id.rpartition(":")[0]
@@ -155,7 +155,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
 
 
 def _is_of(entry_point: Any, module: str) -> bool:
-    """Whether an environment is of a module, or of a package of that name."""
+    """Whether an environment's class is defined in this module or package."""
     own = entry_point if isinstance(entry_point, str) else str(getattr(entry_point, "__module__", ""))
     return f"{own.partition(':')[0]}.".startswith(f"{module}.")
 
@@ -169,7 +169,7 @@ def reference_id(env: EnvParams) -> str:
 
 
 def step_limit(env: EnvParams) -> int | None:
-    """Return the limit that Laurel sets on an episode; None leaves the environment's own."""
+    """Return the episode length limit that Laurel sets; None keeps the environment's own."""
     import gymnasium as gym
 
     if env.max_episode_steps is not None:
@@ -180,7 +180,7 @@ def step_limit(env: EnvParams) -> int | None:
 
 
 def episode_limit(env: EnvParams) -> int | None:
-    """Return the limit of an episode that is known, Laurel's or Gymnasium's; None: only its own rules can end it."""
+    """Return the known episode length limit, Laurel's or Gymnasium's; None: only termination ends an episode."""
     import gymnasium as gym
 
     spec = gym.registry.get(reference_id(env))
@@ -193,7 +193,7 @@ def _bare(env_id: str) -> str:
 
 
 def _import_module_of(env_id: str) -> None:
-    """Import what registers the id: the module that the user names before a colon, or a known package."""
+    """Import the module that registers the id: the one before the colon, or that of a known package."""
     module, _, bare = env_id.rpartition(":")
     if module.startswith("."):
         raise EnvError(
@@ -223,14 +223,14 @@ def _import_module_of(env_id: str) -> None:
 
 
 def _known_module(bare: str) -> str | None:
-    """Return the module of a known package that registers an id that names none; Gymnasium's own need none."""
+    """Return the module of the known package that registers an id without a module; None for Gymnasium's own ids."""
     if bare.startswith(("MiniGrid-", "BabyAI-")):
         return "minigrid"
     return "laurel.envs.builtin" if bare.startswith("laurel/") else None
 
 
 def modules_of(env: EnvParams) -> list[str]:
-    """Name the modules that are imported to make an environment, for worker processes to find them imported.
+    """Return the modules imported to make an environment, so that worker processes can be forked with them loaded.
 
     The user's own module is not among them: each process must run its import-time code itself.
     """
@@ -239,7 +239,7 @@ def modules_of(env: EnvParams) -> list[str]:
 
 
 def _adapter_class(env_id: str) -> type[EnvAdapter]:
-    """Find the adapter with the longest pattern that fits; of equally long ones the one that was defined last."""
+    """Find the adapter with the longest matching pattern; ties go to the one defined last."""
     _load_adapters()
     fitting = [
         (len(pattern.replace("*", "")), order, adapter)
@@ -252,7 +252,7 @@ def _adapter_class(env_id: str) -> type[EnvAdapter]:
 
 @functools.cache
 def _load_adapters() -> None:
-    """Import the adapters of this package and of others, once."""
+    """Import the adapters of this package and of plugins, once."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     for entry in installed(ENTRY_POINTS):

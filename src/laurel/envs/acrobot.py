@@ -1,4 +1,4 @@
-"""Acrobot: how high the tip of the two links is, and whether it rises.
+"""Acrobot: captions of the tip's height and whether it rises.
 
 Observations are cosine and sine of both joints' angles and their velocities
 (https://gymnasium.farama.org/environments/classic_control/acrobot/); the tip's height runs from -2, hanging
@@ -28,9 +28,9 @@ CHANGES = (-0.2, -0.03, 0.03, 0.2)
 MOTIONS = ("and falls fast", "and falls slowly", "and hardly moves", "and rises slowly", "and rises fast")
 
 STEP_SECONDS = 0.2
-"""Time between two steps of the environment."""
+"""Simulated seconds per environment step."""
 AT_REST = 0.1
-"""Radians a second below which a caption says that a bar rests."""
+"""Angular velocity (rad/s) below which a caption says that a link is at rest."""
 
 SWING, REACH = range(2)
 SHAPE = (2, len(PLACES), len(MOTIONS), 4)
@@ -110,7 +110,7 @@ class AcrobotAdapter(EnvAdapter):
         return terminated
 
     def oracle(self, caption: str) -> float:
-        """Pay for height, and for speed in either direction: a swing gathers both."""
+        """Reward height, and speed in either direction, since a swing needs both."""
         return max((value for text, value in self._progress.items() if text in caption), default=0.0)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""A small ball game of two sides with commentary: what the commentator says of a play is its caption.
+"""A small ball game between two teams; the commentary on each play is the step's caption.
 
-The pitch has five zones. The side with the ball runs, passes or shoots; the other presses, holds or tackles. The
-opponents play by a script: they shoot from near, and run otherwise. The first goal ends the game.
+The pitch has five zones. The team with the ball runs, passes or shoots; the other presses, holds or tackles. The
+opponents are scripted: they shoot when near the goal and run otherwise. The first goal ends the game.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from laurel.envs.base import EnvAdapter, Transitions
 
 ZONES = 5
 NEAR = 3
-"""First zone from which a shot can be a goal."""
+"""First zone from which a shot can score."""
 US, THEM = 0, 1
 ACTIONS = ("run, or press", "pass, or hold", "shoot, or tackle")
 COMMENTARY: tuple[tuple[str, float], ...] = (
@@ -36,13 +36,14 @@ COMMENTARY: tuple[tuple[str, float], ...] = (
     ("They shoot, and your keeper saves.", 0.25),
     ("They score a goal.", -1.0),
 )
-"""The words for a play, and its hand-written progress."""
+"""The commentary on a play, and its hand-written progress."""
 RUN, LOST, AWAY, TO_MARKED, INTERCEPTED, SAVED, WIDE, GOAL, *_THEIRS = range(len(COMMENTARY))
 WON, PASSED, HELD, KEPT_OUT, CONCEDED = _THEIRS
 
 
 class BallGame(gym.Env[IntArray, np.int64]):
-    """Score before they do: a goal is paid 1, one of theirs -1. Observations: zone of the ball, who has it, marked.
+    """Score before the opponents do: reward 1 for a goal, -1 for theirs. Observations: zone of the ball, who has it,
+    whether marked.
 
     Zones count towards the goal of the side that does not have the ball.
 
@@ -77,7 +78,7 @@ class BallGame(gym.Env[IntArray, np.int64]):
         return COMMENTARY[self._play][0] if self.render_mode and self._play >= 0 else None
 
     def _attack(self, action: int) -> int:
-        """Play with the ball; return what happened."""
+        """Step with the ball in possession; return the play."""
         chance = self.np_random.random()
         if action == 0:
             if self._marked and chance < 0.6:
@@ -94,7 +95,7 @@ class BallGame(gym.Env[IntArray, np.int64]):
         return GOAL if chance < (0.2 if self._marked else 0.7) else self._turn_over(SAVED)
 
     def _defend(self, action: int) -> int:
-        """Play without the ball; return what happened."""
+        """Step without possession; return the play."""
         chance = self.np_random.random()
         if chance < (0.4, 0.15, 0.25)[action]:
             self._zone, self._holder, self._marked = ZONES - 1 - self._zone, US, 0
@@ -118,7 +119,7 @@ class BallGame(gym.Env[IntArray, np.int64]):
 
 
 class BallGameAdapter(EnvAdapter):
-    """An event is a play; its caption is what the commentator says."""
+    """Each event is a play; its caption is the commentary."""
 
     ids = ("laurel/BallGame-v*",)
     description = (

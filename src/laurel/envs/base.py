@@ -1,7 +1,7 @@
-"""Environment adapters, and the batch of transitions that they describe.
+"""The environment adapter base class, and the batch of transitions that adapters describe.
 
-An adapter is for one family of environments: it packs observations into rows of numbers, puts transitions in words, and
-describes the task to a language model.
+An adapter handles one family of environments: it packs observations into rows of numbers, captions transitions, and
+    describes the task to a language model.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 PROGRESSION = "progression"
-"""The measure of BALROG (Paglieri et al. 2024, arXiv 2411.13543), from 0 to 1."""
+"""Name of BALROG's progression metric (Paglieri et al. 2024, arXiv 2411.13543), from 0 to 1."""
 MOST_REMEMBERED = 200_000
-"""Distinct transitions whose captions an environment adapter that defines only `caption` remembers at a time."""
+"""Size of the caption cache, in distinct transitions, of an adapter that defines only `caption`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """N transitions, a row each; arrays share their first axis.
+    """N transitions, one per row; all arrays share their first axis.
 
-    Batches of a running agent may hold reset rows, which pair the end of one episode with the start of the next: their
-    captions are thrown away, but making them must not fail.
+    Batches from a running agent may contain reset rows, which pair the end of one episode with the start of the next:
+        their captions are discarded, but computing them must not fail.
     """
 
     observation: Array
@@ -56,11 +56,11 @@ class Transitions:
     reward: FloatArray
     """(N,) the environment's own reward."""
     next_observation: Array
-    """(N, D) packed observations after the action; of the same episode, also where it ended."""
+    """(N, D) packed observations after the action, of the same episode even if it ended there."""
     terminated: BoolArray
-    """(N,) the episode ended by the task's own rules."""
+    """(N,) the episode terminated."""
     truncated: BoolArray
-    """(N,) the episode was cut, e.g. by a time limit."""
+    """(N,) the episode was truncated, e.g. by a time limit."""
     info: Mapping[str, Array] = field(default_factory=dict)
     """Name -> (N,) the fields of the environment's `info` that its adapter names."""
 
@@ -81,76 +81,78 @@ class Transitions:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Two captions, one clearly better than the other, as an example for a language model."""
+    """A few-shot example for a language model: two captions, one clearly better."""
 
     better: str
     worse: str
     why: str
-    """The reason, in a sentence."""
+    """Why, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A number that an observation holds, in words, for a language model that writes code."""
+    """One number of the observation, described to a language model that writes code."""
 
     name: str
     """An identifier."""
     meaning: str
-    """What it is, with its unit and its range."""
+    """Meaning, unit and range."""
     whole: bool = False
-    """Whether it is a whole number."""
+    """Whether it is an integer."""
 
 
 class EnvAdapter:
-    """One family of environments: packing, captions, and the words that describe the task.
+    """One family of environments: packing, captions and task description.
 
-    A subclass sets `ids`, `description` and `goal` and overrides `caption`. Where captions have few kinds,
-    overriding `encode` and `describe` instead does the work on whole arrays; `events` then lists captions that
-    collection may never meet.
+    A subclass sets `ids`, `description` and `goal` and overrides `caption`. If there are few distinct captions,
+    override `encode` and `describe` instead, which work on whole arrays; `events` can then also list captions that
+    never occur in collected data.
     """
 
     ids: ClassVar[tuple[str, ...]] = ()
-    """Gymnasium ids of this adapter's environments, with `*` for any text."""
+    """Gymnasium ids of this adapter's environments; `*` matches any text."""
     version: ClassVar[int] = 1
-    """Increased when a caption or the packing changes, so that steps and captions of earlier versions are refused."""
+    """Increase when a caption or the packing changes, so that data of earlier versions is rejected."""
     description: str
-    """The task in a sentence or two, for a language model."""
+    """One or two sentences about the task, for a language model."""
     goal: str | None
-    """How captions of good behaviour read; None where no useful goal is known, e.g. with the generic adapter."""
+    """A text that captions of good behaviour resemble; None if no useful goal is known, as in the generic adapter."""
     anti_goal: str = "Nothing useful happens."
-    """How captions of useless behaviour read."""
+    """A text that captions of useless behaviour resemble."""
     goals: Mapping[str, str] = MappingProxyType({})
-    """Name -> another goal that a language model can judge by, to steer agents."""
+    """Name -> alternative goal for the judge, to steer agents."""
     success_words: tuple[str, ...] = ()
-    """Words that captions of solving the task hold, and no others, e.g. ("reach the goal",); () where none says so."""
+    """Phrases that occur only in captions of solving the task, e.g. ("reach the goal",); () if there are none."""
     example: Example | None = None
-    """An example of how captions compare, for prompts; not one of the questions with known answers."""
+    """A few-shot example for prompts; not one of the questions with known answers."""
     action_names: tuple[str, ...] = ()
-    """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
+    """Names of the discrete actions, in order, for display; if empty, actions are shown as numbers."""
     max_moves: int = 1
-    """Moves that one action holds at most; above 1, actions are the numbers of lists (`laurel.envs.sequences`)."""
+    """Maximum number of moves per action; above 1, an action is the index of a list of moves
+    (`laurel.envs.sequences`)."""
     table: Any = None
-    """What each move of a finite environment leads to, as `laurel.envs.builtin.model.table_of` reads it; else None."""
+    """Transition table of a finite environment, as `laurel.envs.builtin.model.table_of` reads it; else None."""
     observation_features: tuple[Feature, ...] = ()
-    """The numbers of `feature_values`, to which code refers by name; () where only the space is known: code then sees
-    packed observations."""
+    """The numbers of `feature_values`, which generated code refers to by name; () if only the space is known: code then
+    gets packed observations."""
     generic: ClassVar[bool] = False
-    """True where captions are made from the observation space alone."""
+    """Whether captions are made from the observation space alone."""
     left_out: str = ""
-    """Sentences on what such captions leave out; empty where they leave nothing out."""
+    """Sentences on what such captions leave out; empty if they leave nothing out."""
     max_episode_steps: ClassVar[int | None] = None
-    """Limit for environments that do not set one."""
+    """Episode length limit for environments that do not set one."""
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
-    keep of it, a number a step."""
+    """Field of the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): fields kept in transitions and
+    trajectories, one number per step."""
     agents_in_lockstep: ClassVar[int] = 8
-    """Most agents that a process trains at once: more would gain little, and all wait for the slowest."""
+    """Maximum number of agents trained together in one process: more would gain little, and all wait for the
+    slowest."""
     limit_argument: ClassVar[str] = "max_episode_steps"
-    """Argument of the environment that sets its limit."""
+    """Constructor argument of the environment that sets its episode length limit."""
     tasks: tuple[str, ...] = ()
-    """Names of the tasks, by the last number of a packed observation; () where all episodes are of one task."""
+    """Task names, indexed by the last number of a packed observation; () if there is only one task."""
     texts: ClassVar[bool] = False
-    """Whether observations and actions are texts, as `laurel.envs.builtin.completions` packs them."""
+    """Whether observations and actions are texts, packed as in `laurel.envs.builtin.completions`."""
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
@@ -167,7 +169,7 @@ class EnvAdapter:
 
     @classmethod
     def described_by(cls, kwargs: Mapping[str, Any]) -> str:
-        """Return the name and version by which its steps and captions are told from others.
+        """Return the adapter name and version that identify its steps and captions.
 
         Args:
             kwargs: arguments of the environment.
@@ -175,11 +177,11 @@ class EnvAdapter:
         return f"{cls.__name__} {cls.version}"
 
     def inspect(self, env: gym.Env[Any, Any]) -> None:
-        """Read from the environment what its spaces do not show, e.g. a map; called once by `adapter_for`."""
+        """Read what the spaces do not contain from the environment, e.g. a map; called once by `adapter_for`."""
 
     @staticmethod
     def prepare(env: gym.Env[Any, Any]) -> None:
-        """Speed up an environment that was just made, without changing its behaviour."""
+        """Speed up a newly made environment without changing its behaviour."""
 
     # -- observations: the defaults fit every Discrete, Box, Tuple or Dict space -----------------
     @property
@@ -193,7 +195,7 @@ class EnvAdapter:
 
     @property
     def row_space(self) -> gym.spaces.Box:
-        """The space of packed observations (D,): all that their dtype can hold."""
+        """The space of packed observations (D,), with the bounds of their dtype."""
         from gymnasium.spaces import Box
 
         shape, dtype = (self.observation_size,), self.observation_dtype
@@ -210,19 +212,21 @@ class EnvAdapter:
         return self.packed.pack_one(observation)
 
     def unpack(self, row: Array) -> Any:
-        """Turn a row (D,) back into the observation that `pack_one` took."""
+        """Unpack a row (D,): the inverse of `pack_one`."""
         return self.packed.unpack(row)
 
     def features(self, observation: Array) -> FloatArray:
-        """Turn packed observations (N, D) into what a network sees (N, F)."""
+        """Turn packed observations (N, D) into network input (N, F)."""
         return self.packed.features(observation)
 
     def feature_values(self, observation: Array) -> Array:
-        """Return what `observation_features` name (N, F) of packed observations (N, D): their columns, by default."""
+        """Return the values (N, F) of `observation_features` for packed observations (N, D); by default their
+        columns.
+        """
         return observation
 
     def action_name(self, action: Any) -> str:
-        """Return what to call an action, () or (A,)."""
+        """Return the name of an action, () or (A,)."""
         if np.ndim(action):
             return ", ".join(f"{value:+.2f}" for value in np.asarray(action).tolist())
         if np.issubdtype(np.asarray(action).dtype, np.integer) and 0 <= int(action) < len(self.action_names):
@@ -230,17 +234,17 @@ class EnvAdapter:
         return f"action {action}"
 
     def describe_observation(self, observation: Any) -> str | None:
-        """Describe an observation, as the environment gives it, for actors that read text; None where it cannot.
+        """Describe a raw observation for actors that read text; None if the adapter cannot.
 
-        A pure function of the observation. Its text is part of the keys of answers about it, so that another wording
-        asks anew.
+        A pure function of the observation. Its text is part of the cache keys of answers, so that a changed wording is
+        asked again.
         """
         return None
 
     def caption_of_arrival(self, observation: Any) -> str:
         """Return the caption of a step that ends in an observation, without the action.
 
-        It describes the observation, provided that captions of steps that end no episode depend on nothing else.
+        It describes the observation, provided that captions of steps within an episode depend on nothing else.
         """
         silent = copy.copy(self)
         silent.with_action = False
@@ -251,11 +255,11 @@ class EnvAdapter:
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
-        """Return the caption of a transition; an empty string if it has none."""
+        """Return the caption of a transition, or an empty string."""
         raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode` and `describe`")
 
     def encode(self, transitions: Transitions) -> IntArray:
-        """Return an event number for each transition (N,); equal numbers have the same caption.
+        """Return the event number of each transition (N,); equal numbers mean equal captions.
 
         This default calls `caption` once for each distinct transition.
         """
@@ -286,7 +290,7 @@ class EnvAdapter:
         return self._texts[event]
 
     def events(self) -> Iterable[int]:
-        """List the events that can happen, where they can be listed."""
+        """List the possible events, if they can be enumerated."""
         return ()
 
     def says_success(self, caption: str) -> bool:
@@ -294,7 +298,7 @@ class EnvAdapter:
         return any(words in caption for words in self.success_words)
 
     def success_captions(self) -> tuple[str, ...]:
-        """List the captions that say that the task is solved, as far as `events` lists them.
+        """List the captions among `events` that say that the task is solved.
 
         An annotator that judges by the adapter's goal should prefer each of them to any caption for which
         `says_success` is false: these are questions with known answers. A subclass that defines `caption` alone, and so
@@ -321,15 +325,15 @@ class EnvAdapter:
 
     # -- the task -------------------------------------------------------------------------------
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
-        """Return which finished episodes (N,) solved the task; None where success has no meaning."""
+        """Return which finished episodes (N,) solved the task; None if success is undefined."""
         return None
 
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
-        """Return how far steps have come by other measures than the return, name -> (N,) from 0 on: an episode has the
-        largest of its steps. Evaluation reports them; PROGRESSION is that of BALROG.
+        """Return progress metrics other than the return, name -> (N,), at least 0: an episode's value is the maximum
+        over its steps. Evaluation reports them; PROGRESSION is BALROG's.
         """
         return {}
 
     def oracle(self, caption: str) -> float | None:
-        """Return hand-written progress for a caption, the reward of the arm oracle; None without it."""
+        """Return the hand-written progress of a caption, the reward of the arm oracle; None if not defined."""
         return None

@@ -17,10 +17,10 @@ from laurel.envs.base import EnvAdapter, Example, Feature, Transitions
 STICK, HIT = 0, 1
 LIMIT = 21
 DEALER_STOPS = 17
-"""The dealer draws up to this sum or more: a hand of no more than that can only win if the dealer goes bust."""
+"""The dealer draws until this sum or more: a lower hand can only win if the dealer goes bust."""
 HAND, BUST, LOSE, TIE, WIN = range(5)
 SHAPE = (5, 32, 2, 32, 2, 11)
-"""Event; sum and usable ace before the card, where the caption names the action; the same after it; dealer's card."""
+"""Event; sum and usable ace before the card, if the caption names the action; the same after it; dealer's card."""
 
 _ENDS = {
     LOSE: "You lose with {}: your hand is worse.",
@@ -123,7 +123,7 @@ class BlackjackAdapter(EnvAdapter):
         return returns > 0
 
     def oracle(self, caption: str) -> float:
-        """Pay for winning, and a little for a hand that is hard to beat."""
+        """Reward winning, and a little a hand that is hard to beat."""
         if "you lose" in caption.lower():
             return -1.0
         if "You win" in caption:

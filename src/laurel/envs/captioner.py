@@ -1,4 +1,4 @@
-"""Captions of transitions as dictionary-encoded text, the same offline and in the live reward."""
+"""Captions of transitions as dictionary-encoded text, for both collected data and the reward during training."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.guard import NOT_OURS, failure
 from laurel.errors import EnvError, LaurelError
 
-NOTHING = -1
-"""Id of a transition without a caption."""
+NO_CAPTION = -1
+"""Caption id of a transition without a caption."""
 
 
 class Captioner:
     """Maps transitions to caption ids; `texts[id]` is the caption.
 
-    Ids follow the order in which captions were first met, so they hold for this object alone; the texts
-    are a pure function of the transitions. Distinct events that read the same share an id.
+    Ids are numbered by first occurrence, so they are valid for this object only; the texts are a pure function of the
+    transitions. Distinct events with the same text share an id.
     """
 
     def __init__(self, adapter: EnvAdapter, *, enumerate_events: bool = False) -> None:
@@ -33,7 +33,7 @@ class Captioner:
                 self._id_of(int(event))
 
     def ids(self, transitions: Transitions) -> IntArray:
-        """Return the caption id of each transition (N,), NOTHING where it has no caption.
+        """Return the caption id of each transition (N,), NO_CAPTION where it has no caption.
 
         Raises:
             EnvError: the adapter fails, a caption is not text, or the transitions lack fields of `info` that the
@@ -59,28 +59,28 @@ class Captioner:
         return np.array([self._id_of(int(event)) for event in distinct], dtype=np.int64)[inverse]
 
     def ids_of(self, transitions: Transitions, valid: BoolArray) -> IntArray:
-        """Return caption ids as `ids`, NOTHING where a row is not `valid` (N,): a reset is not a transition."""
+        """Return caption ids as `ids` does, NO_CAPTION for rows that are not `valid` (N,), i.e. resets."""
         if valid.all():
             return self.ids(transitions)
-        ids = np.full(len(transitions), NOTHING, dtype=np.int64)
+        ids = np.full(len(transitions), NO_CAPTION, dtype=np.int64)
         ids[valid] = self.ids(transitions[valid])
         return ids
 
-    def recall(self, texts: Sequence[str]) -> None:
-        """Number captions that were met in an earlier run, in this order."""
+    def restore(self, texts: Sequence[str]) -> None:
+        """Restore the numbering of captions from an earlier run, in this order."""
         for text in texts:
             if text not in self._ids:
                 self._ids[text] = len(self.texts)
                 self.texts.append(text)
 
     def _ids_dense(self, events: IntArray) -> IntArray:
-        """Look small event numbers up in an array: the live reward's path, free of sorting."""
+        """Look small event numbers up in an array: the fast path during training, without sorting."""
         if events.max() >= len(self._dense):
-            grown = np.full(int(events.max()) + 1, NOTHING - 1, dtype=np.int64)
+            grown = np.full(int(events.max()) + 1, NO_CAPTION - 1, dtype=np.int64)
             grown[: len(self._dense)] = self._dense
             self._dense = grown
         ids = self._dense[events]
-        unmet = ids == NOTHING - 1
+        unmet = ids == NO_CAPTION - 1
         if unmet.any():
             for event in dict.fromkeys(events[unmet].tolist()):  # in order of appearance
                 self._dense[event] = self._id_of(event)
@@ -99,7 +99,7 @@ class Captioner:
                 self._check_text(text)
                 self._ids[text] = len(self.texts)
                 self.texts.append(text)
-            self._known[event] = self._ids[text] if text else NOTHING
+            self._known[event] = self._ids[text] if text else NO_CAPTION
         return self._known[event]
 
     def _check_text(self, caption: str) -> None:
@@ -108,7 +108,7 @@ class Captioner:
         except UnicodeEncodeError as error:
             raise EnvError(
                 f"{self.adapter.env_id}: a caption is not text, {caption[:60]!a}: {error.reason} at character "
-                f"{error.start}. Fix what its adapter says."
+                f"{error.start}. Fix its adapter."
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Cart pole: how the pole leans and moves, and where the cart is on its track.
+"""Cart pole: captions of the pole's angle and motion, and of the cart's position.
 
 Observations are position, velocity, angle and angular velocity
 (https://gymnasium.farama.org/environments/classic_control/cart_pole/); an episode ends beyond 12 degrees or
@@ -108,7 +108,7 @@ class CartPoleAdapter(EnvAdapter):
         return ~terminated
 
     def oracle(self, caption: str) -> float:
-        """Pay for an upright pole, most where it is steady, and for a cart away from the ends of the track."""
+        """Reward an upright pole, most if it is steady, and a cart away from the ends of the track."""
         if "falls over" in caption or "runs off" in caption:
             return -1.0
         pole = (

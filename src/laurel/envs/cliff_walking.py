@@ -114,5 +114,5 @@ class CliffWalkingAdapter(EnvAdapter):
         return terminated
 
     def oracle(self, caption: str) -> float:
-        """Pay for the goal, and a little for coming closer."""
+        """Reward the goal, and a little coming closer."""
         return next((value for words, value in _PROGRESS if words in caption), 0.0)

@@ -43,7 +43,7 @@ def text_sizes(adapter: EnvAdapter, who: str) -> tuple[int, int]:
     """Return the bytes of a prompt and of a completion, at most.
 
     Raises:
-        EnvError: the environment has other observations and actions than texts; the message names `who` needs texts.
+        EnvError: observations or actions of the environment are not texts; the message says that `who` needs texts.
     """
     if not adapter.texts:
         raise EnvError(

@@ -1,4 +1,4 @@
-"""The crafting world: what a step collected, placed, made or ate, or why it came to nothing."""
+"""The crafting world: captions of what a step collected, placed, made or ate, or why it failed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from laurel.envs.builtin.crafting_rules import ACTIONS, ITEMS, MATERIALS, MOST
 SEEN = VIEW[0] * VIEW[1]
 CENTRE = SEEN // 2
 AHEAD = np.array([CENTRE - 1, CENTRE + 1, CENTRE - VIEW[1], CENTRE + VIEW[1]])
-"""Place in the view of the square that the player faces, by facing."""
+"""Index in the view of the square that the player faces, by facing."""
 BESIDE = np.array([CENTRE + row * VIEW[1] + column for row, column in product((-1, 0, 1), (-1, 0, 1))])
 LOW = 3
-"""A vital at or below this is named in the caption."""
+"""A vital at or below this is mentioned in the caption."""
 
 _NOUNS = {"tree": "a tree", "diamond": "a diamond", "table": "a table", "furnace": "a furnace", "cow": "a cow"}
 _NOUNS |= {"plant": "a plant that is not ripe", "ripe plant": "a ripe plant", "outside": "the end of the world"}
@@ -34,7 +34,7 @@ _GOALS = {
 }
 
 Verb = tuple[str, bool]
-"""The words for a step, and whether it is an achievement."""
+"""The caption of a step, and whether it is an achievement."""
 
 
 def _named(name: str) -> str:
@@ -165,7 +165,7 @@ class CraftingAdapter(EnvAdapter):
 
     def events(self) -> Iterable[int]:
         for verb in filter(_can_happen, range(len(VERBS))):
-            actions = [action + 1 for action in _told_after(verb)] if self.with_action else [0]
+            actions = [action + 1 for action in _actions_of(verb)] if self.with_action else [0]
             for action in actions:
                 yield int(np.ravel_multi_index((verb, action), self._shape))
 
@@ -185,12 +185,12 @@ class CraftingAdapter(EnvAdapter):
         return self.oracle(caption) > 0
 
     def oracle(self, caption: str) -> float:
-        """Pay for an achievement; dying costs as much."""
+        """Reward an achievement; dying costs as much."""
         return -1.0 if VERBS[DIE][0] in caption else float(any(verb in caption for verb in _ACHIEVED))
 
 
 def _can_happen(verb: int) -> bool:
-    """Leave out walking over what is not walkable, and the like."""
+    """Leave out impossible events, such as walking over what is not walkable."""
     if WALK <= verb < TURN:
         return bool(_WALKABLE[verb - WALK])
     if TURN <= verb < GAIN:
@@ -202,9 +202,9 @@ def _can_happen(verb: int) -> bool:
     return True
 
 
-def _told_after(verb: int) -> Iterable[int]:
+def _actions_of(verb: int) -> Iterable[int]:
     """Return the actions after which a verb describes a step."""
-    if verb == SLEEP or verb >= WAKE:  # whatever is chosen while asleep
+    if verb == SLEEP or verb >= WAKE:  # any action while asleep
         return range(len(ACTIONS))
     if verb >= PLACE:
         names = (*rules.PLACED, *rules.PLACED) if verb < MAKE else (*rules.TOOLS, *rules.TOOLS)

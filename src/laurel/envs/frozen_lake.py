@@ -1,4 +1,4 @@
-"""Frozen lake: where the agent is on the ice, and whether that is nearer to the goal.
+"""Frozen lake: captions of the agent's position, and whether it came closer to the goal.
 
 Observations are squares counted row by row (https://gymnasium.farama.org/environments/toy_text/frozen_lake/);
 only the map's size, its goals and its holes are used, so random maps fit as well.
@@ -60,7 +60,7 @@ class FrozenLakeAdapter(EnvAdapter):
     success_words = ("reach the goal",)
     _words: Mapping[int, str] = _WORDS
     _names: Mapping[str, str] = {"S": "ice", "F": "ice", "H": "a hole", "G": "the goal"}
-    """Letter on the map -> what such a square is called."""
+    """Letter on the map -> name of such a square."""
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
@@ -81,12 +81,12 @@ class FrozenLakeAdapter(EnvAdapter):
         self._set_squares(env.unwrapped.desc.astype("U1"))  # type: ignore[attr-defined]
 
     def _set_squares(self, squares: Array) -> None:
-        """Take the map (rows, columns), a letter a square."""
+        """Set the map (rows, columns), one letter per square."""
         self._squares = squares
         self._set_map(squares == "G")
 
     def _set_map(self, goals: BoolArray) -> None:
-        """Take the map's goals (rows, columns)."""
+        """Set the map's goals (rows, columns)."""
         self._columns = goals.shape[1]
         self._goal = goals.reshape(-1)
         rows, columns = np.indices(goals.shape).reshape(2, -1)
@@ -150,5 +150,5 @@ class FrozenLakeAdapter(EnvAdapter):
         return terminated & (returns > 0)
 
     def oracle(self, caption: str) -> float:
-        """Pay for the goal, and a little for coming closer."""
+        """Reward the goal, and a little coming closer."""
         return next((value for words, value in _PROGRESS if words in caption), 0.0)

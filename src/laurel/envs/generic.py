@@ -1,8 +1,8 @@
 """The adapter of environments that have no specific one: captions from the observation space alone.
 
-Discrete parts are named by their value, continuous ones by a coarse level, pictures by their brightness; parts beyond
-the first few are left out. That is enough to run the pipeline, but seldom enough for a language model to judge by: only
-a specific adapter says what the numbers mean.
+Discrete parts are named by their value, continuous ones by a coarse level, images by their brightness; parts beyond the
+first few are left out. That is enough to run the pipeline, but rarely enough for a language model to judge by: only a
+specific adapter knows what the numbers mean.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ EVEN = 0.02
 MAX_PARTS = 6
 MAX_ACTION_PARTS = 2
 MOST_VALUES = 100
-"""Most values of a discrete part that are named; with more it is named by level, unless there is no other part."""
+"""Maximum size of a discrete part named by value; larger ones are named by level, unless there is no other part."""
 MOST_STATES = 10_000
 MOST_NUMBERS = 64
-"""Most numbers in a box that are named one by one; a larger box is summarised."""
+"""Maximum size of a box whose numbers are named one by one; a larger box is summarised."""
 
 GOES_ON, ENDS, ENDS_WELL, ENDS_BADLY = range(4)
 _ENDS = (
@@ -46,7 +46,7 @@ _ENDS = (
 
 @dataclass(frozen=True)
 class _Part:
-    """Something that a caption says of a row of numbers: one of `size` statements."""
+    """One part of a caption: one of `size` statements about a row of numbers."""
 
     name: str
     size: int
@@ -56,7 +56,7 @@ class _Part:
 
 
 class GenericAdapter(EnvAdapter):
-    """Says the next observation part by part."""
+    """Captions the next observation part by part."""
 
     ids = ("*",)
     generic: ClassVar[bool] = True
@@ -178,7 +178,7 @@ def _levels(low: float, high: float) -> tuple[Array, tuple[str, ...]]:
 
 
 def _summary(space: gym.Space[Any], name: str, columns: slice) -> _Part:
-    """Say of a picture or a long row of numbers how bright or high it is, and where most."""
+    """Describe an image or long vector: its overall brightness or level, and where it is highest."""
     shape = space.shape or (1,)
     axis = len(shape) - 1 - (len(shape) > 2 and shape[-1] <= 4)  # the width: the last axis but for colours
     others = tuple(i + 1 for i in range(len(shape)) if i != axis)

@@ -33,7 +33,7 @@ class GridWorldAdapter(FrozenLakeAdapter):
     anti_goal = "Move away from the goal or fall into the trap."
     goals: Mapping[str, str] = MappingProxyType({})
     headings = 1
-    """Ways that the agent may face; its observation is its square times that, plus the way."""
+    """Number of headings; an observation is the square times that, plus the heading."""
     _words: Mapping[int, str] = {**FrozenLakeAdapter._words, FALL: "You fall into the trap."}
     _names: Mapping[str, str] = {
         FREE: "a free square",
@@ -81,7 +81,7 @@ class GridWorldAdapter(FrozenLakeAdapter):
         return f"You try: {self.action_name(action - 1)}. {super().describe(event - action)}"
 
     def events(self) -> Iterable[int]:
-        """List the events; of lists of moves, which are many, none where captions name the action."""
+        """List the events; none if captions name the action and actions are lists of moves, which are too many."""
         if self.with_action and not self._plain:
             return ()
         return super().events()
@@ -101,9 +101,9 @@ class GridWorldAdapter(FrozenLakeAdapter):
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         if not self._plain and not (self._squares == TRAP).any():
-            return terminated  # a long way may cost more than the goal pays
+            return terminated  # a long path may cost more than the goal's reward
         return super().succeeded(returns, terminated)
 
     def oracle(self, caption: str) -> float:
-        """Pay for the goal, and a little for coming closer."""
+        """Reward the goal, and a little coming closer."""
         return -1.0 if "the trap" in caption else super().oracle(caption)

@@ -1,4 +1,4 @@
-"""Errors of an environment's own code as one sentence: exceptions, and observations and rewards that are not valid."""
+"""Turns exceptions and invalid observations or rewards of an environment into one-sentence errors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
-    """Wrap an environment so that what `reset` and `step` raise becomes an `EnvError` that names it.
+    """Wrap an environment so that exceptions from `reset` and `step` become an `EnvError` that names it.
 
-    So does an observation that does not fit the observation space, or holds NaN or infinity, and a reward that is not
-    a number.
+    Observations outside the structure of the observation space or with NaN or infinity, and rewards that are not
+    numbers, raise it too.
     """
     import gymnasium as gym
 
@@ -36,7 +36,9 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
     class Guarded(gym.Wrapper[Any, Any, Any, Any]):
         @property
         def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as gym.Wrapper's own
-            """How the environment itself is made: the guard changes nothing of it, and cannot be made from text."""
+            """The spec of the wrapped environment: the guard does not change its behaviour, and cannot be made from a
+            spec.
+            """
             return self.env.spec
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
@@ -56,56 +58,56 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
 
 
 class _MisfitError(Exception):
-    """An observation does not fit its space; says how."""
+    """An observation does not fit its space; the message says how."""
 
 
 NOT_OURS = (Exception, SystemExit)
-"""What code of the user's may raise: `sys.exit()` in an environment would end a run without a message."""
+"""Exceptions that the user's code may raise, including `sys.exit()`, which would end a run without a message."""
 
 
 @contextmanager
 def named(env_id: str, what: str) -> Iterator[None]:
-    """Turn what the environment's own code raises into an `EnvError` that names the environment."""
+    """Turn exceptions of the environment's code into an `EnvError` that names the environment."""
     try:
         yield
     except EnvError:
         raise
     except _MisfitError as error:
         raise EnvError(
-            f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Fix it."
+            f"{env_id}: the environment's {what} does not match its observation_space: {error}. Fix it."
         ) from None
     except NOT_OURS as error:
         raise failure(env_id, f"environment's {what}", error) from error
 
 
 def failure(env_id: str, what: str, error: BaseException) -> EnvError:
-    """Return what to raise where the user's code raised; `what` is such as "environment's step"."""
+    """Return the error for an exception in the user's code; `what` is e.g. "environment's step"."""
     return EnvError(f"{env_id}: the {what} raised {in_a_line(error)}. --debug shows where.")
 
 
 def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
-    """Refuse an observation of a wrong structure, shape or type, or with NaN or infinity in it."""
+    """Raise if an observation has the wrong structure, shape or type, or contains NaN or infinity."""
     for leaf in leaves:
         part = f'"{leaf.name}" of the observation' if leaf.name else "the observation"
         try:
             values = np.asarray(leaf.get(observation))
         except (KeyError, IndexError, TypeError, ValueError):
-            raise _MisfitError(f"{part} is missing, or has no regular shape") from None
+            raise _MisfitError(f"{part} is missing, or is a ragged array") from None
         declared, kind = leaf.space.shape or (), values.dtype.kind
         if values.shape != declared and np.squeeze(values).shape != tuple(n for n in declared if n != 1):
-            raise _MisfitError(f"{part} has the shape {values.shape}, where {declared} is declared")
+            raise _MisfitError(f"{part} has the shape {values.shape}, but {declared} is declared")
         if kind not in "biuf":
-            raise _MisfitError(f"{part} holds {values.dtype}, where numbers are declared")
+            raise _MisfitError(f"{part} holds {values.dtype}, but numbers are declared")
         if kind != "f":
             continue
         if not np.isfinite(values).all():
-            raise _MisfitError(f"{part} is NaN or infinite somewhere")
+            raise _MisfitError(f"{part} contains NaN or infinity")
         if leaf.space.dtype is not None and leaf.space.dtype.kind != "f" and (values != np.rint(values)).any():
-            raise _MisfitError(f"{part} holds fractions, where {leaf.space.dtype} is declared")
+            raise _MisfitError(f"{part} holds fractions, but {leaf.space.dtype} is declared")
 
 
 def _check_outcome(env_id: str, reward: Any, terminated: Any, truncated: Any) -> None:
-    """Refuse what Python would take for a number or for false: a text such as "1", and None."""
+    """Reject values that Python would convert silently, such as the text "1" and None."""
     for name, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
         if value is None or isinstance(value, str | bytes):
             due = "a number" if name == "reward" else "true or false"
@@ -114,20 +116,20 @@ def _check_outcome(env_id: str, reward: Any, terminated: Any, truncated: Any) ->
 
 
 def check_finite(observation: Array, env_id: str, step: int) -> None:
-    """Refuse packed observations (N, D) in which there is NaN or infinity; single environments are checked before.
+    """Raise if packed observations (N, D) contain NaN or infinity; single environments are checked earlier.
 
     Raises:
-        EnvError: there is; the message names the number `step`.
+        EnvError: they do; the message names the number `step`.
     """
     if observation.dtype.kind == "f" and not (finite := np.isfinite(observation).all(axis=1)).all():
         raise EnvError(
-            f"{env_id}: the observation in step {step:,} of environment {int(finite.argmin())} is NaN or infinite "
-            "somewhere. Observations must be finite: fix the environment."
+            f"{env_id}: the observation in step {step:,} of environment {int(finite.argmin())} contains NaN or "
+            f"infinity. Observations must be finite: fix the environment."
         )
 
 
 def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
-    """Refuse rewards (N,) that are NaN or infinite.
+    """Raise if any of the rewards (N,) is NaN or infinite.
 
     Raises:
         EnvError: one is; the message names the number `step`.
@@ -142,6 +144,6 @@ def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return the kind of an exception, and the first line of what it says."""
+    """Return the type of an exception and the first line of its message."""
     message = (str(error).strip().splitlines() or [""])[0].rstrip(".")
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

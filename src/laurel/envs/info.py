@@ -1,7 +1,7 @@
 """The part of an environment's `info` that its adapter names, as arrays.
 
 Gymnasium gives a dict with every step. What an adapter lists in `info_fields` is kept: in batches of transitions, in
-trajectories, for captions and rewards. All else is dropped.
+trajectories, for captions and rewards. Everything else is dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from laurel.errors import EnvError
 
 
 def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -> dict[str, Array]:
-    """Return the fields that an adapter names, (N,) each, 0 where a row is not `valid` (N,).
+    """Return the fields that an adapter names, (N,) each, 0 in rows that are not `valid` (N,).
 
     Args:
         adapter: whose `info_fields` are wanted.

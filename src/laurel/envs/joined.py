@@ -1,7 +1,7 @@
 """The environments of agents in lockstep, stepped as one vector environment.
 
-Gymnasium's cart poles become columns of one array; others are stepped in turns, or at the same time if they run in
-threads. All keep their own random streams, so that each gives the same to the bit as it would alone.
+Gymnasium's cart poles become columns of one array; others are stepped one after another, or concurrently if they run in
+threads. All keep their own random streams, so that each gives bit-identical results to running alone.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from laurel.envs.vector import Step, VectorEnv
 
 @contextmanager
 def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
-    """Have S vector environments of N stepped as one: row s * N + n is row n of the s-th.
+    """Step S vector environments of N copies as one: row s * N + n is row n of the s-th.
 
-    Each continues from where it is, and by itself again once the context is left.
+    Each continues from its current state, and on its own again after the context ends.
 
     Args:
         envs: with the same adapter and the same number of environments.
@@ -85,7 +85,7 @@ class _CartPoles(VectorEnv):
     def __init__(self, envs: Sequence[VectorEnv]) -> None:
         self._members = envs
         forms = [its.form for its in envs]
-        whole = copy.copy(forms[0])  # with the options of all
+        whole = copy.copy(forms[0])  # with the options that all share
         whole.num_envs = sum(form.num_envs for form in forms)
         whole.action_space = type(whole.action_space)(np.concatenate([form.action_space.nvec for form in forms]))
         whole.state = np.concatenate([form.state for form in forms], axis=1)
@@ -114,7 +114,7 @@ class _CartPoles(VectorEnv):
 
 
 class _Streams:
-    """The random streams of joined cart poles, in the place of one: columns that reset draw from their own."""
+    """The random streams of joined cart poles, used as one generator: columns that reset draw from their own."""
 
     def __init__(self, poles: Any, streams: Sequence[np.random.Generator]) -> None:
         self._poles, self._streams = poles, streams
@@ -131,4 +131,4 @@ class _Streams:
 def _is_cart_pole(form: Any) -> bool:
     from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-    return type(form) is CartPoleVectorEnv  # a subclass may hold more that would have to be joined
+    return type(form) is CartPoleVectorEnv  # a subclass may have more state, which would have to be joined too

@@ -1,4 +1,4 @@
-"""Lunar lander: where the lander is, how it comes down, how it is tilted and what touches the ground.
+"""Lunar lander: captions of the lander's position, descent, tilt and ground contact.
 
 Observations are position, velocity, angle, angular velocity and both legs' contacts
 (https://gymnasium.farama.org/environments/box2d/lunar_lander/); the pad is at the origin, 0.2 to either side.
@@ -127,7 +127,7 @@ class LunarLanderAdapter(EnvAdapter):
         return self.action_space.shape == ()
 
     def describe_observation(self, observation: Any) -> str:
-        """Say what captions say, and how the lander drifts and turns, which an actor must know to steer."""
+        """Describe the state as captions do, plus drift and rotation, which an actor needs to steer."""
         drift, turn = float(observation[2]), float(observation[5])
         sentences = [self.caption_of_arrival(observation)]
         if abs(drift) > DRIFT:
@@ -140,7 +140,7 @@ class LunarLanderAdapter(EnvAdapter):
         return returns >= SOLVED
 
     def oracle(self, caption: str) -> float:
-        """Pay for coming down gently, upright and over the pad, and most for landing."""
+        """Reward descending gently, upright and over the pad, and most of all landing."""
         if any(end in caption for end in ("crashes", "out of sight", "dangerously")):
             return -1.0
         if "comes to rest" in caption:

@@ -1,4 +1,4 @@
-"""Mountain car: which slope the car is on, how high, which way it rolls and how fast.
+"""Mountain car: captions of the car's slope, height, direction and speed.
 
 Observations are position and velocity (https://gymnasium.farama.org/environments/classic_control/mountain_car/);
 the valley's floor is at -0.52, the flag at 0.5 on the right hill (0.45 in the continuous form).
@@ -102,7 +102,7 @@ class MountainCarAdapter(EnvAdapter):
         return terminated
 
     def oracle(self, caption: str) -> float:
-        """Pay for energy, potential and kinetic: what the car must gather to reach the flag."""
+        """Reward potential and kinetic energy, which the car needs to reach the flag."""
         return max((value for text, value in self._progress.items() if text in caption), default=0.0)
 
     @cached_property

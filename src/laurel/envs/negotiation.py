@@ -1,4 +1,4 @@
-"""A negotiation in words: each caption is the dialogue so far, the last one all of it with the points."""
+"""A negotiation as text: each caption is the dialogue so far; the last one is the whole dialogue with the points."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class NegotiationAdapter(ObjectiveAdapter):
         return np.ravel_multi_index(tuple(transitions.next_observation.astype(np.int64).T), _SHAPE)
 
     def describe(self, event: int) -> str:
-        return _told(*_dialogue(event))
+        return _dialogue_text(*_dialogue(event))
 
     def describe_observation(self, observation: Any) -> str:
         return self.describe(int(np.ravel_multi_index(tuple(observation), _SHAPE)))
 
     def events(self) -> Iterable[int]:
-        """List the dialogues that have ended."""
+        """List the finished dialogues."""
         for acts, accepted in dialogues():
             yield int(np.ravel_multi_index(row(acts, accepted), _SHAPE))
 
@@ -66,8 +66,8 @@ def _dialogue(event: int) -> tuple[list[int], bool]:
     return [act for act in acts if act != NOT_YET], bool(accepted)
 
 
-def _told(acts: list[int], accepted: bool) -> str:
-    """Tell a dialogue, with its end where it has one."""
+def _dialogue_text(acts: list[int], accepted: bool) -> str:
+    """Write out a dialogue, with its outcome if it has ended."""
     said = [f"Your partner proposes that you get {OFFERS[0].yours}."]
     for turn, act in enumerate(acts):
         if act == AGREE:

@@ -1,8 +1,8 @@
-"""NetHack: what the game says is the caption, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
+"""NetHack: the game's messages are the captions, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
 
-A step can have several messages, all but the last dismissed by NLE's wrapper: they are joined, repeats as `(xN)`. Motif
-keeps "You descend the stairs." of those that are dismissed. A step without a message has no caption. Messages are not
-known beforehand, so that no captions are listed.
+A step can have several messages, all but the last dismissed by NLE's wrapper: they are joined, repeats as `(xN)`. Of
+the dismissed messages, Motif keeps only "You descend the stairs." A step without a message has no caption. Messages are
+not known beforehand, so no captions are listed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _BY_EXPERIENCE = (
     0.5779, 0.6261, 0.6563, 0.6810, 0.7015, 0.7174, 0.7287, 0.7371, 0.7443, 0.7513, 0.7586, 0.7642, 0.7703, 0.7760,
     0.7783, 0.7805,
 )  # fmt: skip
-"""Dungeon or experience level -> share of people's games that were won, of those that reached it, to four digits of
-BALROG's file achievements.json; nothing is reached at 0, which the status shows once a game is over."""
+"""Dungeon or experience level -> share of human games won among those that reached it, to four digits, from
+BALROG's file achievements.json; level 0, which the status shows after the end of a game, has share 0."""
 
 
 def progression(depth: IntArray, experience: IntArray) -> FloatArray:
     """Return BALROG's progression (Paglieri et al. 2024, arXiv 2411.13543) at both levels (N,): the larger share.
 
-    0.0126 is that of a game's beginning; levels that the benchmark does not know count nothing.
+    A game begins with 0.0126; levels that the benchmark does not list count as 0.
 
     Args:
         depth: dungeon levels below the surface (N,).
@@ -84,7 +84,7 @@ _SPACES = re.compile(r"\s+")
 
 
 class NetHackAdapter(EnvAdapter):
-    """Messages are numbered in the order in which they are first met."""
+    """Messages are numbered by first occurrence."""
 
     ids = ("laurel/NetHack-v*",)
     description = (
@@ -97,7 +97,7 @@ class NetHackAdapter(EnvAdapter):
     goals = _STEERING
     success_words = ("the task is done",)
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"stairs": "int64"})
-    agents_in_lockstep = 1  # each game is a copy of the whole program: more in a process fight for the CPU's caches
+    agents_in_lockstep = 1  # each game is a copy of the whole program: more per process compete for CPU cache
     version = 2
     _task, _pays, _ends = "score", 1.0, True
     _status_in_words = False
@@ -113,7 +113,7 @@ class NetHackAdapter(EnvAdapter):
         self.action_names = game.action_names()
 
     def features(self, observation: Array) -> FloatArray:
-        """Turn observations into bits for squares and for the place, the status in small numbers, and the message.
+        """Turn observations into one-hot squares and position, the scaled status, and the hashed message.
 
         Each square has a bit for each kind of glyph, the player's place one for its column and one for its row. The
         message's pairs of letters are hashed into WORDS buckets and counted.
@@ -157,7 +157,7 @@ class NetHackAdapter(EnvAdapter):
 
     @staticmethod
     def _status(row: Array) -> str:
-        """Describe depth, health, gold and hunger of the status that a row begins with."""
+        """Describe depth, health, gold and hunger, from the status at the start of a row."""
         hungry = _HUNGER[min(int(row[game.HUNGER]), len(_HUNGER) - 1)]
         health = f"health {row[game.HEALTH]} of {row[game.MOST_HEALTH]}"
         return f"Depth {row[game.DEPTH]}, {health}, gold {row[game.GOLD]}, {hungry}."
@@ -170,7 +170,7 @@ class NetHackAdapter(EnvAdapter):
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
 
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
-        """Return BALROG's progression, depth, score, and how near the player comes to a way down that the map shows.
+        """Return BALROG's progression, depth, score, and the player's proximity to a visible way down.
 
         That is 1 / (1 + steps to it), walls not counted: 1 on it, 0.5 beside it, 0 where none is shown.
         """

@@ -1,4 +1,4 @@
-"""What code sees of observations and actions: numbers, and their description for a language model."""
+"""Observations and actions as numbers for generated code, with descriptions for a language model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of an environment's observations, and its actions, in words."""
+    """The numbers of an environment's observations and its actions, with descriptions."""
 
     adapter: EnvAdapter
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names by which code refers to the numbers; () where it refers to them by index."""
+        """Names by which code refers to the numbers; () if by index."""
         return tuple(feature.name for feature in self.adapter.observation_features)
 
     def of(self, observation: Array) -> list[list[Number]]:
-        """Return the numbers of packed observations (N, D), a list each; whole numbers are integers."""
+        """Return the numbers of packed observations (N, D), one list per row; whole numbers are ints."""
         values = self.adapter.feature_values(observation)
         features = self.adapter.observation_features
         whole = [feature.whole for feature in features] or [values.dtype.kind in "iub"] * values.shape[1]

@@ -1,4 +1,6 @@
-"""Games whose outcome is right or wrong by an objective in words; two of one decision: ultimatum and matrix games."""
+"""Games whose outcome is right or wrong by an objective stated in words; here those of one decision: ultimatum and
+matrix games.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from laurel.envs.builtin.ultimatum import ACCEPT, OBJECTIVES, POTS, TENTHS, Ulti
 
 
 class ObjectiveAdapter(EnvAdapter, ABC):
-    """An event is an outcome; the environment pays 1 for a right one."""
+    """An event is an outcome; the environment's reward is 1 for a right one."""
 
     anti_goal = "The outcome is not what the user wants."
 
@@ -31,7 +33,7 @@ class ObjectiveAdapter(EnvAdapter, ABC):
         return caption in self._right
 
     def oracle(self, caption: str) -> float:
-        """Pay 1 for a right outcome."""
+        """Return 1 for a right outcome."""
         return float(caption in self._right)
 
     @cached_property

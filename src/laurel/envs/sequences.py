@@ -1,6 +1,6 @@
-"""Lists of moves as numbers: one action that is a list of one to L of M moves.
+"""Lists of moves as action indices: one action is a list of 1 to L moves out of M.
 
-Shorter lists come first, so that the number of a list with a single move is that move's own:
+Shorter lists come first, so a list of one move has the number of that move:
 
 >>> lists = Sequences(3, 2)
 >>> lists.count, lists.number((2,)), lists.number((0, 1)), lists.moves(4)
@@ -25,7 +25,7 @@ class Sequences:
     """All lists of 1 to `longest` of `n_moves` moves.
 
     Raises:
-        EnvError: there are no such lists, or too many to be numbered.
+        EnvError: there are no such lists, or too many to number.
     """
 
     n_moves: int
@@ -34,8 +34,8 @@ class Sequences:
     def __post_init__(self) -> None:
         if self.n_moves < 1 or self.longest < 1 or self.count > LARGEST:
             raise EnvError(
-                f"{self.n_moves} moves in lists of up to {self.longest} cannot be numbered: take lists of at least one "
-                f"move, and at most {LARGEST:,} of them."
+                f"{self.n_moves} moves in lists of up to {self.longest} cannot be numbered: lists must have at least "
+                f"one move, and there may be at most {LARGEST:,} of them."
             )
 
     @property
@@ -55,7 +55,7 @@ class Sequences:
         return self._first(len(moves)) + found
 
     def moves(self, number: int) -> tuple[int, ...]:
-        """Return the list of a number."""
+        """Return the list with a number."""
         length = next(length for length in range(1, self.longest + 1) if number < self._first(length + 1))
         rest, found = number - self._first(length), []
         for _ in range(length):
@@ -64,7 +64,7 @@ class Sequences:
         return tuple(reversed(found))
 
     def table(self, numbers: IntArray) -> IntArray:
-        """Return the lists of numbers (N,) as rows (N, L), with -1 after their ends."""
+        """Return the lists with numbers (N,) as rows (N, L), padded with -1."""
         found = np.full((len(numbers), self.longest), -1, dtype=np.int64)
         first = np.array([self._first(length) for length in range(1, self.longest + 2)])
         lengths = np.searchsorted(first, numbers, side="right")
@@ -75,7 +75,7 @@ class Sequences:
         return found
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
-        """Draw numbers (n,): first a length, then a list of that length, each with equal chances."""
+        """Draw numbers (n,): first a length, then a list of that length, both uniformly."""
         lengths = rng.integers(1, self.longest + 1, n)
         first = np.array([self._first(length) for length in range(1, self.longest + 2)])
         return first[lengths - 1] + (rng.random(n) * self.n_moves**lengths).astype(np.int64)

@@ -17,7 +17,7 @@ from laurel.arrays import Array, FloatArray
 from laurel.errors import EnvError
 
 UNBOUNDED = 1e6
-"""Bounds of a Box of this size or more are taken as missing."""
+"""Box bounds of at least this magnitude are treated as missing."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Leaf:
     """One Discrete, MultiDiscrete, MultiBinary or Box space, and how to find it in an observation."""
 
     name: str
-    """Its keys within Dict and Tuple spaces, joined by spaces; empty where it is the whole space."""
+    """Its keys within Dict and Tuple spaces, joined by spaces; empty if it is the whole space."""
     space: gym.Space[Any]
     get: Callable[[Any], Any]
     size: int
@@ -46,8 +46,8 @@ class PackedSpace:
         self.size = sum(leaf.size for leaf in self.leaves)
         if self.size == 0:
             raise EnvError(
-                f"Observation space {space} has no numbers that a policy could see. Write an environment adapter that "
-                "packs its observations as numbers (CONTRIBUTING.md), or wrap the environment so that it gives some."
+                f"Observation space {space} has no numbers that a policy could observe. Write an environment adapter "
+                "that packs its observations as numbers (CONTRIBUTING.md), or wrap the environment so that it has some."
             )
         self.dtype = _common_dtype(self.leaves)
         self._to_features = [_features_of(leaf.space) for leaf in self.leaves]
@@ -86,7 +86,7 @@ class PackedSpace:
 
 
 def leaves_of(space: gym.Space[Any]) -> list[Leaf]:
-    """Return the parts of a space that hold numbers.
+    """Return the numeric parts of a space.
 
     Raises:
         EnvError: a part has no flat form.
@@ -111,11 +111,11 @@ def _leaves(space: gym.Space[Any], name: str, get: Callable[[Any], Any]) -> list
         case gym.spaces.Box() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
             return [Leaf(name.strip(), space, get, int(np.prod(space.shape)))]
         case _ if _is_text(space):
-            return []  # a text has no numbers; an environment adapter that needs the text packs it itself
+            return []  # texts are skipped; an adapter that needs them packs them itself
         case _:
             raise EnvError(
                 f"Observation space {space} has no flat form: Laurel packs Discrete, MultiDiscrete, MultiBinary, "
-                "Box, and Dict or Tuple of them. Wrap the environment so that it gives one of these."
+                "Box, and Dict or Tuple of them. Wrap the environment so that its observation space is one of these."
             )
 
 
@@ -141,7 +141,7 @@ def _item(get: Callable[[Any], Any], key: Any) -> Callable[[Any], Any]:
 
 
 def _common_dtype(leaves: list[Leaf]) -> np.dtype[Any]:
-    """Return one type for all parts; 32 bits where that loses no integer."""
+    """Return a common dtype for all parts; 32 bits if that represents all integers exactly."""
     dtype: np.dtype[Any] = np.result_type(*[leaf.space.dtype for leaf in leaves if leaf.space.dtype is not None])
     if dtype == np.float64:
         return np.dtype(np.float32)
@@ -187,7 +187,7 @@ def _unpack(space: gym.Space[Any], row: Array) -> tuple[Any, Array]:
 
 
 def _features_of(space: gym.Space[Any]) -> Callable[[Array], FloatArray]:
-    """Return how the columns of a leaf (N, size) become network input."""
+    """Return the function that turns the columns of a leaf (N, size) into network input."""
     match space:
         case gym.spaces.Discrete():
             n, start = int(space.n), int(space.start)
@@ -208,7 +208,7 @@ def _features_of(space: gym.Space[Any]) -> Callable[[Array], FloatArray]:
 
 
 def one_hot(values: Array, size: int) -> FloatArray:
-    """Return rows (N, size) with a single one at each value (N,)."""
+    """Return one-hot rows (N, size) of values (N,)."""
     hot = np.zeros((len(values), size), dtype=np.float32)
     hot[np.arange(len(values)), values.astype(np.int64)] = 1.0
     return hot

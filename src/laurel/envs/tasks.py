@@ -17,7 +17,7 @@ from laurel.errors import EnvError
 
 
 class TasksAdapter(EnvAdapter):
-    """An event's number is K times that of the task's own adapter, and the number of the task."""
+    """An event's number is K times that of the task's own adapter, plus the number of the task."""
 
     ids = ("laurel/Tasks-v*",)
     members: tuple[EnvAdapter, ...]
@@ -48,7 +48,7 @@ class TasksAdapter(EnvAdapter):
         self.goals, self.success_words = first.goals, first.success_words
 
     def features(self, observation: Array) -> FloatArray:
-        """Return what the network sees of an environment (N, F), and a bit for each task."""
+        """Return the environment's network input (N, F), with a one-hot task."""
         own = self.members[0].features(observation[:, :-1])
         return np.concatenate([own, one_hot(observation[:, -1], len(self.members))], axis=1)
 
@@ -79,13 +79,13 @@ class TasksAdapter(EnvAdapter):
         return self.members[0].succeeded(returns, terminated)
 
     def oracle(self, caption: str) -> float | None:
-        """Return the highest progress that any task sees in a caption, since a caption does not name its task."""
+        """Return the highest progress of a caption over all tasks, since a caption does not name its task."""
         known = [value for member in self.members if (value := member.oracle(caption)) is not None]
         return max(known, default=None)
 
 
 def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:
-    """Return the adapter as one of several tasks; `key` is the parameter that wants them, for the message.
+    """Return the adapter as one with several tasks; `key` is the parameter that requires them, for the message.
 
     Raises:
         EnvError: the environment has only one task, or success is undefined in it.
@@ -93,7 +93,7 @@ def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:
     if not isinstance(adapter, TasksAdapter):
         raise EnvError(
             f"{key}: {adapter.env_id} is a single task, so there is nothing to choose. Set env: {{id: {TASKS}, "
-            "kwargs: {tasks: [MiniGrid-Empty-5x5-v0, MiniGrid-DoorKey-5x5-v0]}}}, with tasks of yours."
+            "kwargs: {tasks: [MiniGrid-Empty-5x5-v0, MiniGrid-DoorKey-5x5-v0]}}}, with your own tasks."
         )
     if adapter.succeeded(np.zeros(1, dtype=np.float32), np.zeros(1, dtype=np.bool_)) is None:
         raise EnvError(f"{key}: it is based on success, which is undefined in {adapter.members[0].env_id}.")

@@ -1,4 +1,4 @@
-"""Taxi: fetch a passenger and drive to where the passenger wants to go.
+"""Taxi: pick up a passenger and drive to the destination.
 
 A state is ((row * 5 + column) * 5 + passenger) * 4 + destination; passenger 4 rides in the taxi
 (https://gymnasium.farama.org/environments/toy_text/taxi/).
@@ -133,7 +133,7 @@ class TaxiAdapter(EnvAdapter):
 
     def events(self) -> Iterable[int]:
         actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
-        for verb in (BLOCKED, CLOSER, FARTHER):  # a step leads nearer or away, never aside
+        for verb in (BLOCKED, CLOSER, FARTHER):  # every step changes the distance by one
             for target in (PASSENGER, DESTINATION):
                 for steps in range(int(_STEPS.max()) + 1):
                     for action in actions:
@@ -158,7 +158,7 @@ class TaxiAdapter(EnvAdapter):
         return terminated
 
     def oracle(self, caption: str) -> float:
-        """Pay for picking up and delivering, and a little for driving towards either."""
+        """Reward picking up and delivering, and a little driving towards either."""
         return next((value for words, value in _PROGRESS if words in caption), 0.0)
 
 

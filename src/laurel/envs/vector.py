@@ -1,9 +1,9 @@
-"""Many environments stepped at once: by their own vector form, through EnvPool, or through Gymnasium.
+"""Vectorised environments: by their own vector version, EnvPool or Gymnasium.
 
 All autoreset on the step *after* an episode's end: that step ignores its action, returns the first observation of a new
 episode, and is marked invalid here so that it reaches neither training nor data. An episode's final observation is
-therefore always the `observation` of a valid step. EnvPool calls an episode truncated that ends by its own rules in the
-last step that the limit allows.
+therefore always the `observation` of a valid step. EnvPool reports an episode that terminates in the last step before
+the limit as truncated.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _UNFAITHFUL = {
     "Blackjack-v*": "calls any ace in the player's hand usable",
     "CliffWalking*": "does not end its episodes at a limit",
 }
-"""Environments whose copies in EnvPool (1.2.5) are not the same task -> why."""
+"""Environments that EnvPool (1.2.5) implements differently -> how."""
 
 
 class Step(NamedTuple):
-    """What N environments answer to N actions."""
+    """The result of stepping N environments."""
 
     observation: Array
     """(N, D) packed observations after the action."""
@@ -50,18 +50,18 @@ class Step(NamedTuple):
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
-    """(N,) False where the step was a reset, or the environment rests: reward 0, action ignored."""
+    """(N,) False where the step was a reset or the environment is stopped: reward 0, action ignored."""
     info: Mapping[str, Array] = MappingProxyType({})
     """Name -> (N,) the fields of `info` that the adapter names."""
 
     def rows(self, rows: slice) -> Step:
-        """Return what some of the environments answered."""
+        """Return the rows of some environments."""
         info = {name: values[rows] for name, values in self.info.items()}
         return Step._make([*(part[rows] for part in self[:-1]), info])
 
     @staticmethod
     def concatenated(steps: Sequence[Step]) -> Step:
-        """Put the answers of several vector environments one after another."""
+        """Concatenate the steps of several vector environments."""
         *parts, infos = zip(*steps, strict=True)
         info = {name: np.concatenate([one[name] for one in infos]) for name in infos[0]}
         return Step._make([*map(np.concatenate, parts), info])
@@ -76,7 +76,7 @@ class _Backend(Protocol):
 
 
 class _InHalves(Protocol):
-    """A step of EnvPool's, in two halves: its own threads are at work in between."""
+    """EnvPool's step split into send and receive; its threads work in between."""
 
     def send(self, actions: Any) -> None: ...
     def recv(self) -> tuple[Any, Any, Any, Any, Any]: ...
@@ -86,7 +86,7 @@ class VectorEnv:
     """N copies of an environment, seeded, with packed observations."""
 
     form: Any = None
-    """The environment's own vector form, where that is used."""
+    """The environment's own vector version, if that is used."""
 
     def __init__(
         self,
@@ -111,17 +111,17 @@ class VectorEnv:
         self._in_halves = in_halves
         self.form = form
         self.steps = 0
-        """Steps taken in each environment, for error messages."""
+        """Number of steps taken in each environment, for error messages."""
         self._actions: Array | None = None
         self.resting = np.zeros(n_envs, dtype=np.bool_)
-        """(N,) environments whose steps are not wanted any more."""
+        """(N,) stopped environments."""
         self.ended = np.zeros(n_envs, dtype=np.bool_)
         """(N,) environments whose next step is a reset."""
         low, high = getattr(adapter.action_space, "low", None), getattr(adapter.action_space, "high", None)
         self._bounds = None if low is None else (low, high)
 
     def reset(self) -> Array:
-        """Begin new episodes and return their packed observations (N, D)."""
+        """Reset all environments and return their packed observations (N, D)."""
         self.ended[:] = False
         return self._pack(self._reset())
 
@@ -139,7 +139,7 @@ class VectorEnv:
             self._in_halves.send(actions)
 
     def end_step(self) -> Step:
-        """Return the result of the step that was begun."""
+        """Return the result of the step in progress."""
         answer = self._envs.step(self._actions) if self._in_halves is None else self._in_halves.recv()
         raw, rewards, terminated, truncated, info = answer
         valid = ~(self.ended | self.resting)
@@ -154,18 +154,18 @@ class VectorEnv:
         kept = named_info(self.adapter, info, valid) if self.adapter.info_fields else {}
         return Step(observation, reward, terminated, truncated, valid, kept)
 
-    def rest(self, which: BoolArray, observation: Array) -> None:
-        """Stop environments (N,) for good; the others continue as they would have.
+    def stop(self, which: BoolArray, observation: Array) -> None:
+        """Stop environments (N,) permanently; the others are unaffected.
 
-        Where environments are stepped one by one, those that rest take no time, and keep their row of `observation`.
+        Environments that are stepped one by one take no time once stopped, and keep their row of `observation`.
         """
         if self._singles:
             for i in np.flatnonzero(which & ~self.resting):
-                self._singles[i] = _Resting(self._singles[i], observation[i].copy())
+                self._singles[i] = _Stopped(self._singles[i], observation[i].copy())
         self.resting |= which
 
     def draw_tasks(self, chances: FloatArray) -> None:
-        """Have environments of several tasks (`laurel.envs.builtin.tasks`) draw new episodes' tasks by chances (K,)."""
+        """Set the probabilities (K,) with which multi-task environments (`laurel.envs.builtin.tasks`) draw tasks."""
         for env in self._singles:
             env.unwrapped.chances = chances
 
@@ -173,8 +173,8 @@ class VectorEnv:
         self._envs.close()
 
 
-class _Resting:
-    """Takes the place of a single environment that rests."""
+class _Stopped:
+    """Replaces a single environment that was stopped."""
 
     def __init__(self, env: gym.Env[Any, Any], observation: Array) -> None:
         self.close = env.close
@@ -193,8 +193,8 @@ def make_vector(
     """Make N environments; the same seed gives the same episodes on the same backend.
 
     Args:
-        reference: run on the environment's own Python package whatever `env.backend` says.
-        threads: EnvPool's; Gymnasium does not use any. The number does not change results.
+        reference: use the environment's own Python package, whatever `env.backend` is.
+        threads: of EnvPool; Gymnasium uses none. The number does not change results.
 
     Raises:
         EnvError: EnvPool was asked for and is not installed, or does not have the environment.
@@ -207,7 +207,7 @@ def make_vector(
 
 
 def _choose_envpool(env: EnvParams, adapter: EnvAdapter) -> str | None:
-    """Return EnvPool's id where it is to be used; its `info` has other fields than Gymnasium's."""
+    """Return EnvPool's id if EnvPool should be used; not if `info` is needed, whose fields differ from Gymnasium's."""
     env_id = adapter.env_id
     if env.backend == "auto" and adapter.info_fields:
         _say_why_not_envpool(env_id, ", ".join(adapter.info_fields))
@@ -231,14 +231,16 @@ def _say_why_not_envpool(env_id: str, fields: str) -> None:
 
 
 def is_original(env: EnvParams) -> bool:
-    """Whether the id still is the environment that EnvPool copies, not one that a user registered over it."""
+    """Whether the id still refers to the environment that EnvPool implements, not to one that a user registered over
+    it.
+    """
     import gymnasium as gym
 
     return str(gym.spec(reference_id(env)).entry_point).startswith(("gymnasium.", "minigrid."))
 
 
 def _envpool_id(env_id: str) -> str | None:
-    with ctrl_c_held_back():  # the import takes a second, in which Ctrl-C would be lost
+    with ctrl_c_held_back():  # the import takes a second, during which Ctrl-C would be lost
         import envpool
 
     known = set(envpool.list_all_envs())
@@ -253,7 +255,7 @@ def _envpool(env: EnvParams, env_id: str, adapter: EnvAdapter, n_envs: int, seed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # EnvPool warns of its own use of old Gymnasium names
         envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=threads, seed=seed, **options)
-        _ = envs.observation_space  # made on first access, which warns too
+        _ = envs.observation_space  # created on first access, which also warns
     return VectorEnv("envpool", envs, adapter, n_envs, reset=lambda: envs.reset()[0], pack=adapter.pack, in_halves=envs)
 
 
@@ -272,7 +274,7 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
         )
         pack = np.array  # rows are packed already; they are copied out of the buffer that the next step fills
         singles = envs.envs
-    seeds = iter([seed])  # later resets continue the same random streams, or every episode would be the same
+    seeds = iter([seed])  # later resets continue the random streams; otherwise every episode would be the same
     return VectorEnv(
         "gymnasium",
         envs,
@@ -286,10 +288,11 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
 
 
 def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | None:
-    """Return how to make the environment's own vector form where it has one that resets on the next step.
+    """Return a factory for the environment's own vector version, if it has one that resets on the next step.
 
     It steps all environments with a few array operations, which is faster than any pool of single environments. Only
-    Laurel's own forms are sure to accept a limit on episode length, and to give the `info` that an adapter names.
+    Laurel's own versions are known to accept an episode length limit and to provide the `info` fields that an adapter
+    names.
     """
     import gymnasium as gym
     from gymnasium.envs.registration import load_env_creator
@@ -315,7 +318,7 @@ def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | Non
 
 
 def packed(env: gym.Env[Any, Any], adapter: EnvAdapter) -> gym.Env[Any, Any]:
-    """Give a single environment packed observations, so that batching is one array copy."""
+    """Wrap a single environment to return packed observations, so that batching is one array copy."""
     import gymnasium as gym
 
     class Packed(gym.ObservationWrapper[Array, Any, Any]):  # Gymnasium's own would copy the adapter: 10 ms each

@@ -11,13 +11,13 @@ from typing import Any, Literal, get_args
 from laurel.params.arms import ArmInfo
 
 Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"]
-"""Groups of arms that look alike in figures and are listed together. ours: the main arm and methods paid the same
+"""Groups of arms that share a style in figures and are listed together. ours: the main arm and methods paid the same
 rewards; contender: other methods; untrained: actors that are neither trained nor methods."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 def ordered(arms: Iterable[ArmInfo]) -> tuple[ArmInfo, ...]:
-    """Sort arms the way they are always shown: by group, and within a group as they are given."""
+    """Sort arms for display: by group, keeping the given order within a group."""
     given = tuple(arms)
     groups = groups_of(given)
     return tuple(sorted(given, key=lambda arm: GROUPS.index(groups[arm.name])))

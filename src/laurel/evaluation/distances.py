@@ -1,4 +1,4 @@
-"""How far rewards are from each other: EPIC on transitions, and how differently they rank episodes.
+"""Distances between rewards: EPIC on transitions, and disagreement in ranking episodes.
 
 EPIC (Gleave et al. 2021, "Quantifying Differences in Reward Functions", arXiv 2006.13900) is 0 where rewards differ by
 only potential shaping, scale and a constant, and at most 1:
@@ -30,7 +30,7 @@ from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.seeding import generator
 
 Pays = Callable[[Transitions], DoubleArray]
-"""What a reward pays for each of N transitions by itself (N,)."""
+"""Maps N transitions, each on its own, to rewards (N,)."""
 TRANSITIONS, DRAWN = 192, 96
 """Number of collected transitions on which rewards are compared, and of draws for each expectation."""
 MOST_STEPS = 20_000
@@ -76,7 +76,7 @@ class RankPairs:
     concordant: int
     discordant: int
     tied: int
-    """Pairs that one of the two pays alike, or both."""
+    """Pairs to which at least one of the two gives equal totals."""
 
     @classmethod
     def of(cls, a: DoubleArray, b: DoubleArray) -> RankPairs:
@@ -114,7 +114,7 @@ def rank_distance(a: DoubleArray, b: DoubleArray) -> float | None:
 
 
 def tied_pairs(a: DoubleArray, b: DoubleArray) -> float | None:
-    """Return the share of pairs of episodes that one of the two rewards pays alike; None without any pair."""
+    """Return the share of pairs of episodes with equal totals under one of the two rewards; None without any pair."""
     pairs = RankPairs.of(a, b)
     every = pairs.concordant + pairs.discordant + pairs.tied
     return pairs.tied / every if every else None
@@ -187,7 +187,7 @@ def _in_a_row(reward: Reward, captioner: Captioner, steps: Transitions, episode:
 def _paid(
     reward: Reward, captioner: Captioner, transitions: Transitions, shape: tuple[int, int], truncated: BoolArray
 ) -> DoubleArray:
-    """Return the reward of each transition; where it has nothing to say, the threshold of shaping."""
+    """Return the reward of each transition; the threshold of shaping if it has none."""
     captions, valid = captioner.ids(transitions).reshape(shape), np.ones(shape, dtype=np.bool_)
     ends = transitions.terminated.reshape(shape), truncated.reshape(shape)
     raw = reward.pay(Steps(transitions, captions, captioner.texts, valid, *ends)).reshape(-1)

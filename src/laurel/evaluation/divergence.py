@@ -1,4 +1,4 @@
-"""The over-optimisation curve: pay and return of a language model over its divergence from the first model.
+"""The over-optimisation curve: learned reward and return of a language model over its divergence from the base model.
 
 Gao, Schulman and Hilton 2022, "Scaling Laws for Reward Model Overoptimization" (arXiv 2210.10760): as a model
 diverges from the first one, its pay keeps rising after the true objective has begun to fall.

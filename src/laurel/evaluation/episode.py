@@ -1,4 +1,4 @@
-"""One episode of the reference environment, moment by moment: picture, caption and rewards."""
+"""One episode of the reference environment, step by step: frame, caption and rewards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from laurel.agents.actor import Actor, View
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.envs.guard import check_rewards
 from laurel.envs.info import named_info_of_one
 from laurel.evaluation.rendering import Picture, view
@@ -29,13 +29,13 @@ class Moment:
     action: str = ""
     """Name of the last action; empty before the first."""
     caption: str = ""
-    """What happened in the step; empty at first and where the step has no caption."""
+    """Caption of the step; empty at the start and if the step has none."""
     reward: float = 0.0
     """The environment's own."""
     learned: float | None = None
     """The learned reward, normalised; None without one, or where the step has no caption."""
     shaped: float | None = None
-    """What shaping makes of it, before its weight; None as above."""
+    """The shaped reward, before its weight; None as above."""
     total: float = 0.0
     """The environment's return so far."""
     terminated: bool = False
@@ -131,7 +131,7 @@ def moments(
             step,
             view(reference),
             adapter.action_name(action[0]),
-            "" if caption == NOTHING else captioner.texts[caption],
+            "" if caption == NO_CAPTION else captioner.texts[caption],
             float(gained),
             raw,
             paid,

@@ -1,4 +1,4 @@
-"""Episodes as GIF or WebP, with captions and rewards beside each frame. The same moments give the same bytes."""
+"""Episodes as GIF or WebP, with captions and rewards beside each frame. Output is deterministic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIXES = (".gif", ".webp")
 PANEL = 300
 """Width of the words, in pixels."""
 LEAST_HEIGHT = 252
-"""What the words need, in pixels."""
+"""Height of the text, in pixels."""
 CAPTION_LINES = 4
 
 

@@ -1,4 +1,5 @@
-"""Reward hacking: periods of a training in which agents are paid more and do worse, and what they are paid for.
+"""Reward hacking: periods of training in which learned reward rises while performance falls, and the captions that
+earned it.
 
 An agent is flagged where, between two tenths of its training, the learned reward's pay for an episode rises while the
 task's success, or the return where success has no meaning, falls; both by more than noise, and
@@ -52,7 +53,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode to look at."""
+    """An example episode."""
 
     command: str
     paid: float
@@ -72,7 +73,7 @@ class Earner:
 
 @dataclass(frozen=True)
 class Hacked:
-    """An arm whose agents earn its reward without doing the task."""
+    """An arm whose agents earn its reward without solving the task."""
 
     arm: str
     measure: str
@@ -128,7 +129,7 @@ def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period |
 
 
 def earners(agents: Sequence[Path]) -> list[Earner]:
-    """Return what captions earned while agents were trained, those first that earned most in the last third.
+    """Return each caption's total reward during training, sorted by that of the last third.
 
     Args:
         agents: their directories; agents of an engine that keeps no account of captions add nothing.
@@ -170,7 +171,7 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
 
 
 def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, float]) -> list[str]:
-    """Return a warning for each arm that is paid more for a failed episode than for a solved one.
+    """Return a warning for each arm whose reward is higher for a failed episode than for a solved one.
 
     Each caption may be paid correctly while their sum over an episode misleads: agents then learn to collect captions.
     Failed episodes are compared with successful ones of any arm; without these, nothing is said. Nor of arms that are

@@ -2,7 +2,7 @@
 
 Training runs succeed or fail: a bootstrap, and a t interval, of five successes is a point, although one run in ten may
 fail. The intervals here allow for outcomes that so few seeds would miss. `tests/evaluation/test_intervals.py` measures
-how often they hold a planted truth.
+their coverage of a known truth.
 """
 
 from __future__ import annotations

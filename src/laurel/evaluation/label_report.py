@@ -1,6 +1,6 @@
-"""How far labels can be trusted, laid out for the report: figures; a sample of pairs.
+"""Label quality for the report: figures, and a sample of pairs.
 
-Takes what quality.json and the sample hold.
+Reads quality.json and the sample.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def status_in_words(status: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A single answer, as a person may read it."""
+    """A single answer, formatted for readers."""
 
     how: str
-    """Which text was shown first, and who answered where several did."""
+    """Which text was shown first, and the annotator if there are several."""
     verdict: str
     """The verdict, and how sure the model was if it was asked for that."""
     raw: str | None
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A labelled pair, as a person may judge it."""
+    """A labelled pair, formatted for readers."""
 
     first: str
     second: str
@@ -70,7 +70,7 @@ class Example:
     inconsistent: bool
     """Whether asking in the other order gave another label."""
     reference: str
-    """What is known of the pair, in words; empty where nothing is."""
+    """The known answer about the pair, in words; empty if there is none."""
     disagrees: bool
     """Whether the label names the text that is known to be the worse."""
     answers: tuple[Answer, ...]
@@ -104,7 +104,7 @@ def _amount(key: str, amount: float | None) -> str:
 
 
 def kappa(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say how far the members of an ensemble agree, with the interval; nothing where that is unknown."""
+    """Describe the agreement of an ensemble's members, with the interval; empty if unknown."""
     value, low, high = (annotation.get(key) for key in KAPPA)
     if value is None:
         return []

@@ -31,7 +31,7 @@ MOVED = (
 
 @dataclass(frozen=True)
 class Live:
-    """What the page shows."""
+    """The content of the page."""
 
     title: str
     """The environment's id."""
@@ -86,7 +86,7 @@ def render_live(live: Live, curves: pd.DataFrame, figures: Sequence[Markup]) -> 
 
 
 def _row(arm: str, live: Live, curves: pd.DataFrame) -> dict[str, Any]:
-    """Return where an arm stands: the last figures of each of its agents, as their mean."""
+    """Return an arm's current figures: the mean of the last figures of its agents."""
     last = curves[curves["arm"] == arm].groupby("seed").last()
     known = {column: last[column].dropna() for column in ("return_mean", "success_rate")}
     mean = {column: float(values.mean()) if len(values) else None for column, values in known.items()}

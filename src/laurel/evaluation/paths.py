@@ -1,4 +1,4 @@
-"""The ways that agents take through a grid world from the same starts, before their training and after it."""
+"""Paths of agents through a grid world from the same starts, before and after training."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from laurel.params import EnvParams
 from laurel.seeding import generator
 
 STARTS = 256
-"""Most starts to walk from; they are spread evenly over all."""
+"""Maximum number of starts, spread evenly over all."""
 DRAWN = 4
 """Walks of an agent that are drawn."""
 MOST_STEPS = 40
-"""Actions after which a path is cut."""
+"""Maximum number of actions of a path."""
 _COLORS = (POSITIVE, NEGATIVE, "#332288", "#C0609A")
 _FILLS = {WALL: INK, GOAL: "#3fcfa3", TRAP: "#f0894a"}
 _ACROSS = 2
-"""Arms beside each other."""
+"""Arms per row of panels."""
 
 Square = tuple[int, int]
 """Row and column."""
@@ -37,7 +37,7 @@ Square = tuple[int, int]
 
 @dataclass(frozen=True)
 class Walk:
-    """What an agent did from one start."""
+    """An agent's path from one start."""
 
     squares: Sequence[Square]
     """The squares in the order of the walk, without moves that led nowhere."""

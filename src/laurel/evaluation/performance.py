@@ -1,4 +1,4 @@
-"""Episodes of an agent to watch, with titles, at a pace: in a terminal, in a window or as a film."""
+"""Shows episodes of an agent, with titles, at a frame rate: in a terminal, in a window or as a GIF or WebP."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Write = Callable[[str], int]
 
 @dataclass(frozen=True)
 class Performance:
-    """What is shown; the same performance always gives the same moments."""
+    """The episodes to show; the same settings always give the same moments."""
 
     env: EnvParams
     adapter: EnvAdapter
@@ -44,7 +44,7 @@ class Performance:
     learned: LearnedReward | None
     episodes: int
     steps: int
-    """Most steps of an episode."""
+    """Maximum steps of an episode."""
     seed: int
     fps: float | None = None
     """Steps a second; None leaves it to the environment, up to FASTEST."""

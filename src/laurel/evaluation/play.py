@@ -32,7 +32,7 @@ Played = tuple[Arm, int, Path | None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the episodes of all agents have in common."""
+    """Settings shared by the episodes of all agents."""
 
     run_seed: int
     context: RewardContext
@@ -42,7 +42,7 @@ class Evaluation:
     """The arm whose learned reward scores the episodes of all agents; None where no method has one."""
 
     def scorer(self, adapter: EnvAdapter) -> LearnedReward | None:
-        """Return what scores whole episodes: the watched arm's reward, as a bonus.
+        """Return the scorer of whole episodes: the watched arm's reward, as a bonus.
 
         Of an arm that is paid a potential, too: F sums to 0 but for discounting in an episode that is terminated, and
         to the last Phi in one that is truncated, which says nothing of what the episode met.
@@ -105,7 +105,7 @@ def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, input
 
 
 def account_of(table: Path) -> Path:
-    """Return the file, beside the table of an agent's episodes, that says what acting cost."""
+    """Return the file, next to the table of an agent's episodes, with the cost of acting."""
     return table.with_suffix(".json")
 
 
@@ -120,7 +120,7 @@ def play_agent(
 ) -> None:
     """Play an agent's evaluation episodes and write them as a Parquet table; runs in a separate process.
 
-    Episodes of the same seed begin alike for all arms, so that arms are compared on the same tasks.
+    Episodes of the same seed have the same initial state for all arms, so arms are compared on the same tasks.
     """
     prepare_process()
     context, evaluate = evaluation.context, evaluation.evaluate

@@ -139,7 +139,7 @@ def learning_curves(
                 markevery=0.1,
             )
             line.set_gid(mark(arm, "line"))
-            if len(known) == 1:  # which a line does not show
+            if len(known) == 1:  # invisible in a line plot
                 line.set(marker="o", markersize=4, markevery=None, clip_on=False)
             if len(known):
                 ends.append((arm, float(known[-1])))
@@ -285,7 +285,7 @@ def calibration_curve(
         most = max((entry["pairs"] for bins in series.values() for entry in bins), default=1)
         for place, (name, bins) in enumerate(series.items()):
             kept, (color, marker) = [entry for entry in bins if entry["pairs"]], looks[place]
-            aside = 0.007 * (place - (len(series) - 1) / 2)  # so that neither hides the other
+            aside = 0.007 * (place - (len(series) - 1) / 2)  # so that neither covers the other
             p, observed = [entry["p"] + aside for entry in kept], [entry["observed"] for entry in kept]
             if all("ci95" in entry for entry in kept):
                 bounds = np.array([entry["ci95"] for entry in kept]).reshape(-1, 2)

@@ -46,7 +46,7 @@ def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> It
     with _headless() if headless else nullcontext():
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Gymnasium warns of what the error says
+                warnings.simplefilter("ignore")  # Gymnasium warns of the same problem as the error
                 reference = make_reference(env, **({} if mode is None else {"render_mode": mode}))
         except (EnvError, TypeError):  # its adapter was made from the same environment, so this is about `render_mode`
             raise NotRenderedError(f"{env.id} has no render_mode {mode}.") from None

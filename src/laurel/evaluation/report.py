@@ -62,12 +62,12 @@ _FIGURES = {
     "paths": "Paths through the grid from the same starts, of each arm before and after its training.",
     "reward_vs_return": "Learned reward against true return, a panel for each arm.",
 }
-"""Figures the report has a place for, and what a screen reader says of each."""
+"""Figures of the report, with their alternative text."""
 
 
 @dataclass(frozen=True)
 class Portrait:
-    """An episode of an arm, to look at."""
+    """An example episode of an arm."""
 
     arm: str
     seed: int
@@ -79,7 +79,7 @@ class Portrait:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """All that the report shows; what is None or empty is left out."""
+    """The content of the report; parts that are None or empty are left out."""
 
     title: str
     """The environment's id."""
@@ -94,13 +94,13 @@ class ReportContent:
     figures: Mapping[str, str] = field(default_factory=dict)
     """Name -> figure of `plots.draw` as SVG."""
     notes: Sequence[str] = ()
-    """What was skipped, degraded or simulated, as sentences; shown near the top."""
+    """Sentences about what was skipped, degraded or simulated; shown near the top."""
     animation: Path | None = None
     """WebP of an episode before and after training."""
     programs: Mapping[str, Program] = field(default_factory=dict)
     """Rewards that are code, by name."""
     hacked: Sequence[Hacked] = ()
-    """Arms whose agents earn more and do worse."""
+    """Arms flagged for reward hacking."""
     written: Sequence[tuple[str, Sequence[tuple[str, str, float]]]] = ()
     """Prompts, with what each arm that trained a language model wrote to them, and its return."""
     portraits: Sequence[Portrait] = ()
@@ -132,7 +132,7 @@ def render(content: ReportContent) -> str:
     """Return the report as one HTML document."""
     arms = content.metrics["arms"]
     if content.vocabulary is None and content.rank and content.rank["tau"] is None:
-        # what is paid alike in every episode, as novelty may be, ranks nothing
+        # a reward that is equal in every episode, as novelty may be, ranks nothing
         reward = {key: value for key, value in (content.reward or {}).items() if key != "kendall_tau_vs_return"}
         content = replace(content, rank=None, reward=reward)
     environment = Environment(
@@ -217,7 +217,7 @@ def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list
 
 
 def _own_notes(content: ReportContent) -> list[str]:
-    """Return notes that the numbers themselves call for."""
+    """Return notes derived from the figures."""
     notes = []
     single = [arm for arm, entry in content.metrics["arms"].items() if len(entry["seeds"]) == 1]
     if single:
@@ -237,7 +237,7 @@ def _is_simulated(content: ReportContent) -> bool:
 
 
 def _rank_warning(rank: Mapping[str, Any] | None) -> str:
-    """Say where the learned reward does not rank episodes as the environment does."""
+    """Warn if the learned reward does not rank episodes as the environment does."""
     if rank is None:
         return ""
     tau = rank["tau"]

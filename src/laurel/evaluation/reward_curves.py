@@ -22,7 +22,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#C0609A", "#B07C00", "#4BA3D3", "#00
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Means over runs and how sure they are."""
+    """Means over runs, with intervals."""
 
     mean: DoubleArray
     interval: tuple[DoubleArray, DoubleArray] | None
@@ -62,7 +62,7 @@ def plot_rewards(
 
     Args:
         rewards: (agents, runs, steps); truth values are drawn as shares.
-        moving_avg_window: steps over which each run is averaged; None leaves it as it is.
+        moving_avg_window: steps over which each run is averaged; None no averaging.
 
     Raises:
         DataError: the array is not of that shape, or has another number of agents than names.

@@ -48,7 +48,7 @@ def roll_out(
     learned: LearnedReward | None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Play episodes to their ends.
+    """Play complete episodes.
 
     Each environment plays its share, so that short episodes are not preferred to long ones. The seed is that of the
     environments and of the actions; `advance` is called with the number of further episodes that have ended.
@@ -118,7 +118,7 @@ def roll_out(
                 played[i].append({**row, **meter.episode(int(i))})
                 left[i] -= 1
         actor.begin(~step.valid)
-        envs.rest(left == 0, step.observation)
+        envs.stop(left == 0, step.observation)
         returns[ended] = 0
         lengths[ended] = 0
         for reached in furthest.values():
@@ -130,7 +130,7 @@ def roll_out(
 
 
 class _Meter:
-    """Adds up what a learned reward would pay each environment's running episode."""
+    """Sums the learned reward of each environment's current episode."""
 
     def __init__(self, adapter: EnvAdapter, learned: LearnedReward | None, n_envs: int) -> None:
         self._calculator = RewardCalculator(adapter, learned.reward, learned.shaping, n_envs) if learned else None

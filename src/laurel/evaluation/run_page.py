@@ -1,4 +1,4 @@
-"""The page beside the report, with what differs between equal runs: when, where, how long, at what cost."""
+"""The page next to the report, with what differs between equal runs: time, machine, duration and cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from laurel.feedback.annotator import Usage
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the page shows."""
+    """The content of the page."""
 
     title: str
     """The environment's id."""
@@ -27,7 +27,7 @@ class RunFacts:
     annotators: Sequence[str] = ()
     """Names of an ensemble's members."""
     notes: Sequence[str] = ()
-    """What went wrong without any effect on the results."""
+    """Problems without effect on the results."""
 
 
 def render_run(facts: RunFacts) -> str:

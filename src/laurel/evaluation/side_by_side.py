@@ -1,4 +1,4 @@
-"""Tables of the report that lay figures side by side: annotators of an ensemble, judges, learned rewards.
+"""Comparison tables of the report: members of an ensemble, judges, learned rewards.
 
 Where a judge has several label sets, a cell is the range over them.
 """
@@ -21,7 +21,7 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """A table of several things of one kind."""
+    """A table that compares several items of one kind."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
@@ -29,12 +29,12 @@ class SideBySide:
 
 
 def members(annotation: Mapping[str, Any]) -> SideBySide | None:
-    """Lay out what is known of each annotator of an ensemble; None without one."""
+    """Return the table of an ensemble's annotators; None without an ensemble."""
     return _table({str(one["annotator"]): _measured([one]) for one in annotation.get("by", ())})
 
 
 def judges(annotation: Mapping[str, Any]) -> SideBySide | None:
-    """Lay out the quality of the labels of each judge; None for a single label set."""
+    """Return the table of label quality by judge; None for a single label set."""
     sets = annotation.get("label_sets_by", ())
     by_judge: dict[str, list[Mapping[str, Any]]] = {}
     for one in sets:
@@ -43,7 +43,7 @@ def judges(annotation: Mapping[str, Any]) -> SideBySide | None:
 
 
 def learned_rewards(reward: Mapping[str, Any]) -> SideBySide | None:
-    """Lay out the quality of each learned reward; None for a single one."""
+    """Return the table of the learned rewards' quality; None for a single one."""
     by_name: dict[str, list[Mapping[str, str]]] = {}
     for one in reward.get("by", ()):
         by_name.setdefault(one["reward"], []).append(one)

@@ -120,9 +120,9 @@ def areas(curves: pd.DataFrame) -> pd.DataFrame:
 def return_range(curves: pd.DataFrame, results: pd.DataFrame | None = None) -> tuple[float, float]:
     """Return the lowest and the highest mean return that any seed of any arm had, while training or in the end.
 
-    It stands for the range of possible returns, which environments seldom declare: a seed that learns nothing is rarely
-    worse than those at the start of training. Where nothing was trained, the seeds' own means would be a range that an
-    unseen seed easily leaves, and it is the range of the returns of single episodes.
+    It approximates the range of possible returns, which environments seldom declare: a seed that learns nothing is
+    rarely worse than those at the start of training. Where nothing was trained, the seeds' own means would be a range
+    that an unseen seed easily leaves, and it is the range of the returns of single episodes.
     """
     known = curves["return_mean"].to_numpy(dtype=np.float64)
     known = known[np.isfinite(known)]
@@ -233,7 +233,7 @@ def rank_agreement(results: pd.DataFrame) -> dict[str, Any] | None:
     """Return how the learned reward of whole episodes ranks them against their true return, as Kendall's tau-b.
 
     Returns:
-        None where no episode has a learned reward; otherwise `tau` over all episodes (None where all are alike),
+        None where no episode has a learned reward; otherwise `tau` over all episodes (None if all are equal),
         the number of `episodes`, and `arms` with each arm's own tau.
     """
     known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})

@@ -1,4 +1,4 @@
-"""How figures look: a colour and a stroke for each arm, and matplotlib's settings; no pyplot.
+"""Style of figures: a colour and a stroke for each arm, and matplotlib's settings; no pyplot.
 
 Changes one setting for the whole process: matplotlib's own fonts go before the machine's.
 """
@@ -21,7 +21,7 @@ from laurel.params.arms import ArmInfo
 
 @dataclass(frozen=True, slots=True)
 class ArmStyle:
-    """How an arm looks in every figure."""
+    """Style of an arm in every figure."""
 
     color: str
     dash: Any = "-"
@@ -35,7 +35,7 @@ class ArmStyle:
 
 @dataclass(frozen=True, slots=True)
 class _GroupStyle:
-    """How the arms of a group look: one colour after another, with a common stroke."""
+    """Style of a group's arms: one colour after another, with a common stroke."""
 
     colors: tuple[str, ...]
     stroke: str
@@ -66,7 +66,7 @@ BAND = 0.18
 
 
 def styles(arms: Sequence[ArmInfo]) -> dict[str, ArmStyle]:
-    """Return how each arm looks: a stroke for its group, and its own colour within the group."""
+    """Return the style of each arm: a stroke for its group, and its own colour within the group."""
     groups, main = groups_of(arms), main_of(arms)
     looks: dict[str, ArmStyle] = {}
     for group, style in _GROUPS.items():
@@ -104,7 +104,7 @@ DARK: Mapping[str, str] = {
 """Colour of a figure -> the same on a dark page."""
 
 FONT = "DejaVu Sans"
-"""It comes with matplotlib, so that figures are alike on all machines."""
+"""It comes with matplotlib, so figures are the same on all machines."""
 _RC: dict[str, Any] = {
     "font.family": FONT,
     "font.size": 9.5,

@@ -75,7 +75,7 @@ def number(value: float | None) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """Write a number of things.
+    """Write a count with its noun.
 
     >>> counted(1, "seed"), counted(2000, "pair")
     ('1 seed', '2,000 pairs')

@@ -28,7 +28,7 @@ Outcome = Literal["higher", "lower", "unclear", "too few seeds"]
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What the metrics say, in sentences that hold in every case."""
+    """The conclusion from the metrics, in sentences that are always valid."""
 
     verdict: Verdict
     """better: ahead of all baselines and controls; mixed: only of the baselines; worse: behind a baseline;
@@ -37,7 +37,7 @@ class Headline:
 
 
 def headline(metrics: Mapping[str, Any]) -> Headline:
-    """Say whether learning from feedback helped, in the end or sooner.
+    """Return whether learning from feedback helped, in final return or in learning speed.
 
     A difference is claimed where the adjusted p-value is below ALPHA and the interval of P excludes one half. An arm
     is ahead of another where it is higher by one measure and lower by none.
@@ -141,7 +141,7 @@ def _first_sentence(arms: Arms, main: str, baseline: Sequence[str]) -> str:
 
 
 def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:
-    """Say how the main arm did against all opponents, by one measure."""
+    """Describe the main arm's results against all opponents, by one measure."""
     words = {
         "higher": "it returned more than {}",
         "lower": "it returned less than {}",
@@ -167,7 +167,7 @@ def _too_few(metrics: Mapping[str, Any], main: str) -> str:
 
 
 def _thresholds(arms: Arms, main: str, outcomes: Iterable[str]) -> list[str]:
-    """Say when the main arm and those it is compared with got to the threshold."""
+    """Describe when the main arm and its opponents reached the threshold."""
     known = [arm for arm in (main, *outcomes) if arms[arm]["steps_to_threshold"]]
     if known[:1] != [main] or len(known) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Language models compared by what they wrote to the same prompts: win rates over the base, and Elo.
+"""Language models compared by their completions of the same prompts: win rates over the base, and Elo.
 
 The text with the higher return wins, so the judge is the environment's own reward. Elo is the Bradley-Terry model's,
 400 points for odds of ten to one, with the base at 0:
@@ -101,7 +101,7 @@ def _divergence(curves: pd.DataFrame) -> float:
 
 
 def examples(results: pd.DataFrame, names: list[str]) -> list[tuple[str, list[tuple[str, str, float]]]]:
-    """Return some prompts, and what each arm wrote to them with what it returned."""
+    """Return some prompts, with each arm's completion and its return."""
     first = results[results["seed"] == results["seed"].min()]
     found = []
     for episode in sorted(first["episode"].unique())[:SHOWN]:

@@ -1,7 +1,7 @@
 """Active learning: strategies that choose the next round of unasked pairs from the labels so far.
 
-A strategy fits a posterior over utilities to the labels and scores candidate pairs. It may return fewer pairs than were
-wanted, but never one that was already asked about.
+A strategy fits a posterior over utilities to the labels and scores candidate pairs. It may return fewer pairs than
+requested, but never one that was already asked about.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from laurel.feedback.pairs import UnaskedPairs
 from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels, Posterior
 
 CANDIDATES = 20_000
-"""Most candidate pairs of a round, but at least five for each pair that is chosen."""
+"""Maximum number of candidate pairs per round, but at least five per chosen pair."""
 DRAWS, GAPS = 4, (1, 2, 3, 5, 8, 16, 64)
 """Half of the candidates are pairs GAPS places apart in DRAWS rankings that are drawn from the posterior."""
 MEMBERS = 5
@@ -33,8 +33,8 @@ class _OnEmbeddings:
 class Information(_OnEmbeddings):
     """Pairs with the most expected information about the weights of a linear utility of the embedding (BALD).
 
-    A round is chosen greedily, each pair as if the one before had been answered at random according to the posterior,
-    so that a round does not ask the same thing twice. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
+    A round is chosen greedily, each pair as if the previous one had been answered according to the posterior, so that
+    the pairs of a round are not redundant. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
     """
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
@@ -44,7 +44,7 @@ class Information(_OnEmbeddings):
         first, second = _candidates(n, posterior, unasked, rng)
         mean, variance = posterior.differences(first, second)
         score = posterior.likelihood.information(mean, variance)
-        if len(first) > 20 * n:  # the whole round is chosen among the pairs that score best at its start
+        if len(first) > 20 * n:  # the round is chosen among the pairs with the best scores at its start
             best = np.argsort(-score, kind="stable")[: 20 * n]
             first, second = first[best], second[best]
             mean, variance, score = mean[best], variance[best], score[best]
@@ -76,7 +76,7 @@ class Disagreement(_OnEmbeddings):
     """Pairs on which the members of an ensemble, each fitted to a resample of the labels, differ most (PEBBLE)."""
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
-        if not len(labels):  # the members have nothing to differ on
+        if not len(labels):  # without labels, members do not differ
             return unasked.draw(n, rng)
         self._posterior.fit(labels)
         first, second = unasked.draw(max(CANDIDATES, 5 * n), rng)
@@ -89,9 +89,9 @@ class Disagreement(_OnEmbeddings):
 class Ranking:
     """Pairs with the most expected information about the order of captions with independent utilities (TrueSkill).
 
-    At first every caption is paired with some other, later with one of about the same rank, as in a merge sort;
-    uncertain captions are paired more often. It needs no embedding. Within a round a caption's variance is what it
-    will be once its pairs are answered.
+    At first every caption is paired with an arbitrary other one, later with one of similar rank, as in a merge sort;
+    uncertain captions are paired more often. It needs no embedding. Within a round, a caption's variance already
+    includes the expected answers to its pairs.
     """
 
     def __init__(self, size: int) -> None:
@@ -120,7 +120,7 @@ class Ranking:
 
 
 class Nearby(_OnEmbeddings):
-    """Pairs of captions near each other: in the embedding while there are no labels, then in the estimated rank."""
+    """Pairs of nearby captions: in embedding space while there are no labels, then in estimated rank."""
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
         posterior = self._posterior
@@ -146,10 +146,10 @@ Strategy = Information | Disagreement | Ranking | Nearby
 
 
 def _candidates(n: int, posterior: Posterior, unasked: UnaskedPairs, rng: np.random.Generator) -> PairIndices:
-    """Return unasked pairs to choose from, in random order: all where they are few.
+    """Return unasked candidate pairs in random order: all of them if they are few.
 
-    Otherwise half of them are drawn at random, and half are near each other in orders that the posterior finds
-    possible (Thompson sampling), since these are the pairs in doubt.
+    Otherwise half of them are drawn at random, and half are neighbours in rankings drawn from the posterior (Thompson
+    sampling), which are the uncertain pairs.
     """
     wanted = max(CANDIDATES, 5 * n)
     if unasked.size * (unasked.size - 1) // 2 <= wanted:

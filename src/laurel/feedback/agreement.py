@@ -1,7 +1,7 @@
 """Inter-annotator agreement beyond chance: Cohen's kappa for two annotators, Fleiss' for more, with intervals.
 
-Annotators may lack labels for some pairs. Only the counts of label patterns are kept (who gave which label, how often),
-so memory does not grow with the number of pairs.
+Annotators may lack labels for some pairs. Only the counts of label patterns are kept (the combination of the
+annotators' labels), so memory does not grow with the number of pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from laurel.arrays import DoubleArray
 
 Pattern = tuple[str | None, ...]
-"""The labels of a pair: a category for each annotator, None where it gave none."""
+"""The labels of a pair: a category per annotator, None if it gave none."""
 Kappa = dict[str, Any]
 """value, ci95 (both None where undefined) and of: the number of pairs that at least two judges labelled."""
 
@@ -56,7 +56,7 @@ def _beyond(observed: DoubleArray, expected: DoubleArray) -> DoubleArray:
 
 
 def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000) -> dict[str, Any]:
-    """Return how far judges agree: kappa over all, and over each two of them.
+    """Return the agreement of judges: kappa of all, and of each two of them.
 
     Intervals are 95% percentiles of the bootstrap over pairs.
 

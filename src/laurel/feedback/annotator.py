@@ -1,6 +1,6 @@
 """The interface of annotators: pairs of texts in, judgements out, as a stream.
 
-An annotator sees the task's words and the two texts, not segments, files or rewards.
+An annotator sees the task's description and the two texts, not segments, files or rewards.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Answer(NamedTuple, Generic[Value]):
     vote: int
     """Number of the vote in this variant."""
     verdict: str
-    """Its verdict, a word of the question's kind; about a pair: first, second, tie or abstain, of the texts as they
-    are and not as they were shown. unread where it could not be read, failed where it never came, unasked where the
-    budget did not allow for it."""
+    """Its verdict, a word of the question's kind; about a pair: first, second, tie or abstain, of the texts in their
+    own order, not the order shown. unread if it could not be read, failed if there was none, unasked if the budget did
+    not allow it."""
     value: Value | None
     """The answer as a number; of a pair: p(first). None without an answer."""
     key: str
@@ -50,7 +50,7 @@ class Judgement(NamedTuple):
 
     status: Status
     p_first: float | None
-    """Probability that the first is the better one; 1/2 for a tie, None if there is no answer."""
+    """Probability that the first is better; 1/2 for a tie, None if there is no answer."""
     votes: int = 1
     """Number of answers behind it."""
     swap_consistent: bool | None = None
@@ -62,7 +62,7 @@ class Judgement(NamedTuple):
 
 
 TIE = Judgement("tie", 0.5, votes=0)
-"""The judgement on two identical texts, about which no annotator is asked."""
+"""The judgement on two identical texts, which no annotator is asked about."""
 
 
 class OnJudged(Protocol):
@@ -92,7 +92,7 @@ def added(one: Usage, other: Usage) -> Usage:
 
 
 def asked_of(asker: object) -> list[Asked]:
-    """Return samples of what was asked; empty for whatever asks no chat model."""
+    """Return samples of questions; empty for annotators that ask no chat model."""
     found: list[Asked] = getattr(asker, "asked_sample", [])
     return found
 
@@ -100,25 +100,25 @@ def asked_of(asker: object) -> list[Asked]:
 class Annotator(Protocol):
     """Judges pairs of texts.
 
-    One that asks a chat model has samples of that in an attribute `asked_sample`. One that may get no answer says why
-    in an attribute `failures`: name of who was asked -> reason -> how often. One whose answers come in any order calls
-    an attribute `on_judged`, which the asker may set, as each is known.
+    Optional attributes: `asked_sample`, samples of the questions to a chat model; `failures`, the reasons for missing
+    answers (annotator -> reason -> count); `on_judged`, a callback that the caller may set, called for each judgement
+    as soon as it is known.
     """
 
     name: str
     """Name with model and settings: the provenance of every label."""
     simulated: bool
-    """True where no language model judged; shown wherever the labels are."""
+    """True if no language model judged; shown wherever the labels are."""
 
     @property
     def usage(self) -> Usage:
-        """Usage so far, None where an amount is unknown; empty where asking costs nothing."""
+        """Usage so far, None for an unknown amount; empty if asking costs nothing."""
         ...
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
-        """Prepare for all pairs of a round, before `annotate` is given all or a share of them.
+        """Prepare for all pairs of a round, before `annotate` gets all or a share of them.
 
-        The judgement on a pair must not depend on which share it is in.
+        The judgement of a pair must not depend on its share.
         """
         ...
 
@@ -138,7 +138,7 @@ def ignore(number: int, *, stored: bool) -> None:
 
 
 def judge(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged = ignore) -> Iterator[Judgement]:
-    """Yield a judgement for each pair, in order; identical texts are a tie, about which the annotator is not asked.
+    """Yield a judgement for each pair, in order; identical texts are ties without asking.
 
     Args:
         on_judged: called as judgements are known, which may be long before they are yielded.
@@ -173,7 +173,7 @@ def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) 
 
 
 class Account:
-    """Shared by all that ask in a stage, so that together they stay within its budget."""
+    """Usage shared by all askers of a stage, so that together they stay within its budget."""
 
     def __init__(self, params: BudgetParams) -> None:
         self.budget = Budget(params)

@@ -1,4 +1,4 @@
-"""An annotator plug-in: how it is made from params, what it checks first, and what it will cost.
+"""An annotator plug-in: its construction from params, its checks, and its estimated cost.
 
 A kind is a module in `laurel.feedback.annotators`, or an entry point of the group `laurel.annotators`, with a subclass
 of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, validated by its class `Params`.
@@ -37,18 +37,18 @@ class Advice:
     """Remedies, phrased to follow "Try "."""
 
     asking: str
-    """For answers that cannot be read, depend on the order or contradict each other."""
+    """For answers that cannot be read, depend on the order, or are contradictory."""
     aim: str
     """For an annotator that prefers the wrong thing."""
     ties: str
-    """For an annotator that prefers nothing."""
+    """For an annotator that only gives ties."""
 
 
 class AnnotatorKind(ABC):
     """An annotator as the params define it, before it is made.
 
-    Every kind judges pairs. What else it can do it says by `text_judge`, `alike` and `code_writer`, which return None
-    where it cannot; one that asks a chat model (`laurel.feedback.chat_annotator.ChatAnnotator`) is asked questions.
+    Every kind judges pairs. Its other abilities are `text_judge`, `alike` and `code_writer`, which return None if not
+    supported; a kind that asks a chat model (`laurel.feedback.chat_annotator.ChatAnnotator`) is asked questions.
 
     Args:
         params: section annotate, whose `annotator` is this kind.
@@ -57,7 +57,7 @@ class AnnotatorKind(ABC):
     Params: ClassVar[type[Section]]
     """Model of the section `annotate.KIND`."""
     local: ClassVar[bool] = False
-    """Whether it is a language model in this process; memory may not suffice for two of them."""
+    """Whether it is a language model in this process; two of them may not fit into memory."""
 
     def __init__(self, params: AnnotateParams) -> None:
         self.params = params
@@ -75,38 +75,42 @@ class AnnotatorKind(ABC):
 
         Args:
             captions: of single steps, for annotators that split segments; those that the adapter lists can be left out.
-            budget: what asking may cost; None: as the params say.
+            budget: limit of the cost of asking; None: that of the params.
 
         Raises:
-            AnnotationError: its model cannot be loaded or asked, or it has nothing to judge this environment by.
+            AnnotationError: its model cannot be loaded or asked, or it has no criterion for this environment.
             PromptError: the prompt does not exist, or does not go with the environment's captions.
             DataError: the store of answers cannot be used.
         """
 
     def check(self, adapter: EnvAdapter) -> None:  # noqa: B027 - most have nothing to refuse
-        """Refuse params that do not fit each other or the environment; this machine is not looked at.
+        """Refuse params that do not fit each other or the environment, regardless of this machine.
 
         Called before anything is collected: loads no model and asks none. Errors as in `make`.
         """
 
     def check_here(self) -> None:  # noqa: B027 - most have nothing to refuse
-        """Refuse what this machine lacks, such as a directory or a package.
+        """Raise if this machine lacks something required, such as a directory or a package.
 
         Raises:
             AnnotationError, ParamsError: it lacks something.
         """
 
     def missing_here(self) -> str | None:
-        """Say what is missing that may be there where the annotator is asked, such as a key; None: nothing."""
+        """Describe what is missing here but may be present where the annotator is asked, such as a key; None:
+        nothing.
+        """
         return None
 
     @property
     def simulated(self) -> bool:
-        """Whether no model judges, but what the environment's author wrote; shown wherever its answers are."""
+        """Whether labels come from code by the environment's author instead of a model; shown wherever its answers
+        are.
+        """
         return False
 
     def text_judge(self, adapter: EnvAdapter, seed: int, captions: Collection[str] = ()) -> TextJudge | None:
-        """Return what it says of single texts; None where it only judges pairs. Loads no model.
+        """Return its judge of single texts; None if it only judges pairs. Loads no model.
 
         Args:
             captions: of single steps, as in `make`.
@@ -114,11 +118,13 @@ class AnnotatorKind(ABC):
         return None
 
     def alike(self) -> Alike | None:
-        """Return what compares tasks by their goals in words, for curricula; None where it cannot. Loads no model."""
+        """Return a function that compares tasks by the texts of their goals, for curricula; None if not supported.
+        Loads no model.
+        """
         return None
 
     def code_writer(self, adapter: EnvAdapter, seed: int, samples: int) -> Writer | None:
-        """Return what writes `samples` reward functions in each round; None where it cannot.
+        """Return a writer of `samples` reward functions per round; None if not supported.
 
         Raises:
             AnnotationError: it has none for this environment.
@@ -126,11 +132,12 @@ class AnnotatorKind(ABC):
         return None
 
     def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate | None:
-        """Estimate what asking about pairs takes, opening no connection; None where it takes neither calls nor money.
+        """Estimate the cost of asking about pairs, without opening a connection; None if it takes neither calls nor
+        money.
 
         Args:
             pairs: all of a run.
-            asked: keys of questions that will have been answered by then.
+            asked: keys of questions that will already be answered.
 
         Raises:
             AnnotationError, DataError, ParamsError: it cannot be asked, or a file cannot be read.
@@ -138,7 +145,7 @@ class AnnotatorKind(ABC):
         return None
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion | None:
-        """Return the question about pairs in the words of its prompt; None where it is asked without words.
+        """Return the question about pairs with its prompt; None if it uses no prompt.
 
         Raises:
             PromptError: the prompt does not exist.
@@ -156,17 +163,17 @@ class AnnotatorKind(ABC):
 
     @property
     def title(self) -> str:
-        """Its name for a reader, with its model's where it has one."""
+        """Its display name, with its model if it has one."""
         return self.params.annotator
 
     @property
     def device_key(self) -> str | None:
-        """The parameter below `annotate` that says whether it computes on a GPU; None where it cannot."""
+        """The parameter below `annotate` with its device; None if it cannot use a GPU."""
         return f"{self.params.annotator}.device" if hasattr(self.section, "device") else None
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Python packages that it needs and that an image has only if it was built with them."""
+        """Python packages that it needs and that images contain only if built with them."""
         return ()
 
     @property
@@ -196,10 +203,10 @@ def kind_of(params: AnnotateParams) -> AnnotatorKind:
 
 
 def lacks(kind: AnnotatorKind, key: str, cannot: str, able: str) -> AnnotationError:
-    """Return the refusal of an annotator that judges pairs, and cannot do what `key` needs.
+    """Return the error for an annotator that only judges pairs and cannot do what `key` needs.
 
     Args:
-        key: of the params that asks.
+        key: the parameter with the requirement.
         cannot: what it cannot do, such as "gives no scores".
         able: the annotators that can.
     """

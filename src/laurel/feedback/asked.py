@@ -1,6 +1,6 @@
-"""Takes the sample of what a chat model is asked, of questions of any kind, which MLflow shows as traces.
+"""Records a sample of a chat model's questions and answers, of any kind of question, which become traces in MLflow.
 
-It holds the first items in the order in which they were asked, whether their answers were new or stored.
+The sample has the first items in the order of asking, with new or stored answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from laurel.feedback.question import Item, Question, Value
 
 
 def prompt_of(prompt: Prompt) -> AskedPrompt:
-    """Return a prompt as samples have it."""
+    """Return a prompt in the form of samples."""
     return {
         "kind": prompt.form.kind,
         "name": prompt.name,
@@ -27,7 +27,7 @@ def prompt_of(prompt: Prompt) -> AskedPrompt:
 
 
 class AskedSample(Generic[Item, Value]):
-    """Keeps the first items that were asked about, with their answers."""
+    """Records the first items that were asked about, with their answers."""
 
     def __init__(self, name: str, question: Question[Item, Value]) -> None:
         self._name, self._question = name, question
@@ -35,12 +35,12 @@ class AskedSample(Generic[Item, Value]):
         self._read: list[list[GivenAnswer]] = []
 
     def add(self, item: Item, answers: Sequence[Answer[Value]]) -> None:
-        """Keep an item if there is room; answers that never came are left out."""
+        """Add an item if there is room; missing answers are left out."""
         if len(self._kept) < MOST and (given := [answer for answer in answers if answer.key]):
             self._kept.append((item, given))
 
     def read(self, texts: Callable[[Sequence[str]], dict[str, str]]) -> list[Asked]:
-        """Return the sample; an empty list where nothing was answered.
+        """Return the sample; an empty list if nothing was answered.
 
         Args:
             texts: returns key -> raw answer, for the keys of stored answers.

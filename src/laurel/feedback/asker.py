@@ -1,10 +1,10 @@
 """Asks a chat model questions of any kind: each question once per variant and vote.
 
-Answers are looked up in a store and kept there. Several processes may ask at once: a question is claimed before it is
-sent, and an answer that another process waits for is taken from the store. An unreadable answer gets one follow-up.
+Answers are cached in a store. Several processes may ask concurrently: a question is claimed before it is sent, and
+other processes take its answer from the store. An unreadable answer gets one follow-up.
 Asking stops early if the model gives no readable answer at all.
 
-What is asked is the `Question`'s part: it renders the prompt and parses the answers.
+The `Question` renders the prompt and parses the answers.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import Exchange, ResponseStore
 
 BLOCK = 4096
-"""Items that are worked on together; memory does not grow with their number."""
+"""Items per block; memory does not grow with their number."""
 LOOK_UP = 512
 """Items that are looked up in the store at a time."""
 LOOK_AHEAD = 128
 """Requests that are claimed at a time, so that several processes share a block."""
 FIRST_LOOK_AHEAD = 16
-"""The same before the first readable answer: follow-ups come soon, so that a hopeless run ends soon."""
+"""The same before the first readable answer: small, so that follow-ups come early and a hopeless run ends soon."""
 POLL_SECONDS = 0.5
 """Polling interval for an answer that another process has asked for, in seconds."""
 REPORTED = 5
-"""Reasons for failures that are reported as they happen."""
+"""Maximum number of reasons for failures that are reported immediately."""
 CUT = "length"
 """Finish reason of an answer that reached its token limit."""
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
-"""Verdicts on answers that could not be read, that never came, and that the budget did not allow for."""
+"""Verdicts for answers that could not be read, that are missing, and that the budget did not allow."""
 Entry = TypeVar("Entry")
 
 
 @dataclass(slots=True)
 class _Ask(Generic[Item]):
-    """A request that the store has no answer to, and the item that it is about."""
+    """A request without a stored answer, and its item."""
 
     number: int
     """Number of the item in its block."""
@@ -68,12 +68,12 @@ class _Ask(Generic[Item]):
 
 @dataclass
 class Usage:
-    """Usage of a run so far."""
+    """Usage so far."""
 
     calls: int = 0
     """Calls to the model, failed ones included."""
     cached: int = 0
-    """Answers that the store had."""
+    """Answers taken from the store."""
     failures: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -100,11 +100,11 @@ class Asker(Generic[Item, Value]):
     """Asks a chat model a question about each of many items.
 
     Args:
-        sampling: how it draws its answers; the seed is set by vote.
-        question: what is asked, and how answers are read.
+        sampling: sampling settings; the seed is the vote's number.
+        question: renders prompts and parses answers.
         votes: answers to each variant of a question.
         price: of the model's tokens; None where it is unknown.
-        gives_up: whether asking ends if all of the first answers are unreadable.
+        gives_up: whether to stop if all of the first answers are unreadable.
     """
 
     def __init__(
@@ -146,18 +146,18 @@ class Asker(Generic[Item, Value]):
 
     @property
     def asked_sample(self) -> list[Asked]:
-        """Return a sample of what was asked, with its answers; empty where nothing was."""
+        """Return a sample of the questions with answers; empty if nothing was asked."""
         return self._sample.read(lambda keys: {key: text for key, text, _, _ in self._store.contents(keys)})
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
-        """Return why there was no answer -> how often, under the name of who was asked."""
+        """Return name -> reason for missing answers -> count."""
         return {self.name: self._failures.counts()}
 
     def ask(self, items: Iterable[Item]) -> Iterator[list[Answer[Value]]]:
         """Yield the answers about each item, in the items' order; those of an item by variant and vote.
 
-        At the end all answers are on disk, before `usage` says what was paid for.
+        All answers are on disk before `usage` includes them.
 
         Raises:
             RefusedError: the model cannot be asked; all answers that came are kept.
@@ -204,7 +204,7 @@ class Asker(Generic[Item, Value]):
     ) -> Iterator[list[Answer[Value]]]:
         """Send the requests, and yield the answers about each pending item, in order.
 
-        A follow-up goes before requests that were not sent yet.
+        Follow-ups precede requests that were not sent yet.
 
         Raises:
             UnreadableError: nothing that the model answers can be read.
@@ -249,13 +249,13 @@ class Asker(Generic[Item, Value]):
         return ChatRequest(messages, drawn, question.choices, question.prompt.schema, ask.key, question.per_token)
 
     def _replies(self, asks: deque[_Ask[Item]]) -> Iterator[tuple[_Ask[Item], Reply | Failure, bool]]:
-        """Yield the reply to each request as it comes: from the store, from the model, or from another process.
+        """Yield the reply to each request as it arrives: from the store, the model, or another process.
 
         Args:
-            asks: what to ask; more may be added while replies come.
+            asks: requests; more may be added while replies arrive.
 
         Yields:
-            Request, reply, and whether the model gave it now.
+            Request, reply, and whether the reply is new.
         """
         waiting: dict[str, list[_Ask[Item]]] = {}
         ready: deque[tuple[_Ask[Item], Reply | Failure, bool]] = deque()
@@ -263,7 +263,7 @@ class Asker(Generic[Item, Value]):
         sent: dict[int, tuple[_Ask[Item], ChatRequest]] = {}
 
         def to_send() -> Iterator[ChatRequest]:
-            """Yield the requests that only the model can answer, each question once."""
+            """Yield the requests that must go to the model, each question once."""
             while asks and len(ready) < self._block and not self._readable.should_stop():
                 look_ahead = LOOK_AHEAD if self._readable.known else FIRST_LOOK_AHEAD
                 some = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
@@ -298,7 +298,7 @@ class Asker(Generic[Item, Value]):
                     yield from ((each, reply, True) for each in waiting.pop(ask.key))
                     yield from _drained(ready)
                 yield from _drained(ready)
-                if not asks and elsewhere:  # until their answers are there, or their claims have expired
+                if not asks and elsewhere:  # until their answers arrive, or their claims expire
                     sleep(POLL_SECONDS)
                     asks.extend(elsewhere)
                     elsewhere.clear()
@@ -325,7 +325,7 @@ class Asker(Generic[Item, Value]):
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
 
     def _report(self, reason: str) -> None:
-        """Report a failure when it first happens; failures that differ only in numbers count as one."""
+        """Report the first occurrence of a failure; failures that differ only in numbers count as one."""
         kind = kind_of(reason)
         if kind not in self._reported and len(self._reported) < REPORTED:
             self._reported.add(kind)

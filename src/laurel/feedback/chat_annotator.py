@@ -33,27 +33,27 @@ from laurel.llm.responses import ResponseStore, Usual
 from laurel.params.annotation import AnnotateParams
 
 SAMPLE = 1000
-"""Questions whose tokens are counted; the others are taken to be like them."""
+"""Number of questions whose tokens are counted, as a sample for all."""
 JUDGES_OF_TEXTS = "openai, huggingface, embedding, scripted or another one that judges single texts"
 
 
 class ChatAnnotator(AnnotatorKind):
-    """A chat model that the params name."""
+    """A chat model defined by the params."""
 
     can_batch = False
     """Whether it could be asked in batches."""
 
     @abstractmethod
     def identity(self) -> tuple[Identity, bool]:
-        """Return who would answer, and whether the store may hold its answers: not where its weights are missing."""
+        """Return the model's identity, and whether the store may have its answers: not if its weights are missing."""
 
     @abstractmethod
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
-        """Make the model ready to be asked; errors as in `make`."""
+        """Load or connect to the model; errors as in `make`."""
 
     @property
     def sampling(self) -> Sampling:
-        """How it draws its answers."""
+        """Its sampling settings."""
         return Sampling(self.section.temperature, self.section.top_p, self.section.max_tokens)
 
     @property
@@ -62,7 +62,7 @@ class ChatAnnotator(AnnotatorKind):
 
     @property
     def files(self) -> dict[str, str]:
-        """The prompt, where that is a file of the user's."""
+        """The prompt, if it is a user's file."""
         prompt = self.params.language_model.prompt
         return {"language_model.prompt": prompt} if prompt.endswith(".jinja") else {}
 
@@ -80,7 +80,7 @@ class ChatAnnotator(AnnotatorKind):
         return bool(prompt.choices)
 
     def writes(self, prompt: Prompt) -> bool:
-        """Whether the model writes tokens, which take time and cost money."""
+        """Whether the model generates tokens, which take time and cost money."""
         return True
 
     def sent(self, keys: Sequence[str]) -> Mapping[str, str]:
@@ -92,11 +92,11 @@ class ChatAnnotator(AnnotatorKind):
         return sum(map(input_tokens_of, requests)), f"estimated as bytes / {BYTES_PER_TOKEN}"
 
     def paces(self, calls: int, tokens: float) -> tuple[dict[str, float], int]:
-        """Return the minutes that these calls take under each rate limit, and how many calls go at once."""
+        """Return the minutes that these calls take under each rate limit, and the number of concurrent calls."""
         return {}, 1
 
     def price(self, identity: Identity) -> Price | None:
-        """Return the price of its tokens, live or in batches as it is asked; None where that is unknown.
+        """Return the price of its tokens, live or in batches as configured; None if unknown.
 
         Raises:
             ParamsError: the table of prices that the params name cannot be read.
@@ -105,10 +105,10 @@ class ChatAnnotator(AnnotatorKind):
         return price.in_batches() if price and self.in_batches else price
 
     def sampled(self, votes: int, temperature: float, max_tokens: int) -> Self:
-        """Return the same model, asked for several answers in words, drawn at a temperature.
+        """Return the same model, configured for several generated answers at a temperature.
 
         Raises:
-            ParamsError: the model does not take such settings.
+            ParamsError: the model does not support these settings.
         """
         section = {"temperature": temperature, "max_tokens": max_tokens} | ({"mode": "generate"} if self.local else {})
         changes = {"language_model": {"votes": votes}, self.params.annotator: section}
@@ -146,10 +146,10 @@ class ChatAnnotator(AnnotatorKind):
     def answers(
         self, question: Question[Item, Value], items: Sequence[Item], asking: str, account: Account
     ) -> Iterator[list[Answer[Value]]]:
-        """Yield the answers about each item, in order, for something that learns from them.
+        """Yield the answers about each item, in order, for a reward that learns from them.
 
         Args:
-            asking: what asks, such as `rewards.score`, for the error.
+            asking: the parameter section that asks, such as `rewards.score`, for the error.
             account: the budget of the stage; usage is added to it.
 
         Raises:
@@ -170,7 +170,7 @@ class ChatAnnotator(AnnotatorKind):
         if not asked:
             why = "no question was asked, since annotate.budget allowed for none"
         else:
-            why = f"of {asked:,} answers {verdicts[UNREAD]:,} could not be read and {verdicts[FAILED]:,} never came"
+            why = f"of {asked:,} answers {verdicts[UNREAD]:,} could not be read and {verdicts[FAILED]:,} are missing"
             why += f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
         raise AnnotationError(
             f"{asking}: {why}. The answers are kept: look at them with `laurel export responses`, and try another "
@@ -212,18 +212,18 @@ class ChatAnnotator(AnnotatorKind):
         return Advice(asking=asking, aim=aim, ties=f"a smaller tie band (annotate.language_model.tie_band), or {aim}")
 
     def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate:
-        """Estimate what asking about pairs takes: stored answers cost nothing; tokens of the others are counted."""
+        """Estimate the cost of asking about pairs: stored answers cost nothing; tokens of the others are counted."""
         different = [pair for pair in pairs if pair.first != pair.second]
         return self.estimate_of(self.pair_question(adapter), different, len(pairs) - len(different), asked)
 
     def estimate_of(
         self, question: Question[Item, Any], items: Sequence[Item], identical: int = 0, asked: Set[str] = frozenset()
     ) -> Estimate:
-        """Estimate what asking a question of any kind about items takes.
+        """Estimate the cost of asking a question of any kind about items.
 
         Args:
-            identical: further pairs, of identical texts, which are not asked about.
-            asked: keys of requests that are made before.
+            identical: number of further pairs with identical texts, which are not asked about.
+            asked: keys of requests that are made earlier.
         """
         asking, prompt = self.params.language_model, question.prompt
         identity, here = self.identity()
@@ -265,14 +265,14 @@ class ChatAnnotator(AnnotatorKind):
         )
 
     def asked(self, question: Question[Item, Any], items: Sequence[Item], what: str) -> str:
-        """Return a line that says of the model what it is asked, such as "is asked for scores", and what that takes."""
+        """Return a line with what the model is asked, such as "is asked for scores", and the cost."""
         found = self.estimate_of(question, items)
         return f"{found.model} {what}: {found.calls:,} calls at most, cost {found.costs(found.price)}"
 
     def _requests(
         self, identity: Identity, question: Question[Item, Any], items: Sequence[Item]
     ) -> Iterator[ChatRequest]:
-        """Yield all requests of a run, follow-ups left out."""
+        """Yield all requests of a run, without follow-ups."""
         sampling = self.sampling
         keys = QuestionKeys(identity, question, sampling)
         for item in items:
@@ -283,13 +283,13 @@ class ChatAnnotator(AnnotatorKind):
                     yield ChatRequest(messages, drawn, question.choices, question.prompt.schema, key)
 
     def _minutes(self, calls: int, tokens: float, seconds: float | None) -> tuple[float | None, str]:
-        """Return how many minutes live calls take, and what sets the pace."""
+        """Return the minutes that live calls take, and the limiting factor."""
         paces, at_once = self.paces(calls, tokens)
         if seconds is not None:
             pace = f"{seconds:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
             paces[pace] = calls * seconds / at_once / 60
         if not calls:
-            return 0.0, "nothing is left to ask"
+            return 0.0, "no questions are left"
         if not paces:
             return None, "no rate limit is set, and no stored answer shows the speed"
         slowest = max(paces, key=lambda pace: paces[pace])
@@ -299,13 +299,13 @@ class ChatAnnotator(AnnotatorKind):
 def judge_of_texts(
     params: AnnotateParams, adapter: EnvAdapter, key: str, cannot: str, seed: int = 0, captions: Collection[str] = ()
 ) -> ChatAnnotator | TextJudge:
-    """Return who answers questions about single texts: a chat model, or what the annotator has instead of one.
+    """Return the judge of single texts: a chat model, or the annotator's own `TextJudge`.
 
     Args:
-        key: of the reward that asks, for the error.
+        key: the reward's parameter, for the error.
         cannot: what an annotator that only judges pairs cannot do, such as "gives no scores".
         seed: for annotators that draw at random.
-        captions: of single steps, that texts may be made of.
+        captions: of single steps, which texts may consist of.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
@@ -318,7 +318,7 @@ def judge_of_texts(
 
 
 def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:
-    """Return which questions are answered, and the lengths of this model's answers in this prompt."""
+    """Return which questions are answered, and the lengths of this model's answers with this prompt."""
     if identity is None or not path.exists():
         return frozenset(), Usual(None, None)
     with ResponseStore(path, read_only=True) as store:

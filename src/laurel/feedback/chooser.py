@@ -1,6 +1,6 @@
-"""A chat model's choices among named options, such as actions; it is asked once about each distinct state in words.
+"""A chat model's choices among named options, such as actions, asked once per distinct state description.
 
-Answers are kept in the store of responses, so that what was asked in one run costs nothing in the next.
+Answers are cached in the response store, so repeated questions cost nothing in the next run.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from laurel.feedback.questions.action import ActionQuestion, Choice
 from laurel.params.annotation import MAIN, AnnotateParams
 
 LIKELIEST, CHOOSE = "likeliest", "choose"
-"""The packaged prompts for a model that scores its options, and for one that writes."""
+"""The packaged prompts for a model that scores its options, and for one that generates."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How an actor asks a judge's chat model; these are options of such actors in params, too."""
+    """How an actor asks a judge's chat model; these are also options of such actors in params."""
 
     key: str
     """The actor, for messages."""
     judge: str = MAIN
     """`main`, the annotator of the section annotate itself, or one of annotate.judges."""
     prompt: str | None = None
-    """By name, or a file; None: the packaged one that fits the model."""
+    """A name or file; None: the packaged one that fits the model."""
     goal: str | None = None
     """None: the environment's own."""
     per_token: bool = False
@@ -42,7 +42,7 @@ class Asking:
 
 
 class Chooser:
-    """Asks the chat model of a judge; nothing is loaded before the first question.
+    """Asks the chat model of a judge, which is loaded at the first question.
 
     Args:
         question: about states, with the options.
@@ -52,14 +52,14 @@ class Chooser:
         self.question = question
         self.model = kind.identity()[0].model
         self.unread = 0
-        """States about which the model gave no answer that names an option."""
+        """Number of states for which no answer named an option."""
         self._kind = kind
         self._asker: Asker[str, Choice] | None = None
         self._known: dict[str, DoubleArray] = {}
         question.messages(question.sample)  # raises now if the prompt does not fit the environment
 
     def probabilities(self, states: Sequence[str]) -> DoubleArray:
-        """Return the probability of each option in each state (N, K); uniform where no answer can be read.
+        """Return the probability of each option in each state (N, K); uniform if no answer can be read.
 
         Raises:
             AnnotationError: the model gives no answer, or the budget is spent; answers that came are kept.
@@ -80,20 +80,20 @@ class Chooser:
         verdicts = {answer.verdict for answer in answers}
         if UNASKED in verdicts:
             raise AnnotationError(
-                f"The budget for {self.model} is spent after {len(self._known):,} states. What it answered is kept: "
-                "raise a limit of annotate.budget and run the same command again."
+                f"The budget for {self.model} is spent after {len(self._known):,} states. Its answers are kept: raise "
+                f"a limit of annotate.budget and run the same command again."
             )
         if FAILED in verdicts:
             raise AnnotationError(
-                f"{self.model} gave no answer about a state, so there is no action to take. What it answered is kept: "
-                "run the same command again."
+                f"{self.model} gave no answer about a state, so there is no action to take. Its answers are kept: run "
+                f"the same command again."
             )
         self.unread += 1
         options = len(self.question.options)
         return np.full(options, 1 / options)
 
     def estimate(self, states: Sequence[str]) -> str:
-        """Estimate in one line what asking takes, from a sample of states; asks nothing."""
+        """Estimate the cost of asking in one line, from a sample of states; asks nothing."""
         found = self._kind.estimate_of(self.question, list(dict.fromkeys(states)))
         tokens = found.input_tokens / max(found.calls, 1)
         one = found.costs(found.price) if found.calls else "nothing"
@@ -105,13 +105,13 @@ class Chooser:
 
     @property
     def account(self) -> dict[str, Any]:
-        """Who was asked what, and how much: distinct states, those without a readable answer, calls, tokens."""
+        """The model, question and usage: distinct states, those without a readable answer, calls, tokens."""
         about = {"model": self.model, "states": len(self._known), "unread": self.unread}
         return {**about, **({**self._asker.usage, ASKED: self._asker.asked_sample} if self._asker else {})}
 
 
 def chat_of(annotate: AnnotateParams | None, asking: Asking) -> ChatAnnotator:
-    """Return the chat model of a judge, which can be asked on this machine.
+    """Return the chat model of a judge, checked to be usable on this machine.
 
     Args:
         annotate: the section of the run, if there is one.

@@ -24,7 +24,7 @@ class Estimate:
     model: str
     pairs: int
     identical: int
-    """Pairs of identical texts, which are ties without a question."""
+    """Pairs of identical texts, which are ties without asking."""
     distinct: int
     """Distinct questions, with each order and vote counted."""
     orders: int
@@ -32,25 +32,25 @@ class Estimate:
     votes: int
     """Votes in each order."""
     responses: Path
-    """The store of answers, as the params name it."""
+    """Path of the response store in the params."""
     answered: int
     """Distinct questions with a stored answer."""
     sent: int
-    """Other questions that are in batches sent before."""
+    """Further questions in batches that were sent before."""
     input_tokens: float
     """Input tokens of the questions that are still to be asked."""
     counted_by: str
     """How tokens were counted, as text."""
     most_output: int
-    """Tokens that the answers may have."""
+    """Maximum number of output tokens."""
     usual_output: float | None
-    """Tokens if answers are like the stored ones; None without stored answers."""
+    """Expected output tokens, based on stored answers; None without any."""
     single_price: Price | None
     """Price of live calls; None where it is unknown."""
     minutes: float | None
     """Minutes of live calls; None where they cannot be estimated."""
     minutes_by: str
-    """Which limit sets the speed, as text."""
+    """Limiting factor of the speed, as text."""
     can_batch: bool
     """Whether the Batch API could be used."""
     in_batches: bool
@@ -70,11 +70,11 @@ class Estimate:
 
     @property
     def calls(self) -> int:
-        """Return how many requests there would be, follow-ups left out."""
+        """Return the number of requests, without follow-ups."""
         return self.distinct - self.answered - self.sent
 
     def costs(self, price: Price | None) -> str:
-        """Return the cost of asking at a price, in words: the expected amount and the most."""
+        """Return the cost of asking at a price as text: the expected and maximum amounts."""
         if price is None:
             return "unknown"
         most = in_words(price.of(self.input_tokens, self.most_output))
@@ -123,7 +123,7 @@ def in_minutes(minutes: float | None) -> str:
 
 
 def _budget(found: Estimate, budget: BudgetParams) -> Iterator[str]:
-    """Say which limits may be reached."""
+    """Return lines about limits that may be reached."""
     price = found.price
     yield from limits(
         budget,
@@ -138,7 +138,7 @@ def _budget(found: Estimate, budget: BudgetParams) -> Iterator[str]:
 def limits(
     budget: BudgetParams, *, calls: int, tokens: float, cost: float | None, minutes: float | None, reached: str
 ) -> Iterator[str]:
-    """Say for each limit whether these amounts may reach it, and if so what happens then (`reached`)."""
+    """Return a line per limit: whether these amounts may reach it, and what happens then (`reached`)."""
     taken = (
         ("max_calls", budget.max_calls, calls),
         ("max_tokens", budget.max_tokens, tokens),

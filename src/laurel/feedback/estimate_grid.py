@@ -29,11 +29,11 @@ class Needs:
 
     questions: int = 0
     stored: int = 0
-    """Questions that are answered, in a batch sent before, or asked by an earlier annotator."""
+    """Questions with a stored answer, in a batch sent before, or asked by an earlier annotator."""
     calls: int = 0
     input_tokens: float = 0.0
     usual_output: float | None = 0.0
-    """Tokens if answers are like the stored ones."""
+    """Expected output tokens, based on stored answers."""
     most_output: int = 0
     usual_cost: float | None = 0.0
     most_cost: float | None = 0.0
@@ -59,7 +59,7 @@ class Forecast:
 
 
 def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pair], budget: BudgetParams) -> Forecast:
-    """Estimate what a grid takes.
+    """Estimate the cost of a grid.
 
     Raises:
         DataError: a store of answers cannot be read.
@@ -74,7 +74,7 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
                 more, remarks = _needs(voter, adapter, questions, asked)
                 needs += more
                 notes |= dict.fromkeys(remarks)
-        except LaurelError as error:  # it fails when it is asked, and the others do not
+        except LaurelError as error:  # only this one will fail when asked
             found.rows.append((cell.title, None))
             notes[f"{cell.title} would fail: {' '.join(str(error).split())}"] = None
             continue

@@ -1,6 +1,6 @@
-"""Dropping stored answers so that they are asked again: selected by status, model and prompt, with what they cost.
+"""Delete stored answers so that they are asked again, selected by status, model and prompt; shows their cost.
 
-An unreadable answer counts as readable where its follow-up could be read.
+An unreadable answer counts as readable if its follow-up could be read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CUT = frozenset({"length", replies.REASONING_CUT})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A selection of answers; None is any."""
+    """A selection of answers; None matches any."""
 
     status: Status | None = None
     model: str | None = None
@@ -50,9 +50,9 @@ class Group:
 
     answers: int = 0
     tokens: int = 0
-    """Those that are known."""
+    """Tokens, as far as known."""
     cost: float | None = 0.0
-    """US dollars; None where that of one is unknown."""
+    """US dollars; None if that of any answer is unknown."""
 
 
 Groups = dict[tuple[str, str, str, str], Group]
@@ -81,11 +81,11 @@ def find(store: ResponseStore, wanted: Wanted) -> tuple[list[str], Groups]:
 
 
 def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, int, Groups]]:
-    """Drop answers from a store, or from each store of a folder in which runs keep theirs.
+    """Delete answers from a store, or from each store of a folder.
 
     Args:
-        path: the store, or the folder; no run may write to the folder meanwhile.
-        really: without it, nothing is dropped.
+        path: the store, or the folder, to which no run may write meanwhile.
+        really: False only shows the selection.
 
     Yields:
         File, how many answers it held, and the totals of the selected ones.
@@ -128,7 +128,7 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def _status(row: Mapping[str, Any]) -> Status:
-    """Return the status of an answer, as annotating would read it."""
+    """Return the status that annotation would give to an answer."""
     if row["damaged"]:
         return "damaged"
     text = _text(row)

@@ -1,7 +1,7 @@
-"""Quality gates: what labels must satisfy before anything is trained on them, and warnings about ungated figures.
+"""Quality gates: conditions on labels before anything is trained on them, and warnings about ungated figures.
 
-A gate stops a run where the whole 95% interval of its figure is outside the allowed range, so that a few pairs cannot
-stop it by chance; `min_gold_pairs` says how many pairs are too few.
+A gate stops a run if the whole 95% interval of its figure is outside the allowed range, so that a few pairs cannot stop
+it by chance; `min_gold_pairs` is the minimum number of pairs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from laurel.params.annotation import GateParams
 REVIEW = "`laurel annotate review --sample uniform`"
 MOST_BIAS = 0.2
 _WARNED = {"min_parse_rate": 0.95, "max_position_bias": MOST_BIAS, "max_abstain_rate": 0.1}
-"""Limits beyond which there is a warning, whether or not a gate is set."""
+"""Limits for warnings, independent of gates."""
 
 
 def _at_least(value: float) -> tuple[float, float]:
@@ -35,7 +35,7 @@ def _around_half(value: float) -> tuple[float, float]:
 _GATES: Mapping[str, tuple[str, Callable[[float], tuple[float, float]], str, str]] = {
     "min_parse_rate": ("parse_rate", _at_least, "answers could be read", ", or more max_tokens"),
     "max_position_bias": ("position_bias", _around_half, "decided answers preferred the text shown first", ""),
-    "max_abstain_rate": ("answer_abstain_rate", _at_most, "answers would not say which is better", ""),
+    "max_abstain_rate": ("answer_abstain_rate", _at_most, "answers declined to say which is better", ""),
     "min_swap_consistency": (
         "swap_consistency", _at_least, "pairs got the same label in either order", ", or more votes",
     ),
@@ -44,8 +44,8 @@ _GATES: Mapping[str, tuple[str, Callable[[float], tuple[float, float]], str, str
 """Gate -> its figure in quality.json, the allowed range, what the figure is a share of, and a further remedy."""
 
 
-_WITHOUT_ANSWERS = {"max_abstain_rate": ("abstain_rate", "pairs got no label, as the annotator would not say")}
-"""Gate -> its figure, and what that is a share of, if an annotator gives labels and no single answers."""
+_WITHOUT_ANSWERS = {"max_abstain_rate": ("abstain_rate", "pairs got no label, as the annotator declined to choose")}
+"""The same for annotators that give labels without single answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Limit:
     figure: str
     """Name of the figure in quality.json, such as parse_rate or gold.agreement."""
     rate: Mapping[str, Any] | None
-    """Its value; None where it does not apply to the annotator."""
+    """Its value; None if it does not apply to the annotator."""
     low: float
     high: float
     """The limit."""
@@ -102,9 +102,9 @@ class Checked:
     """The outcome of checking the gates."""
 
     refusals: list[str] = field(default_factory=list)
-    """A sentence for each gate that does not let the labels pass."""
+    """A sentence for each failed gate."""
     warnings: list[str] = field(default_factory=list)
-    """A sentence for each figure that is bad, but not refused."""
+    """A sentence for each bad figure without a failed gate."""
     notes: list[str] = field(default_factory=list)
     """A sentence for each gate that could not be checked."""
     limits: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
     """Check the labels against the gates.
 
     Args:
-        quality: as `laurel.feedback.quality.measure` says.
+        quality: from `laurel.feedback.quality.measure`.
     """
     limits = list(_limits(gates, quality, advice))
     failed = [limit for limit in limits if not limit.passed]
@@ -149,11 +149,11 @@ def _was_set(gates: GateParams, name: str) -> bool:
 
 
 def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -> Checked:
-    """Check that an annotator prefers success at the task, before it is asked about anything else.
+    """Check that an annotator prefers success at the task, before other questions.
 
     Args:
         gates: min_success_preferred is used.
-        found: as `laurel.feedback.success.ask_success` says.
+        found: from `laurel.feedback.success.ask_success`.
     """
     if "ci95" not in found:
         return Checked(warnings=[_undecided(found, advice)])
@@ -176,10 +176,10 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
 
 
 def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
-    """Say that an annotator did not prefer success at the task, nor anything else."""
+    """Describe an annotator that preferred neither success at the task nor another outcome."""
     finding = (
-        f"The annotator preferred neither text in any of {found['questions']} questions whether success at the task is "
-        "better than something else"
+        f"The annotator preferred neither text in any of {found['questions']} questions whether success at the task "
+        f"is better than another outcome"
     )
     if not found["sided"]:
         return f"{finding}. Try {advice.ties}."
@@ -196,7 +196,7 @@ def _quoted(captions: Sequence[str]) -> str:
 
 
 def _each(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the beginning of a sentence, and figures: of all labels, then of each annotator where several voted."""
+    """Yield the start of a sentence and figures: of all labels, then of each annotator if several voted."""
     yield "", quality
     for one in quality.get("by", ()):
         yield f"{one['annotator']}: ", one
@@ -229,7 +229,7 @@ def _source(quality: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _missing(gates: GateParams, quality: Mapping[str, Any]) -> list[str]:
-    """Say which reference labels are missing or too few."""
+    """Describe missing or too few reference labels."""
     sentences = []
     compared = quality.get("gold", {}).get("agreement", {"of": 0})["of"]
     if gates.min_gold_pairs is not None and compared < gates.min_gold_pairs:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from laurel.params.judges import EmbeddingParams
 
 UNKNOWN = "What the task is was not told; an episode that ends with a positive reward went well."
-"""What a chat model reads instead of a goal, where none is known."""
+"""Text in prompts if no goal is known."""
 
 
 def embedding_goals(params: EmbeddingParams, adapter: EnvAdapter) -> tuple[str, str]:
@@ -32,8 +32,8 @@ def embedding_goals(params: EmbeddingParams, adapter: EnvAdapter) -> tuple[str, 
 
 
 def goal_in_words(adapter: EnvAdapter, goal: str | None) -> str:
-    """Return a goal's words: None is the adapter's own, or UNKNOWN where it has
-    none; a single word is the name of one of its `goals`.
+    """Return the text of a goal: None is the adapter's own, or UNKNOWN if it has none; a single word names one of its
+    `goals`.
 
     Raises:
         PromptError: the adapter has no goal of that name.

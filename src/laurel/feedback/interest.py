@@ -1,7 +1,7 @@
 """Which tasks a judge finds boring for an agent that does another one well.
 
-A chat model is asked about every ordered pair of tasks. Other annotators call a task boring if its goal is `alike`: the
-sentence encoder if it is nearly the same in words, the simulated teacher if it is identical.
+A chat model is asked about every ordered pair of tasks. Other annotators call a task boring if its goal is `alike`:
+nearly the same text for the sentence encoder, an identical text for the simulated teacher.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
 
 def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
-    """Refuse what `boring` would refuse before it asks, whatever is installed here; errors as there."""
+    """Make the checks of `boring` that precede asking, regardless of installed packages; errors as there."""
     kind = _judge(asked_of(annotate, judge))
     if isinstance(kind, ChatAnnotator):
         question = _question(kind, adapter)
@@ -65,7 +65,7 @@ def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
 
 
 def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str | None:
-    """Say in a line what asking takes, and ask nothing; None where it costs nothing. Errors as of `boring`."""
+    """Return a line with the cost of asking; None if it costs nothing. Errors as in `boring`."""
     kind = _judge(asked_of(annotate, judge))
     if not isinstance(kind, ChatAnnotator):
         return None
@@ -87,7 +87,7 @@ def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:
 
 
 def _judge(annotate: AnnotateParams) -> ChatAnnotator | Alike:
-    """Return the chat model to ask, or what compares goals where the annotator is none."""
+    """Return the chat model to ask, or another annotator's function that compares goals."""
     kind = kind_of(annotate)
     found = kind if isinstance(kind, ChatAnnotator) else kind.alike()
     if found is None:

@@ -1,7 +1,7 @@
-"""The key of an answer in the store: a digest of all that the answer depends on, made without rendering the prompt.
+"""The key of an answer in the store: a digest of everything the answer depends on, without rendering the prompt.
 
-What all questions of a run share is digested once: model, prompt with the environment's words, sampling, answer format.
-A question adds its item and the number of the vote.
+The part shared by all questions of a run is digested once: model, prompt with the environment's texts, sampling, answer
+format. A question adds its item and the number of the vote.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class QuestionKeys(Generic[Item]):
 
     Args:
         question: its kind and prompt.
-        sampling: how answers are drawn; the seed is the vote's.
+        sampling: sampling settings; the seed is the vote's number.
     """
 
     def __init__(self, identity: Identity, question: Question[Item, Any], sampling: Sampling) -> None:
@@ -37,7 +37,7 @@ class QuestionKeys(Generic[Item]):
         self._begun: dict[int, hashlib.blake2b] = {}
 
     def of(self, item: Item, variant: int = 0, vote: int = 0) -> str:
-        """Return the key of an answer: what is asked about, in which variant, and which vote it is."""
+        """Return the key of an answer by item, variant and vote."""
         begun = self._begun.get(vote)
         if begun is None:
             begun = self._begun[vote] = hashlib.blake2b(f"{vote}:{self._shared}".encode(), digest_size=_BYTES)
@@ -47,6 +47,6 @@ class QuestionKeys(Generic[Item]):
 
     @staticmethod
     def follow_up(key: str, answer: str) -> str:
-        """Return the key of the answer to a follow-up: to which question, and what had been answered."""
+        """Return the key of the answer to a follow-up by the question's key and the unreadable answer."""
         answered = f"{key}:{answer}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(answered, digest_size=_BYTES).hexdigest()

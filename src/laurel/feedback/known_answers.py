@@ -1,5 +1,5 @@
-"""Pairs whose answer is known, to tune, test or compare judges on: by an environment's hand-written progress, by a
-person's gold labels, or by the labels that another judge gave.
+"""Pairs with known answers for tuning, testing or comparing judges, from an environment's hand-written progress, a
+person's gold labels, or another judge's labels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from laurel.data.preferences import Pairs, Preferences
 
 TRIES = 50
-"""Draws for each wanted pair, after which it is assumed that the environment has no more of them."""
+"""Maximum number of draws per wanted pair, after which the environment is assumed to have no more."""
 
 
 class KnownPair(NamedTuple):
@@ -33,7 +33,7 @@ class KnownPair(NamedTuple):
 
     pair: Pair
     p_first: float
-    """Probability that the first text is the better one: 1, 0, or what a soft label says."""
+    """Probability that the first text is better: 1, 0, or a soft label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def by_progress_of_segments(
     """Draw pairs of segments evenly, and keep up to n whose hand-written progress differs.
 
     Raises:
-        AnnotationError: the environment has no hand-written progress, or it differs between no two.
+        AnnotationError: the environment has no hand-written progress, or it is the same for all segments.
     """
     if adapter.oracle("") is None:
         raise AnnotationError(
@@ -155,7 +155,7 @@ def by_judge(
 
 
 def drawing(seed: int, adapter: EnvAdapter) -> np.random.Generator:
-    """Return the generator that draws the pairs which a judge is tuned on and tested with."""
+    """Return the generator for the pairs on which a judge is tuned and tested."""
     return generator(seed, "known pairs", adapter.env_id)
 
 

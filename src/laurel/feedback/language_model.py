@@ -1,9 +1,9 @@
-"""A chat model as annotator: asked about each pair in both orders, with several votes if wanted.
+"""A chat model as annotator: asked about each pair in both orders, optionally with several votes.
 
     p(first) = mean over the orders of the mean over their readable answers; an answer in words counts 1, 0 or
                1/2 (a tie), one in log-probabilities its probability
 
-A pair has a label only where most votes in each order are readable: with only one order, a model that always names the
+A pair has a label only if most votes in each order are readable: with only one order, a model that always names the
 text shown first would give confident labels.
 """
 
@@ -71,7 +71,7 @@ class LanguageModelAnnotator:
 
 
 def _unlabelled(answers: tuple[Answer[float], ...], labels: int, *, all_asked: bool) -> Judgement:
-    """Judge a pair about which only `labels` answers can be used, too few for a label."""
+    """Judge a pair with only `labels` usable answers, too few for a label."""
     if not all_asked:
         return Judgement("unasked", None, 0, None, answers)
     if labels:

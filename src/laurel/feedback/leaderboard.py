@@ -1,7 +1,7 @@
 """Annotators compared on the same pairs: accuracy with intervals, and cost.
 
-Accuracy is over all pairs: a tie or a missing answer is wrong. Differences are paired, so that easy and hard pairs
-count alike for all; they are not corrected for the number of annotators.
+Accuracy is over all pairs: a tie or a missing answer is wrong. Differences are paired, so that the difficulty of pairs
+cancels out; they are not corrected for multiple comparisons.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Entry:
     usage: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     failure: str | None = None
-    """Why it has no judgements, where it could not be asked."""
+    """Why it could not be asked; empty if it was."""
 
 
 def leaderboard(
@@ -92,7 +92,7 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     came = [one for one in answers if one.verdict != "failed"]
     sides = [one for one in answers if one.verdict in ("first", "second")]
     both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
-    turned = len({one.variant for one in answers}) == 2  # with one order, position bias cannot be told from preference
+    turned = len({one.variant for one in answers}) == 2  # otherwise position bias and preference are confounded
     named_first = sum((one.verdict == "first") != bool(one.variant) for one in sides)
     used = entry.usage
     return {

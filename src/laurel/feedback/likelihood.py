@@ -1,9 +1,9 @@
-"""The observation model of labels: from a difference of utilities to an answer, and an answer's information.
+"""The observation model of labels: the distribution of answers given a difference of utilities, and their information.
 
     p(first) = lapse + (1 - 2 lapse) sigmoid(d),  d = utility(first) - utility(second)
 
-(Bradley and Terry 1952, with a lapse rate: some answers are random however large the difference is. Without lapses an
-annotator that errs at random looks like one that finds all captions alike.)
+(Bradley and Terry 1952, with a lapse rate: some answers are random regardless of the difference. Without lapses, an
+annotator with random errors would look like one to whom all captions are similar.)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Likelihood:
     """
 
     lapse: float
-    """Probability of the wrong answer where the difference is large, in [0, 1/2)."""
+    """Probability of a wrong answer for large differences, in [0, 1/2)."""
 
     def p_first(self, difference: DoubleArray) -> DoubleArray:
         """Return p(first) of differences of any shape; tanh is the sigmoid without an overflow."""
@@ -51,12 +51,13 @@ class Likelihood:
         return self._density(difference) ** 2 / (p * (1 - p))
 
     def foreseen(self, mean: DoubleArray, variance: DoubleArray) -> tuple[DoubleArray, DoubleArray, DoubleArray]:
-        """Return how an answer would shift what is known of a difference (C,), which has a normal distribution.
+        """Return the expected effect of an answer on the belief about a normally distributed difference (C,).
 
         Returns:
-            The chance that it is "first", by how much that would raise the mean, and by how much the other would lower
-            it; all (C,). The product of the two shifts is the variance that the difference is expected to lose.
-            (Fisher's information at the mean would say too little where the difference is hardly known.)
+            The probability that it is "first", by how much that would raise the mean, and by how much the other answer
+            would
+        lower it; all (C,). The product of the two shifts is the expected reduction of the variance. (Fisher's
+        information at the mean would underestimate it for uncertain differences.)
         """
         points = _spread(mean, variance)
         p = self.p_first(points)

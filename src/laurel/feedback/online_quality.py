@@ -26,19 +26,19 @@ from laurel.params.annotation import AnnotateParams
 from laurel.seeding import derive_seed
 
 FIRST_LOOK = 64
-"""Answers that must count before the gates are checked for the first time."""
+"""Number of answers at which the gates are checked for the first time."""
 _OF_CAPTIONS = ("answers", "failure_rate", "unusable_rate", "parse_rate", "answer_abstain_rate")
 """Figures that apply to answers about single captions, which have no order and cannot contradict each other."""
 _AS_OF_PAIRS = {"yes": "first", "no": "second", "unclear": "tie"}
 
 
 def packed(answers: Sequence[Answer[Any]]) -> str:
-    """Return single answers as text for the log of labels: variant and verdict of each; empty where none is kept."""
+    """Encode single answers as text for the log of labels: variant and verdict of each; empty if none are kept."""
     return json.dumps([[answer.variant, answer.verdict] for answer in answers]) if answers else ""
 
 
 def joined(answers: Iterable[str]) -> str:
-    """Join what `packed` returned."""
+    """Join results of `packed`."""
     some = [one for text in answers if text for one in json.loads(text)]
     return json.dumps(some) if some else ""
 
@@ -78,7 +78,7 @@ def _verdicts(answers: Sequence[Sequence[tuple[int, str]]]) -> Verdicts:
 
 
 def check_labels(annotate: AnnotateParams, quality: Mapping[str, Any]) -> Checked:
-    """Check what was measured against the gates, except those that need a person's labels."""
+    """Check measured quality against the gates, except those that need a person's labels."""
     unknown = ["min_gold_pairs", *(["min_agreement"] if "oracle" not in quality else [])]
     gates = annotate.gates.model_copy(update=dict.fromkeys(unknown))
     checked = check_gates(gates, quality, kind_of(annotate).advice)
@@ -94,13 +94,13 @@ def check_labels(annotate: AnnotateParams, quality: Mapping[str, Any]) -> Checke
 def require_success_preferred(
     annotate: AnnotateParams, annotator: Annotator, adapter: EnvAdapter, seed: int
 ) -> dict[str, Any]:
-    """Ask a judge whether success at the task is better than something else, before agents ask it anything.
+    """Ask a judge whether success at the task is better than another outcome, before agents ask it anything.
 
     Args:
         annotate: the judge's: how many questions, and the gate.
 
     Returns:
-        What `laurel.feedback.success.ask_success` says, and warnings; empty if there is no such question.
+        The result of `laurel.feedback.success.ask_success`, and warnings; empty if there is no such question.
 
     Raises:
         RefusedLabelsError: it prefers other captions.

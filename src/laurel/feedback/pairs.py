@@ -12,9 +12,9 @@ def sample_pairs(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
 
     Args:
         counts: (S,) how often each segment occurred.
-        n_pairs: pairs wanted; all there are if there are fewer.
-        sampler: "uniform" over pairs, or "frequency": a pair's chance grows with the product of its counts
-            (plus one each, so that a segment that was only listed is judged too).
+        n_pairs: number of pairs; all pairs if there are fewer.
+        sampler: "uniform" over pairs, or "frequency": in proportion to the product of the segments' counts (plus one
+            each, so that segments with count 0 are judged, too).
 
     Returns:
         First and second segments, (P,) each.
@@ -55,9 +55,9 @@ def _choose(weights: np.ndarray[tuple[int], np.dtype[np.float64]], n: int, rng: 
 
 
 def _draw_sparse(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Draw pairs by rejection where they are too many to list; in order of appearance.
+    """Draw pairs by rejection sampling if they are too many to list; in order of appearance.
 
-    Once the likely pairs are used up, the rest is drawn with flatter chances, so that rejection ends.
+    Once the likely pairs are used up, the rest is drawn from a flatter distribution, so that rejection ends.
     """
     size = len(counts)
     weights = np.ones(size) if sampler == "uniform" else counts.astype(np.float64) + 1
@@ -76,11 +76,11 @@ def _draw_sparse(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
 
 
 _FEW = 200_000
-"""Up to this many pairs are listed; of more, pairs are drawn until enough new ones were found."""
+"""Up to this many pairs are listed; otherwise, pairs are drawn until enough new ones are found."""
 
 
 class UnaskedPairs:
-    """The unordered pairs of N captions that were not asked about.
+    """The unordered pairs of N captions that have not been asked about.
 
     >>> left = UnaskedPairs(3)
     >>> left.ask(np.array([2]), np.array([0]))
@@ -97,7 +97,7 @@ class UnaskedPairs:
         return self.size * (self.size - 1) // 2 - len(self._asked)
 
     def ask(self, first: IntArray, second: IntArray) -> None:
-        """Count these pairs as asked about."""
+        """Mark pairs as asked about."""
         self._asked = np.union1d(self._asked, self._keys(first, second))
 
     def fresh(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray]:
@@ -115,7 +115,7 @@ class UnaskedPairs:
         return first[left].astype(np.int64), second[left].astype(np.int64)
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-        """Draw n of them uniformly, or all there are, in random order; the lower number comes first."""
+        """Draw n of them uniformly, or all if there are fewer, in random order; the lower number comes first."""
         total = self.size * (self.size - 1) // 2
         if total <= _FEW or len(self) <= 4 * n or len(self) < total / 2:
             first, second = self.listed()

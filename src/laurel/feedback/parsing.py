@@ -1,16 +1,16 @@
-r"""Reading a verdict from a model's answer. What cannot be read is None: never guessed, never a tie.
+r"""Parse a verdict from a model's answer. An unreadable answer is None: never guessed, never a tie.
 
-One rule: a verdict counts only as the last thing that an answer says, in one of three forms, here of a pair's:
+A verdict counts only at the end of an answer, in one of three forms, shown here for pairs:
 
     {"analysis": "…", "best_description": 2}   the object that was asked for, with the verdict as its last key
     2                                          an option and nothing else; "Text 2" and "**2**" alike
     Answer: 2                                  a labelled option in the last line, also \boxed{2} and <answer>2</answer>
 
-Text after a verdict may take it back, and two different verdicts contradict each other, so such answers are
-unreadable, as are answers that were cut off or whose marked thoughts never end. The asker then asks once more. Prose
-such as "Caption 2 is better" is not searched for verdicts: it may as well deny, suppose or quote one.
-Any string is read in time that grows only with its length. Each kind of question says which verdicts there are, and
-which words stand for them.
+Text after a verdict may retract it, and two different verdicts are contradictory, so such answers are unreadable, as
+are answers that were cut off or whose marked reasoning never ends. The asker then asks once more. Prose such as
+"Caption 2 is better" is not searched for verdicts: it may be negated, hypothetical or quoted.
+
+Parsing takes time linear in the length of the text. Each kind of question defines its verdicts and their wordings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 ABSTAIN = "abstain"
-"""The verdict on an answer that declines to answer; every kind of question has it."""
+"""The verdict for an answer that declines to answer; every kind of question has it."""
 
 _THOUGHT = re.compile(
     r"[<\[◁](/?)(think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad)[>\]▷]", re.IGNORECASE
@@ -47,11 +47,11 @@ _REFUSAL = re.compile(
     r"|(?:there is |there.?s )?(?:not enough|insufficient) (?:information|context)\b|i abstain\b)"
 )
 _LONGEST_REFUSAL = 1000
-"""Characters; a longer answer does not count as a refusal."""
+"""Maximum number of characters of a refusal."""
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """Keys and values of a JSON object in order, a key set twice kept twice."""
+    """Keys and values of a JSON object in order, including duplicate keys."""
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_Pairs, strict=False)
@@ -63,7 +63,7 @@ class VerdictReader:
     Args:
         key: of the JSON object, whose value is the verdict.
         words: value of the key as in JSON (1, true, null), or as models write it otherwise -> verdict.
-        options: verdict -> pattern of the words that stand for it outside of JSON, in lower case.
+        options: verdict -> pattern of its wordings outside of JSON, in lower case.
         named: pattern of words that a refusal must not contain, since they would be an answer.
         nouns: pattern of what a label may name, as in "Best caption: 2".
 
@@ -121,7 +121,7 @@ class VerdictReader:
         return verdict if others <= {verdict} else None
 
     def _of_malformed(self, text: str) -> str | None:
-        """Read an object that is not quite JSON, by its end."""
+        """Read an almost valid JSON object by its end."""
         plain = text.casefold()
         if plain.count(self._key) != 1:
             return None
@@ -129,7 +129,7 @@ class VerdictReader:
         return self._words[found[1]] if found else None
 
     def _verdict_of(self, pairs: _Pairs) -> str | None:
-        """Return the verdict of an object, whose last key it must be: what stands behind it could take it back."""
+        """Return the verdict of an object; it must be the last key, since later keys could retract it."""
         keys = [key for key, _ in pairs]
         if not keys or keys[-1] != self._key or keys.count(self._key) > 1:
             return None
@@ -143,7 +143,7 @@ class VerdictReader:
         return None
 
     def _option_in(self, text: str, *, labelled: bool = False) -> str | None:
-        """Read a text that names an option and says nothing else, after a label or, unless `labelled`, without."""
+        """Read a text that consists only of an option, after a label or, unless `labelled`, without."""
         text = text.strip()
         if len(text) > _LONGEST_OPTION:
             return None
@@ -155,13 +155,13 @@ class VerdictReader:
         return next(name for name, words in found.groupdict().items() if name != "label" and words is not None)
 
     def _refuses(self, text: str) -> bool:
-        """Whether a text declines to answer, and names no option."""
+        """Whether a text declines to answer and names no option."""
         plain = text.casefold()
         return len(text) <= _LONGEST_REFUSAL and bool(_REFUSAL.match(plain)) and not self._named.search(plain)
 
 
 def _without_thoughts(text: str) -> str | None:
-    """Return the text after a model's marked thoughts; None where the marks never end, or do not match."""
+    """Return the text after a model's marked reasoning; None if the marks never end, or do not match."""
     _, channel, last = text.rpartition("<|channel|>")
     if channel:
         head = _FINAL_CHANNEL.match(last)
@@ -181,12 +181,12 @@ def _without_thoughts(text: str) -> str | None:
             opened.append(name)
         elif opened and opened.pop() != name:
             return None
-        end = mark.end()  # a closing mark alone ends thoughts that the prompt has begun
+        end = mark.end()  # a lone closing mark ends reasoning that the prompt has begun
     return None if opened else text[end:].strip()
 
 
 def _last_part(answer: str) -> tuple[str, str, bool]:
-    """Split off what may be the verdict: (what stands before it, it, whether its form sets it apart)."""
+    """Split off a possible verdict: (text before it, the verdict, whether its form marks it as one)."""
     wrapped = _WRAPPED.search(answer)
     if wrapped:
         before = answer[: wrapped.start()]
@@ -205,7 +205,7 @@ def _last_part(answer: str) -> tuple[str, str, bool]:
 
 
 def _json_object(text: str) -> _Pairs | None:
-    """Return the JSON object that a text is; None where it is not one."""
+    """Parse a text as a JSON object; None if it is not one."""
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
@@ -217,7 +217,7 @@ def _json_object(text: str) -> _Pairs | None:
 def last_value(text: str, key: str) -> Any:
     """Return the value of a key that must be the last of the JSON object with which an answer ends, after its thoughts.
 
-    None where that is not so: whatever stands behind a value could take it back.
+    None otherwise: text after a value could retract it.
 
     >>> last_value('Let me see. {"analysis": "…", "scores": [7]}', "scores")
     [7]
@@ -231,9 +231,9 @@ def last_value(text: str, key: str) -> Any:
 
 
 def object_in(text: str) -> dict[str, Any]:
-    """Return the JSON object that an answer holds, from its first brace to its last; empty without one.
+    """Return the JSON object in an answer, from its first brace to its last; empty without one.
 
-    An object that escapes half of a surrogate pair, which is not text, does not count.
+    An object with an unpaired surrogate, which is not text, does not count.
 
     >>> object_in('Sure! {"goals": []} Good luck.')
     {'goals': []}

@@ -2,7 +2,7 @@
 
 `EmbeddingPosterior`: utility is linear in a caption's embedding, so that labels also inform captions that were never
 shown. `CaptionPosterior`: an independent utility for each caption. Both choose the prior's scale and the lapse rate by
-the evidence.
+marginal likelihood (evidence).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LAPSES = (0.001, 0.05, 0.1, 0.2, 0.3)
 COMPONENTS = 128
 """At most this many principal components of the embeddings are kept."""
 DENSE = 300
-"""Up to this many captions, linear systems are solved densely; of more, by conjugate gradients."""
+"""Up to this many captions, linear systems are solved densely; otherwise by conjugate gradients."""
 NEWTON, HALVINGS = 30, 10
 """At most this many steps to the mode, and halvings of a step that overshoots."""
 CONVERGED = 1e-3
-"""Gain of the log-posterior per 1,000 labels at which the mode counts as reached."""
+"""Gain of the log-posterior per 1,000 labels below which the mode counts as reached."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Labels:
         return len(self.first)
 
     @staticmethod
-    def none() -> Labels:
+    def empty() -> Labels:
         """Return no labels."""
         return Labels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
 
@@ -74,7 +74,7 @@ class _Mode:
 
 
 def _climb(evaluate: Callable[[int, int], _Mode], start: tuple[int, int]) -> tuple[_Mode, tuple[int, int]]:
-    """Choose scale and lapse: from `start`, go to the neighbour with more evidence while there is one."""
+    """Choose scale and lapse by hill climbing on the evidence from `start`."""
     found = {start: evaluate(*start)}
     here = start
     while True:
@@ -94,7 +94,7 @@ def _mode(
     step: Callable[[DoubleArray], DoubleArray],
     labels: int,
 ) -> tuple[DoubleArray, float]:
-    """Go uphill by damped Newton steps; return the mode and the objective there."""
+    """Maximise by damped Newton steps; return the mode and the objective there."""
     here, value = start, objective(start)
     enough = CONVERGED * max(1.0, labels / 1000)
     for _ in range(NEWTON):
@@ -140,7 +140,7 @@ class EmbeddingPosterior:
         return self.features @ self._weights
 
     def fit(self, labels: Labels) -> None:
-        """Fit to these labels alone, whatever earlier calls were given; without any, leave the fit as it is."""
+        """Fit to these labels only, independent of earlier calls; without labels, keep the current fit."""
         if not len(labels) or not self.features.shape[1]:
             return
         between = self.features[labels.first] - self.features[labels.second]
@@ -248,7 +248,9 @@ Posterior = EmbeddingPosterior | CaptionPosterior
 def _solve(
     first: IntArray, second: IntArray, precision: DoubleArray, diagonal: DoubleArray, right: DoubleArray
 ) -> DoubleArray:
-    """Solve a system of the graph's Laplacian plus the prior: densely if it is small, else by conjugate gradients."""
+    """Solve a system of the graph's Laplacian plus the prior: densely if it is small, otherwise by conjugate
+    gradients.
+    """
     size = len(diagonal)
     if size <= DENSE:
         matrix = np.diag(diagonal)

@@ -1,7 +1,7 @@
-"""Knowledge probes: questions with known answers, a file for each environment.
+"""Knowledge probes: questions with known answers, a file per environment.
 
-An annotator that gets these wrong does not know the environment or cannot follow the prompt. Each is asked in both
-orders, so that always preferring the first text scores nothing.
+An annotator that gets these wrong does not know the environment or cannot follow the prompt. Each question is asked in
+both orders, so that always preferring the first text scores 0.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Probe:
     """The questions for an environment."""
 
     questions: tuple[Pair, ...]
-    """The better caption stands first in every other one, so that naming one side always is right half the time."""
+    """The better caption comes first in every other one, so that always naming the same side is right half the time."""
     expected: tuple[Side, ...]
 
     @property
     def asked(self) -> tuple[Pair, ...]:
-        """All that a judge is asked: every question, and then every question with its texts exchanged."""
+        """All questions to a judge: every question, and then every question with its texts swapped."""
         return self.questions + tuple(Pair(question.second, question.first) for question in self.questions)
 
     def score(self, answers: Sequence[Side | None]) -> Score:
@@ -73,10 +73,10 @@ class Answered:
     question: Pair
     expected: Side
     given: tuple[str, str]
-    """In the question's order, and with its texts exchanged: first, second or tie, of the question as it is; or the
-    status of a judgement without a label."""
+    """Answers in the question's order, and with its texts swapped: first, second or tie, in the question's own order;
+    or the status of a judgement without a label."""
     answer: Side | None
-    """The answer from both orders together, as in a label; None without an answer."""
+    """The answer from both orders combined, as in a label; None without an answer."""
 
     @property
     def right(self) -> bool:

@@ -1,9 +1,9 @@
 """Prompts for chat models, a template file each.
 
 A prompt file holds a front matter in YAML (`description`, `answer`) and Jinja blocks: `system` if any, `user`, and
-`follow_up`, the one question asked after an unreadable answer. What is asked about fills the slots that the kind of
-question names (`Form`); the environment's words fill slots that all prompts share. Texts are inserted as JSON strings,
-so no caption can end its quotes.
+`follow_up`, the one question asked after an unreadable answer. The texts in question fill the slots of the kind of
+question (`Form`); the environment's texts fill slots that all prompts share. Texts are inserted as JSON strings, so no
+caption can close its quotes.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).with_name("prompts")
 SUFFIX = ".jinja"
 WORDS = ("description", "goal", "anti_goal", "example")
-"""Slots for the words of the environment, in every prompt."""
+"""Slots for the environment's texts, in every prompt."""
 LONGEST = 8000
-"""Characters of a caption that are shown; the prompt says where more were cut."""
+"""Maximum number of characters shown of a caption; the prompt mentions cuts."""
 MOST_BYTES = 100_000
 """Largest size of a prompt's file."""
 SILENCE = "(no answer)"
 """Replaces an empty answer in a conversation: many servers refuse a turn without text."""
 
 HARD_TEXT = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
-"""A sample text with all that a prompt must quote, longer than a prompt may show."""
+"""A sample text with everything that needs quoting, longer than a prompt may show."""
 TEXT = {"type": "string"}
 """JSON schema of a text."""
 
@@ -55,16 +55,16 @@ def answer_schema(**keys: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the prompts of a kind of question contain, and how an answer to them looks."""
+    """The slots and answer formats of the prompts of a kind of question."""
 
     kind: str
     """Name of the kind."""
     slots: tuple[str, ...]
-    """Slots for the texts that are asked about; block user must hold each."""
+    """Slots for the texts in question; block user must contain each."""
     choices: tuple[str, ...]
-    """The only valid answers where the prompt says `answer: choice`."""
+    """The only valid answers if the prompt has `answer: choice`."""
     schema: str
-    """JSON schema of the answer, as text, where it says `answer: json`."""
+    """JSON schema of the answer, as text, if it has `answer: json`."""
     optional: tuple[str, ...] = ()
     """Slots that a prompt may leave out."""
     folder: Path | None = None
@@ -90,12 +90,12 @@ class Prompt:
     digest: str
     """SHA-256 of the file's text: provenance of every answer."""
     description: str
-    """What distinguishes it, in a line."""
+    """One-line description."""
     answer: AnswerFormat
-    """json: an object; choice: one of a few words and nothing else, fit for log-probabilities; text: as its kind of
-    question reads it."""
+    """json: an object; choice: one of a few words and nothing else, suitable for log-probabilities; text: parsed by its
+    kind of question."""
     names_action: bool
-    """True where it speaks of the action in a caption, so that captions must name it."""
+    """True if it mentions the action in a caption, so that captions must name it."""
     used: frozenset[str]
     """Slots that it uses."""
     text: str = field(repr=False, compare=False)
@@ -104,7 +104,7 @@ class Prompt:
 
     @property
     def label(self) -> str:
-        """Name that its answers are stored under: with the kind of question, except for pairs, the oldest kind."""
+        """Name under which its answers are stored: with the kind of question, except for pairs, the oldest kind."""
         return self.name if self.form.kind == "pair" else f"{self.form.kind}/{self.name}"
 
     @property
@@ -119,16 +119,16 @@ class Prompt:
 
     @property
     def takes_goal(self) -> bool:
-        """Whether it states the goal, so that another goal can steer it."""
+        """Whether it states the goal, so that the goal can be changed."""
         return "goal" in self.used
 
     @property
     def takes_example(self) -> bool:
-        """Whether it shows two captions of which the better one is known, which the environment must then have."""
+        """Whether it shows an example of two captions, which the environment must then provide."""
         return "example" in self.used
 
     def words(self, adapter: EnvAdapter, goal: str | None = None) -> dict[str, str]:
-        """Return slot -> words of the adapter, those that it uses; arguments and errors as in `messages`."""
+        """Return slot -> text of the adapter, for the slots that it uses; arguments and errors as in `messages`."""
         words = {
             "description": adapter.description,
             "goal": goal_in_words(adapter, goal),
@@ -141,7 +141,7 @@ class Prompt:
         """Render a question.
 
         Args:
-            texts: slot of the form -> what stands there, quoted (`quote`).
+            texts: slot of the form -> its quoted text (`quote`).
             goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:
@@ -170,7 +170,7 @@ class Prompt:
         return tuple(Message(role, self.render(role, slots)) for role in blocks)  # type: ignore[arg-type]
 
     def follow_up(self, messages: tuple[Message, ...], answer: str) -> tuple[Message, ...]:
-        """Go on with a conversation whose answer could not be read."""
+        """Continue a conversation whose answer could not be read."""
         shown = answer if len(answer) <= LONGEST else f"{answer[:LONGEST]} (cut)"
         replied = Message("assistant", shown if shown.strip() else SILENCE)
         return (*messages, replied, Message("user", self.render("follow_up", {})))
@@ -193,7 +193,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
         if str(name) not in packaged:
             raise PromptError(
                 f'prompt: "{name}" is unknown.{closest(str(name), packaged)} Prompts: {known}; '
-                f"or a file of your own, whose name ends in {SUFFIX}."
+                f"or your own file, whose name ends in {SUFFIX}."
             )
         own = packaged[str(name)]
     try:
@@ -210,7 +210,8 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
 
 
 def as_text(quoted: str) -> str:
-    r"""Escape what may be a control token of some model: JSON means the same by it, and no tokenizer takes it for one.
+    r"""Escape possible control tokens of models, such that the JSON is equivalent but no tokenizer sees a control
+    token.
 
     A server puts messages into its model's template and may tokenise all of it together, so that <|im_end|> in a
     caption would end the turn.
@@ -237,7 +238,7 @@ def quote(caption: str) -> str:
 
 
 def parse_prompt(name: str, source: str, text: str, form: Form) -> Prompt:
-    """Read a prompt's text, and try to render it; `source` is where it is from, for messages.
+    """Parse a prompt's text, and test its rendering; `source` is its origin, for messages.
 
     Raises:
         PromptError: it is not a prompt of this form.
@@ -264,7 +265,7 @@ def parse_prompt(name: str, source: str, text: str, form: Form) -> Prompt:
 
 
 def _in_words(example: Example | None) -> str:
-    """Say which of two captions is better and why, without an order that could bias the model."""
+    """State which of two captions is better and why, without an order that could bias the model."""
     if example is None:
         return ""
     return f"{quote(example.better)} describes a better step than {quote(example.worse)}. {example.why}"

@@ -1,7 +1,7 @@
-"""Label quality: what the annotator did, whether it contradicts itself, and whether it is right.
+"""Label quality: statistics of the answers, their consistency, and their agreement with references.
 
-Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked in one order
-has no swap consistency, one without a reference has no agreement.
+Every share has a 95% interval. Figures that do not apply are left out rather than 0: an annotator that is asked in one
+order has no swap consistency, one without a reference has no agreement.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from laurel.feedback.rates import grouped_rate, rate
 from laurel.feedback.triads import intransitivity
 
 BINS = 10
-"""Bins of equal width for how sure a label is, from 1/2 to 1."""
+"""Bins of equal width for the confidence of a label, from 1/2 to 1."""
 
 NO_MEMBERS: Mapping[str, Preferences] = MappingProxyType({})
 
 References = Mapping[str, DoubleArray]
-"""Reference -> (P,) 1 where the first is better, 0 where the second is, 1/2 where neither, NaN where unknown."""
+"""Reference -> (P,) 1 if the first is better, 0 if the second is, 1/2 if neither, NaN if unknown."""
 
 
 def measure(
@@ -40,12 +40,12 @@ def measure(
     Args:
         verdicts: the single answers behind the labels, for annotators that keep them.
         seed: for the triads that are sampled if there are too many.
-        members: the annotators that voted for each label, where several did -> the judgements of each.
+        members: annotator -> its judgements, if several annotators voted.
 
     Returns:
         `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
-        `intransitivity` among judged triads; what `_answers` finds in the answers; for each reference what `compare`
-        says; and where several annotators voted, `by`: the same for each of them.
+        `intransitivity` among judged triads; the figures of `_answers`; for each reference those of `compare`; and if
+        several annotators voted, `by`: the same for each of them.
     """
     found = _measured(pairs, preferences, verdicts, references, seed)
     several = [
@@ -82,8 +82,8 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
     """Measure the single answers.
 
     Returns:
-        `answers`, how many were asked for; `failure_rate`, the share that never came; `unusable_rate`, the share that
-        never came or could not be read; `parse_rate`, the share of answers that could be read;
+        `answers`, how many were requested; `failure_rate`, the share that is missing; `unusable_rate`, the share that
+        is missing or could not be read; `parse_rate`, the share of answers that could be read;
         `answer_tie_rate` and `answer_abstain_rate` among those; `position_bias`, the share of answers with a side that
         named the text shown first: 1/2 if the order does not matter. Answers about one pair, in either order, depend on
         each other, and the intervals allow for that.
@@ -105,14 +105,14 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
 
 
 def compare(labels: DoubleArray, known: DoubleArray) -> dict[str, Any] | None:
-    """Compare labels (P,) with what is known (P,); None where nothing is.
+    """Compare labels (P,) with known ones (P,); None if none are known.
 
     Returns:
         `pairs`, those with a known side; `agreement`, among those of them whose label has a side too; `undecided`,
         the rest of them; `equal`, pairs known to be equal, and `equal_agreed`, those of them that are ties. Where
         labels are probabilities, also `brier` (Brier 1950; always saying 1/2 gives 1/4), `calibration_error`
-        (expected, Guo et al. 2017, arXiv 1706.04599) and `calibration`: for each bin of how sure labels are their
-        mean `p`, the share `observed` that is right, its `ci95` and `pairs`.
+        (expected, Guo et al. 2017, arXiv 1706.04599) and `calibration`: for each bin of confidence the mean `p`, the
+        share `observed` that is right, its `ci95` and `pairs`.
     """
     sided, equal = (known == 0) | (known == 1), known == 0.5
     if not (sided | equal).any():
@@ -136,7 +136,7 @@ def compare(labels: DoubleArray, known: DoubleArray) -> dict[str, Any] | None:
 
 
 def _bins(sure: DoubleArray, right: BoolArray) -> list[dict[str, Any]]:
-    """Return how often labels are right, in bins of labels that are about equally sure."""
+    """Return how often labels are right, in bins of similar confidence."""
     place = np.minimum(((sure - 0.5) * 2 * BINS).astype(np.int64), BINS - 1)
     found = []
     for rows in (place == i for i in range(BINS)):
@@ -147,5 +147,5 @@ def _bins(sure: DoubleArray, right: BoolArray) -> list[dict[str, Any]]:
 
 
 def _applying(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out figures that do not apply."""
+    """Drop figures that do not apply."""
     return {name: value for name, value in found.items() if value is not None}

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
 
 Item = TypeVar("Item")
-"""What a question is about: a text, or several."""
+"""The subject of a question: a text, or several."""
 Value = TypeVar("Value")
 """The value of an answer, e.g. a probability."""
 
 
 class Reading(NamedTuple, Generic[Value]):
-    """What an answer means."""
+    """A parsed answer."""
 
     verdict: str
     """One of the kind's verdicts, a single word."""
     value: Value | None
-    """The value that the answer names; None where it names none, e.g. abstains."""
+    """The value of the answer; None if it has none, e.g. if it abstains."""
 
 
 class Question(ABC, Generic[Item, Value]):
@@ -41,18 +41,18 @@ class Question(ABC, Generic[Item, Value]):
 
     Args:
         prompt: a prompt of this kind's form.
-        adapter: the environment's; has the words of the task.
-        goal: what to steer by, as for `Prompt.messages`.
+        adapter: the environment's; has the texts of the task.
+        goal: as for `Prompt.messages`.
         scored: whether the probabilities of the prompt's choices are wanted, where it has choices.
     """
 
     form: ClassVar[Form]
     sample: Any = HARD_TEXT
-    """An item that exercises all quoting and cutting of texts; the prompt rendered with it is part of every key."""
+    """An item that exercises all quoting and shortening of texts; the prompt rendered with it is part of every key."""
     per_token: bool = False
     """Whether the likelihood of a choice that is scored is the mean over its tokens."""
     variants: int = 1
-    """Ways in which each item is asked about, e.g. 2 where either text may be shown first."""
+    """Number of variants per item, e.g. 2 if either text may be shown first."""
 
     def __init__(self, prompt: Prompt, adapter: EnvAdapter, goal: str | None = None, *, scored: bool = True) -> None:
         self.prompt = prompt
@@ -61,11 +61,13 @@ class Question(ABC, Generic[Item, Value]):
         self.choices = prompt.choices if scored else ()
 
     def example(self, first: str, second: str) -> Any:
-        """Return an item made of two captions, to show the prompt with: the first alone, if items are single texts."""
+        """Return an example item from two captions, for displaying the prompt: only the first, if items are single
+        texts.
+        """
         return first
 
     def texts(self, item: Item, variant: int) -> Mapping[str, str]:
-        """Return slot -> what stands there, quoted (`laurel.feedback.prompt.quote`): the texts of an item, in order."""
+        """Return slot -> quoted text (`laurel.feedback.prompt.quote`) for the texts of an item, in order."""
         return {slot: quote(text) for slot, text in zip(self.form.slots, _texts(item), strict=True)}
 
     def content(self, item: Item, variant: int) -> str:
@@ -93,10 +95,10 @@ class Question(ABC, Generic[Item, Value]):
         return self.prompt.messages(self.texts(item, variant), self.adapter, self.goal)
 
     def shared(self) -> dict[str, Any]:
-        """Return the part of the answers' keys that all items share, besides who is asked."""
+        """Return the part of the answers' keys that all items share, besides the model."""
         return {
             "question": self.form.kind,
-            "prompt": self.prompt.digest,  # a template may branch on what a caption says, which no sample shows
+            "prompt": self.prompt.digest,  # a template may branch on the content of a caption, which no sample shows
             "words": self.prompt.words(self.adapter, self.goal),
             "sample": [asdict(turn) for turn in (*self.messages(self.sample), *self.prompt.follow_up((), ""))],
             "choices": self.choices,
@@ -120,7 +122,7 @@ QUESTIONS: Plugins[type[Question[Any, Any]]] = Plugins(
 
 
 def kind_of(prompt: str) -> type[Question[Any, Any]]:
-    """Return the kind of question that a prompt asks, by the name that its answers are kept under.
+    """Return the kind of question of a prompt, by the name under which its answers are stored.
 
     Raises:
         ParamsError: there is no such kind.

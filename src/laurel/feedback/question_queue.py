@@ -1,8 +1,9 @@
 """Questions of agents in training and a judge's answers, in a file that several processes share.
 
-Agents post questions and look for answers between two updates; the online judge takes the newest questions. A
-question is kept once, whichever agents post it, and stays until it is answered, even if the judge dies meanwhile.
-The file is local and lives no longer than the training: the labels that counted are in the agents' own logs.
+Agents post questions and poll for answers between two updates; the online judge answers the newest questions first. A
+question is stored once for all agents, and stays until it is answered, even if the judge dies meanwhile.
+
+The file is local and temporary: the labels that were used are in the agents' own logs.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 Shown = Literal["pair", "caption"]
-"""The captions of a question: two, to say which is better; or one, to say whether it helps towards the goal."""
+"""Kind of question: about two captions, which is better; or about one, whether it helps towards the goal."""
 Item = tuple[str, str]
-"""Two texts to choose between; or a text to be judged by itself, and an empty one."""
+"""Two texts to compare; or a single text to judge, and an empty one."""
 TRIES = 5
-"""Times that a question is asked, the first included, until a model that fails leaves it without a label."""
+"""Maximum number of attempts at a question whose model fails, after which it stays without a label."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a question that got no answer is asked again; doubled each time."""
+"""Seconds before a failed question is asked again; doubled each time."""
 BUSY_SECONDS = 60.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS questions (
@@ -37,7 +38,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 @dataclass(frozen=True)
 class Topic:
-    """A judge and its kind of question: all questions to one topic are answered alike."""
+    """A judge and its kind of question: all questions of a topic are answered in the same way."""
 
     shown: Shown
     judge: str
@@ -81,24 +82,24 @@ class QuestionQueue:
     """One process's connection to the file.
 
     Args:
-        path: the file; made where it is missing.
+        path: the file; created if missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = OFF")  # it need not survive a crash of the machine
+        self._db.execute("PRAGMA synchronous = OFF")  # need not survive a crash of the machine
         self._db.executescript(_SCHEMA)
 
     def close(self) -> None:
         self._db.close()
 
     def post(self, topic: str, items: Sequence[Item]) -> list[int]:
-        """Ask questions; return their numbers, also of those that others have already asked.
+        """Post questions; return their numbers, including those that other agents have already posted.
 
         Args:
-            topic: which judge is asked what: the same question is put to the same judge once.
+            topic: the judge and kind of question; the same question to the same judge is asked once.
         """
         rows = [(topic, first, second) for first, second in items]
         put = "INSERT INTO questions (topic, first, second, wanted) VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET "
@@ -107,14 +108,14 @@ class QuestionQueue:
             return [self._db.execute(f"{put}wanted = wanted + 1 RETURNING id", row).fetchone()[0] for row in rows]
 
     def withdraw(self, numbers: Iterable[int]) -> None:
-        """Withdraw questions; one that no other agent waits for is not asked any more."""
+        """Withdraw questions; one that no other agent waits for is no longer asked."""
         rows = [(number,) for number in numbers]
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("UPDATE questions SET wanted = wanted - 1 WHERE id = ?", rows)
 
     def answers(self, numbers: Sequence[int]) -> dict[int, Verdict]:
-        """Return number -> answer, of those that are answered."""
+        """Return number -> answer, for answered questions."""
         query = (
             "SELECT id, status, p, swap_consistent, answers FROM questions WHERE status IS NOT NULL "
             "AND id IN (SELECT value FROM json_each(?))"
@@ -158,10 +159,10 @@ class QuestionQueue:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def fact(self, name: str) -> str | None:
-        """Return a fact about the judge; None where it is not known."""
+        """Return a fact about the judge; None if unknown."""
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
 
 READY, CLOSED, SPENT, USAGE, SAMPLE = "ready", "closed", "spent", "usage", "sample"
-"""Facts: the judges' names, once all can answer; why answers stopped; the spending; the usage; what was asked."""
+"""Facts: the judges' names, once all are ready; why answers stopped; spending; usage; samples of questions."""

@@ -42,12 +42,12 @@ def grouped_rate(hit: BoolArray, group: npt.NDArray[np.integer[Any]]) -> Rate | 
 
 
 def rate_of_variance(p: float, variance: float, of: int, groups: int) -> Rate:
-    """Return a share whose variance was estimated otherwise.
+    """Return a share with a given variance.
 
     The interval is Wilson's with the effective number of cases p (1 - p) / v in place of their number, as Franco,
     Little, Louis and Slud (2019, J. Surv. Stat. Methodol. 7, PMC6690503) recommend for samples in groups. That
-    number is at most the number of cases. Where all cases or all groups are alike, nothing shows how cases depend on
-    each other, and it is the number of groups.
+    number is at most the number of cases. If all cases or all groups are equal, the dependence of cases cannot be
+    estimated, and it is the number of groups.
     """
     effective = p * (1 - p) / variance if variance > 0 and 0 < p < 1 else float(groups)
     return _rate(p, min(of, effective), of)

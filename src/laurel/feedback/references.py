@@ -18,16 +18,16 @@ from laurel.params.annotation import AnnotateParams
 def references(
     pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, gold: GoldFile | None, captions: Collection[str] = ()
 ) -> dict[str, DoubleArray]:
-    """Return each reference's labels of the pairs, as `laurel.feedback.quality` takes them.
+    """Return each reference's labels of the pairs, in the form of `laurel.feedback.quality`.
 
     Args:
         pairs: P pairs of segments.
-        texts: (S,) what segments say.
+        texts: (S,) of segments.
         captions: of single steps, which segments consist of, besides those that the adapter lists.
 
     Returns:
-        `gold`, a person's on pairs chosen evenly; `gold_uncertain`, on those chosen because their label was in doubt,
-        which say little about the others; `oracle`, the adapter's. References without any label are left out.
+        `gold`, a person's labels of uniformly chosen pairs; `gold_uncertain`, of pairs chosen because their label was
+        uncertain, which are not representative; `oracle`, the adapter's. References without any label are left out.
     """
     found = {"oracle": oracle_sides(pairs, texts, adapter, captions)}
     if gold is not None:
@@ -41,7 +41,7 @@ def oracle_sides(
 ) -> DoubleArray:
     """Return which segment of each pair (P,) made more progress by the adapter's oracle, summed over its steps.
 
-    1 is the first, 0 the second, 1/2 neither, NaN where the adapter has no oracle.
+    1 is the first, 0 the second, 1/2 neither, NaN if the adapter has no oracle.
     """
     if adapter.oracle("") is None:
         return np.full(len(pairs), np.nan)
@@ -53,7 +53,7 @@ def oracle_sides(
 
 
 def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selection) -> DoubleArray:
-    """Return a person's label of each pair (P,), NaN without one or where the pair was chosen otherwise."""
+    """Return a person's label of each pair (P,), NaN if it has none or was chosen in another way."""
     labels = [label for label in gold.labels.values() if label.chosen == chosen and label.answer is not None]
     wanted = {text for label in labels for text in (label.first, label.second)}
     place = {text: segment for segment, text in enumerate(texts) if text in wanted}
@@ -74,7 +74,7 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Selec
 
 
 def task_of(annotate: AnnotateParams, adapter: EnvAdapter) -> Task:
-    """Return the task of a run's labels: its environment, and the goal that its annotator judges by.
+    """Return the task of a run's labels: its environment and its annotator's goal.
 
     Raises:
         PromptError: there is no goal of the name that params give.

@@ -1,6 +1,6 @@
 """Judges that answer questions about captions, or pairs of them, while agents are trained.
 
-A responder is made from the section `annotate` as the stage annotate makes its annotator: same store, same budget.
+A responder is made from the section `annotate`, with the same store and budget as the stage annotate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from laurel.llm.budget import Budget
 from laurel.params.annotation import AnnotateParams
 
 BLOCK = 64
-"""Questions that are answered together unless a model takes more."""
+"""Questions per call of `answers`, unless a model supports more."""
 
 
 class Responder(ABC):
@@ -35,7 +35,7 @@ class Responder(ABC):
     simulated: bool
     """Whether no language model answers."""
     at_once: int = BLOCK
-    """Questions that it is given at once."""
+    """Maximum number of questions per call of `answers`."""
 
     @property
     @abstractmethod
@@ -44,7 +44,7 @@ class Responder(ABC):
 
     @property
     def asked(self) -> list[Asked]:
-        """Return samples of what a chat model was asked."""
+        """Return samples of questions to a chat model."""
         return []
 
     def known_answers(self) -> dict[str, Any]:
@@ -89,8 +89,8 @@ class PairResponder(Responder):
 
 
 class CaptionResponder(Responder):
-    """Says whether captions help: a chat model is asked, other annotators say so by themselves. Several annotators
-    vote, each with its weight; one without an answer has no vote.
+    """Judges whether captions help, by a chat model or another annotator. Several annotators vote, each with its
+    weight; one without an answer has no vote.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class CaptionResponder(Responder):
 
 
 def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | None, goal: str | None) -> None:
-    """Refuse annotators that cannot say of a single caption whether it helps.
+    """Refuse annotators that cannot judge whether a single caption helps.
 
     Raises:
-        AnnotationError: an annotator only judges pairs, or has no goal to judge by.
+        AnnotationError: an annotator only judges pairs, or has no goal.
         PromptError: the prompt does not go with the environment or the model.
     """
     for one in annotate.voters:
@@ -147,7 +147,7 @@ def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | 
             kind.check(adapter)
         else:
             raise AnnotationError(
-                f"the annotator {one.annotator} judges pairs, and cannot say of a single caption whether it helps. "
+                f"the annotator {one.annotator} judges pairs, and cannot judge whether a single caption helps. "
                 f"Set the reward's form to ranking, or annotate.annotator to {JUDGES_OF_TEXTS}."
             )
 
@@ -225,14 +225,14 @@ def make_responder(
     """Return the responder that answers questions of one kind.
 
     Args:
-        shown: what a question shows.
+        shown: the kind of question.
         seed: for annotators that draw at random, as in the stage annotate.
-        budget: what asking may cost, of all responders together.
+        budget: limit of the cost of all responders together.
         prompt: of a chat model that is shown a caption; None: the packaged one.
-        goal: what that model is steered by; None: the environment's own.
+        goal: the goal in that prompt; None: the environment's own.
 
     Raises:
-        AnnotationError: its model cannot be loaded or asked, or has nothing to judge this environment by.
+        AnnotationError: its model cannot be loaded or asked, or has no criterion for this environment.
         DataError: the store of answers cannot be used.
     """
     if shown == "pair":

@@ -1,4 +1,4 @@
-"""Labelling by a person: the order of the pairs, and the session that writes gold labels.
+"""Human labelling: the order of the pairs, and the session that writes gold labels.
 
 Input and output are functions: keys in, lines out. Every answer is on disk before the next question.
 """
@@ -39,8 +39,8 @@ def order(pairs: Pairs, preferences: Preferences | None, chosen: Selection, rng:
 
     Args:
         preferences: their labels; needed for `uncertain`.
-        chosen: uniform: any order; uncertain: first those whose label depends on the order of the texts, then the
-            least sure labels first; those without a label last.
+        chosen: uniform: random order; uncertain: first pairs whose label depends on the order of the texts, then by
+            increasing confidence; those without a label last.
     """
     shuffled = rng.permutation(len(pairs))
     if chosen == "uniform" or preferences is None:
@@ -62,13 +62,13 @@ def review(
     """Ask about pairs until all, or `limit` of them, are labelled or skipped, or the person quits.
 
     Args:
-        offers: the pairs, in order; pairs with a gold label are passed over.
-        gold: where answers go, each before the next question.
+        offers: the pairs, in order; pairs with a gold label are skipped.
+        gold: file for the answers, written before the next question.
         chosen: how the pairs were chosen, which goes into the gold file.
-        keys: waits for a key; empty where no more will come.
+        keys: waits for a key; empty at the end of input.
 
     Returns:
-        How many labels the session has added.
+        The number of added labels.
     """
     unlabelled = (offer for offer in offers if frozenset((offer.first, offer.second)) not in gold.labels)
     asked = list(islice(unlabelled, limit))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Round = tuple[IntArray, IntArray]
 _HARDER = (
-    "Pairs were chosen by annotate.sampler: {}, mostly those in doubt: rates of ties and of agreement on "
-    "them differ from those of pairs drawn at random."
+    "Pairs were chosen by annotate.sampler: {}, mostly uncertain ones: their rates of ties and of agreement differ "
+    "from those of pairs drawn at random."
 )
 
 
@@ -48,11 +48,11 @@ class OneRound:
 
 
 class Rounds:
-    """Rounds of a sampler; each must be observed before the next is asked for.
+    """Rounds of a sampler; each must be observed before the next is requested.
 
     Args:
-        unasked: what the sampler has not proposed; held-out pairs are drawn from it.
-        stopping: looks at the labels after each round; None asks about all pairs.
+        unasked: pairs that the sampler has not proposed; held-out pairs are drawn from it.
+        stopping: checks the labels after each round; None: ask about all pairs.
         params: n_pairs, round_pairs, sampler and stop are used.
     """
 
@@ -76,8 +76,8 @@ class Rounds:
         self._asked = self._judged = 0
         self._converged = False
         self._proposed = 0
-        """Pairs of the round that are the sampler's; those after them are held out."""
-        self._labels, self._held_out = Labels.none(), Labels.none()
+        """Number of the round's pairs that the sampler chose; the following ones are held out."""
+        self._labels, self._held_out = Labels.empty(), Labels.empty()
 
     def __iter__(self) -> Iterator[Round]:
         share = self._params.stop.held_out if self._stopping and self._params.stop.rule == "accuracy" else 0.0
@@ -98,7 +98,7 @@ class Rounds:
             )
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | DoubleArray) -> None:
-        """Take in the labels of the round, in its order; None and NaN stand for no label."""
+        """Observe the labels of the round, in its order; None and NaN mean no label."""
         self._judged += len(first)
         p = np.asarray(p_first, dtype=np.float64)
         own, rest = slice(0, self._proposed), slice(self._proposed, None)
@@ -111,9 +111,9 @@ class Rounds:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on how pairs were chosen, after how many annotation ended, and why."""
+        """Notes on how pairs were chosen, and when and why annotation ended."""
         notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
-        if self._stopping is None or (self._judged < self.at_most and not self._converged):  # cut short from outside
+        if self._stopping is None or (self._judged < self.at_most and not self._converged):  # interrupted by the caller
             return notes
         why = (
             f"annotate.stop.rule ({self._params.stop.rule}) was met"
@@ -133,7 +133,7 @@ def make_rounds(
 
     Args:
         counts: (N,) how often each caption occurred.
-        embed: returns the captions' embeddings (N, E), always the same; called only where they are needed.
+        embed: returns the captions' embeddings (N, E), deterministically; called only if needed.
         params: n_pairs, round_pairs, sampler and stop are used.
         seed: all randomness derives from it.
     """

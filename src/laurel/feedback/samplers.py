@@ -1,4 +1,4 @@
-"""Samplers propose the pairs to ask about next and, where they are adaptive, observe the labels.
+"""Samplers propose the pairs to ask about next; adaptive ones observe the labels.
 
 `uniform` and `frequency` draw all pairs in advance; the others choose by the labels so far, in rounds.
 """
@@ -16,12 +16,12 @@ from laurel.feedback.posterior import Labels
 
 
 class DrawnSampler:
-    """Draws all pairs in advance, at random; labels change nothing.
+    """Draws all pairs in advance, at random, independent of labels.
 
     Args:
         counts: (N,) how often each caption occurred.
         name: "uniform" or "frequency".
-        unasked: pairs that it may propose; those proposed are taken from it.
+        unasked: pairs that it may propose; proposed pairs are removed from it.
         rng: the only source of randomness.
     """
 
@@ -48,10 +48,10 @@ class DrawnSampler:
 
 
 class AdaptiveSampler:
-    """Lets a strategy choose the pairs by the labels so far.
+    """Chooses pairs with a strategy, by the labels so far.
 
     Args:
-        unasked: pairs that it may propose; those proposed are taken from it.
+        unasked: pairs that it may propose; proposed pairs are removed from it.
         rng: the only source of randomness.
     """
 
@@ -59,10 +59,10 @@ class AdaptiveSampler:
         self._strategy = strategy
         self._unasked = unasked
         self._rng = rng
-        self._labels = Labels.none()
+        self._labels = Labels.empty()
 
     def propose(self, n: int) -> tuple[IntArray, IntArray]:
-        """Return n pairs, each in a random orientation; where the strategy has too few, the rest is drawn uniformly."""
+        """Return n pairs, each in a random orientation; if the strategy has too few, the rest is drawn uniformly."""
         n = min(n, len(self._unasked))
         first, second = self._strategy.choose(n, self._labels, self._unasked, self._rng) if n > 0 else _NONE
         self._unasked.ask(first, second)
@@ -74,7 +74,7 @@ class AdaptiveSampler:
         return np.where(turned, second, first), np.where(turned, first, second)
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | DoubleArray) -> None:
-        """Take in labels; None and NaN stand for no label."""
+        """Observe labels; None and NaN mean no label."""
         self._labels = self._labels.with_more(first, second, p_first)
 
 

@@ -1,7 +1,7 @@
 """A simulated writer of reward functions, for tests and demonstrations; always marked as simulated.
 
-It draws from a few hand-written functions: good, wrong, broken and hostile ones. It ignores what earlier rounds found:
-good ones become more frequent in later rounds by its own chances.
+It draws from a few hand-written functions: good, wrong, broken and hostile ones. It ignores the results of earlier
+rounds: good functions simply become more probable in later rounds.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ _HOSTILE = (
     "    return 1e300\n",
 )
 _CHANCES = {False: (0.2, 0.3, 0.3, 0.2), True: (0.6, 0.2, 0.1, 0.1)}
-"""Whether it is a later round -> chances of good, wrong, broken, hostile."""
+"""Whether it is a later round -> probabilities of good, wrong, broken, hostile."""
 
 
 class SimulatedWriter:
     """Writes functions for CartPole and MountainCar.
 
     Raises:
-        AnnotationError: it has no answer for the environment.
+        AnnotationError: it has no functions for the environment.
     """
 
     name = "a simulated writer (no language model)"
@@ -99,7 +99,7 @@ class SimulatedWriter:
         self._seed, self._samples = seed, samples
 
     def write(self, number: int, assignment: Assignment) -> list[Reading[Written] | None]:
-        """Return the functions of a round, as they are read from answers."""
+        """Return the functions of a round, in the form of parsed answers."""
         rng = generator(self._seed, "writer", number)
         drawn = rng.choice(len(self._kinds), size=self._samples, p=_CHANCES[number > 0])
         bodies = [self._kinds[kind][int(rng.integers(len(self._kinds[kind])))] for kind in drawn]

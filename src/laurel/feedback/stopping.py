@@ -1,6 +1,6 @@
 """Stopping rules: asking ends once more labels no longer change what a reward model on captions would learn.
 
-Utilities are estimated from caption embeddings whatever the sampler, because the reward is learned from those.
+Utilities are estimated from caption embeddings for every sampler, because the reward is learned from these.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from laurel.params.annotation import StopParams
 
 ENOUGH_HELD_OUT = 50
-"""Held-out pairs with a preference that accuracy needs before it is trusted."""
+"""Minimum number of held-out pairs with a preference for measuring accuracy."""
 
 
 class StoppingRule:
-    """Looks at the labels after each round.
+    """Checks the labels after each round.
 
     Args:
-        embeddings: (N, E), one row a caption.
+        embeddings: (N, E), one row per caption.
         params: rule, tolerance and patience are used; the rule is not "none".
     """
 
@@ -33,18 +33,18 @@ class StoppingRule:
         self.params = params
         self._posterior = EmbeddingPosterior(embeddings)
         self._utilities: list[DoubleArray] = []
-        """Estimates after the last rounds, the latest last, one more than patience."""
+        """Estimates after the last patience + 1 rounds, the latest last."""
         self._quiet = 0
-        """Rounds in a row after which the order stayed as it was."""
+        """Consecutive rounds without a change of the order."""
         self.state = "no round is over"
-        """What the rule measured last, as text."""
+        """The rule's last measurement, as text."""
 
     def after_round(self, labels: Labels, held_out: Labels) -> bool:
-        """Return whether more labels would not help.
+        """Return whether to stop.
 
         Args:
-            labels: all so far that may be learned from.
-            held_out: all so far of pairs drawn uniformly that are not learned from here.
+            labels: all labels so far that are used for estimates.
+            held_out: all labels so far of uniformly drawn pairs that are not used for estimates.
         """
         self._posterior.fit(labels)
         self._utilities = [*self._utilities, self._posterior.utilities][-self.params.patience - 1 :]
@@ -71,7 +71,7 @@ class StoppingRule:
 
 
 def _accuracy(utilities: DoubleArray, held_out: Labels) -> float:
-    """Return how often the better caption has the higher utility (equal: 1/2), labels that are ties left out."""
+    """Return how often the better caption has the higher utility (equal: 1/2), ignoring ties."""
     decided = held_out.p_first != 0.5
     if not decided.any():
         return float("nan")

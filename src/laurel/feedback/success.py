@@ -1,8 +1,8 @@
 """Questions with a known answer: a caption of success against any other caption, where an environment has both.
 
-How well a reward model copies its annotator does not show that the annotator ranks success below ordinary steps; these
-questions do. Half are against captions of progress and half against the rest, by the environment's hand-written
-progress where it has one.
+A reward model's agreement with its annotator does not reveal an annotator that ranks success below ordinary steps;
+these questions do. Half are against captions of progress and half against the rest, if the environment has hand-written
+progress.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from laurel.params.annotation import AnnotateParams
 SUCCESS = "success_preferred"
 """Name of the figure."""
 MOST_NAMED = 5
-"""At most this many captions ranked above success are named."""
+"""Maximum number of captions ranked above success that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuccessQuestion:
-    """A caption of success and one of something else."""
+    """A caption of success and another caption."""
 
     success: str
     other: str
@@ -45,7 +45,7 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
 
     Args:
         captions: of single steps.
-        adapter: the environment's; says which captions are success, and lists captions that were never met.
+        adapter: the environment's; knows which captions are success, and lists captions that were never met.
     """
     texts = list(dict.fromkeys(captions))
     successes = list(dict.fromkeys([*adapter.success_captions(), *filter(adapter.says_success, texts)]))
@@ -73,11 +73,11 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
     """Ask an annotator.
 
     Returns:
-        A share with its interval, as `laurel.feedback.rates` has them: how often success was preferred, of the
-        questions in which it preferred either; `questions`, how many were asked; `above`, captions that it preferred
-        to success, the surest first; `success`, the captions of success that those were preferred to; `sided`, how many
-        single answers named a side, and `first_named`, how many of them the text shown first. Without `value`, `ci95`
-        and `of` where it preferred neither in any.
+        A share with its interval (`laurel.feedback.rates`): how often success was preferred, among questions with a
+        preference; `questions`, how many were asked; `above`, captions preferred to success, in order of confidence;
+        `success`, the corresponding captions of success; `sided`, how many single answers named a side, and
+        `first_named`, how many of these named the text shown first. Without `value`, `ci95` and `of` if there was no
+        preference.
     """
     asked = [one.question for one in questions]
     annotator.prepare(asked)

@@ -19,7 +19,7 @@ from laurel.params.file import parse_yaml
 
 AnswerFormat = Literal["json", "choice", "text"]
 LONGEST_PROMPT = 200_000
-"""Most characters of a rendered block."""
+"""Maximum number of characters of a rendered block."""
 
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors that rendering a template may raise."""
@@ -29,13 +29,13 @@ _NODES = (
     *(nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Filter, nodes.Test),
     *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Concat, nodes.Div, nodes.Sub, nodes.Tuple, nodes.List),
 )
-"""Nodes that a template may have: none of these makes its text longer than its slots."""
+"""Allowed nodes of a template: none of them can expand text beyond the slots."""
 _NAMES: dict[type[nodes.Node], str] = {
     nodes.For: "a loop",
     nodes.Call: "a call",
     nodes.Macro: "a macro",
-    nodes.Assign: "a variable of its own",
-    nodes.AssignBlock: "a variable of its own",
+    nodes.Assign: "a variable assignment",
+    nodes.AssignBlock: "a variable assignment",
 }
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -56,10 +56,10 @@ def read_template(source: str, text: str, slots: Iterable[str]) -> tuple[dict[st
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    body = "\n" * front.group().count("\n") + text[front.end() :]  # lines keep their numbers
+    body = "\n" * front.group().count("\n") + text[front.end() :]  # keeps line numbers
     try:
         tree = environment.parse(body)
-        _check_nodes(source, tree)  # before compiling, which evaluates constant expressions
+        _check_nodes(source, tree)  # checked before compilation, which evaluates constant expressions
         template = environment.from_string(tree)
     except TemplateSyntaxError as error:
         raise PromptError(f"{source}: line {error.lineno}: {(error.message or '').rstrip('.')}.") from None
@@ -94,7 +94,7 @@ def render(name: str, template: Template, block: str, slots: Mapping[str, str]) 
 
 
 def _limited(parts: Iterable[str]) -> Iterator[str]:
-    """Pass on the parts of a text; raise ValueError where it becomes longer than a prompt may be."""
+    """Pass through the parts of a text; raise ValueError if it exceeds the maximum length of a prompt."""
     length = 0
     for part in parts:
         length += len(part)
@@ -104,11 +104,11 @@ def _limited(parts: Iterable[str]) -> Iterator[str]:
 
 
 def _check_nodes(source: str, tree: nodes.Template) -> None:
-    """Raise PromptError for what a prompt does not need and what could make it long or slow, such as loops."""
+    """Raise PromptError for constructs that could make rendering long or slow, such as loops."""
     for node in tree.find_all(nodes.Node):
         line = f"{source}: line {node.lineno}"
         if isinstance(node, nodes.Extends | nodes.Include | nodes.Import | nodes.FromImport):
-            raise PromptError(f"{source}: takes in another file, but a prompt is a single one. Write its text here.")
+            raise PromptError(f"{source}: includes another file, but a prompt is a single file. Write its text here.")
         if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
             raise PromptError(f"{line}: the filter {node.name} is not allowed. Filters: {', '.join(_FILTERS)}.")
         if not isinstance(node, _NODES):

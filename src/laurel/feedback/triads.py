@@ -1,7 +1,7 @@
 """How often preferences are intransitive: a better than b, b than c, and c than a.
 
-A judge that has an order in mind is never intransitive; one that answers at random is in one triad of four (Kendall and
-Babington Smith 1940, Biometrika 31).
+A judge with a consistent order is never intransitive; one that answers at random is intransitive in one triad of four
+(Kendall and Babington Smith 1940, Biometrika 31).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 MAX_PATHS = 100_000_000
-"""Paths of two pairs that are followed at most; in larger graphs some are drawn."""
+"""Maximum number of paths of two pairs that are enumerated; in larger graphs they are sampled."""
 DRAWN = 400_000
 """Paths that are drawn in larger graphs."""
 BLOCK = 2_000_000
-"""Paths that are followed at a time, which bounds memory."""
+"""Paths per block, which bounds memory."""
 
 
 def intransitivity(
@@ -30,19 +30,19 @@ def intransitivity(
 ) -> Rate | None:
     """Return the share of judged triads that are intransitive.
 
-    A triad counts where each of its three pairs has a side; what was judged twice counts with its mean. Triads share
+    A triad counts if each of its three pairs has a preferred side; repeated judgements are averaged. Triads share
     pairs, so the variance is that of the network jackknife, which leaves out one segment after the other (Lin, Lunde
-    and Sarkar 2020, arXiv 2004.08935): if anything, intervals are too wide.
+    and Sarkar 2020, arXiv 2004.08935), which is conservative.
 
     Args:
         first: (P,) segments.
         second: (P,) segments.
         p_first: (P,) NaN if there is no label, 1/2 if there is no side.
-        seed: of what is drawn in large graphs.
-        max_paths: paths of two pairs up to which all triads are looked at.
+        seed: for sampling in large graphs.
+        max_paths: number of paths of two pairs up to which all triads are enumerated.
 
     Returns:
-        value, ci95 and of, the number of triads; `sampled` true where they were drawn. None if there is no triad.
+        value, ci95 and of, the number of triads; `sampled` true if they were sampled. None if there is no triad.
     """
     better, worse = _sides(first, second, p_first)
     if not len(better):
@@ -82,9 +82,9 @@ def _sides(first: IntArray, second: IntArray, p_first: DoubleArray) -> tuple[Int
 
 
 def _all(better: IntArray, worse: IntArray, degree: IntArray) -> tuple[IntArray, IntArray]:
-    """Return for each segment (S,) the circular triads and the triads that it is part of.
+    """Return for each segment (S,) the number of intransitive triads and of all triads that it is part of.
 
-    With A[i, j] = 1 where i beats j: the circles through i are the closed walks of three steps, (A A A)[i, i], and
+    With A[i, j] = 1 where i beats j: the cycles through i are the closed walks of three steps, (A A A)[i, i], and
     the triads half of those in A + A'.
     """
     from scipy.sparse import csr_array
@@ -108,9 +108,9 @@ def _closed(one: csr_array, two: csr_array, three: csr_array) -> IntArray:
 
 
 def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Draw paths of two pairs evenly, and look at the paths that a third pair closes.
+    """Draw paths of two pairs uniformly, and use those that a third pair closes.
 
-    A triad has three such paths whatever it is part of, so triads are drawn evenly (Seshadhri, Pinar and Kolda 2013,
+    Every triad has three such paths, so triads are drawn uniformly (Seshadhri, Pinar and Kolda 2013,
     arXiv 1202.5230).
     """
     size = len(degree)

@@ -1,4 +1,4 @@
-"""Why answers are unreadable, by how they ended, and when to stop asking a model that gives no readable ones."""
+"""Reasons why answers are unreadable, and when to stop asking a model without readable answers."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class UnreadableError(AnnotationError):
 
 
 class Readable:
-    """Tracks whether any answer of a model can be read: more calls where every answer is cut off waste money.
+    """Tracks whether any answer of a model can be read; if every answer is cut off, more calls waste money.
 
     Args:
-        max_tokens: that an answer may have.
-        gives_up: whether to raise at all.
+        max_tokens: maximum number of tokens per answer.
+        gives_up: whether to raise.
     """
 
     FIRST = 24
-    """Asking stops after so many questions, each with its follow-up, without one readable answer."""
+    """Number of questions without a readable answer, including follow-ups, after which asking stops."""
 
     def __init__(self, who: str, max_tokens: int, *, gives_up: bool = True) -> None:
         self._who = who
@@ -62,7 +62,7 @@ class Readable:
 
     @property
     def known(self) -> bool:
-        """Whether an answer could be read, now or before."""
+        """Whether any answer could be read, now or before."""
         return any(self._read.values())
 
     def should_stop(self) -> bool:
@@ -70,12 +70,12 @@ class Readable:
         return self._stop
 
     def succeeded(self, *, fresh: bool) -> None:
-        """Note a readable answer; `fresh`: the model gave it in this run."""
+        """Record a readable answer; `fresh`: from this run."""
         self._read[fresh] = True
         self._stop = self._stop and not fresh
 
     def failed(self, key: str, answer: Reply, *, fresh: bool) -> None:
-        """Note an unreadable answer to a follow-up."""
+        """Record an unreadable answer to a follow-up."""
         if self._read[True] or not self._gives_up or self._stop:
             return
         self._unread[fresh][key] = why_unreadable(answer.text, answer.finish_reason)
@@ -84,7 +84,7 @@ class Readable:
         self._stop = len({**of_all, **self._unread[True]}) >= self.FIRST
 
     def check(self) -> None:
-        """Raise the reason for stopping; called once all answers in flight are there.
+        """Raise the reason for stopping; called once all pending answers have arrived.
 
         Raises:
             UnreadableError: no answer can be read.
@@ -105,7 +105,7 @@ class Readable:
         return (
             f"{self._who}: none of the first {len(reasons)} questions got an answer that can be read, follow-up "
             f"included, so the rest was not asked. Reasons: {why}.{example} To fix it, {fix}. "
-            "The answers are kept; with annotate.max_failure_rate: 1 the run continues in spite of them."
+            "The answers are kept; with annotate.max_failure_rate: 1 the run continues nevertheless."
         )
 
 

@@ -20,7 +20,7 @@ _MEANINGS = {
 
 
 class YesNoQuestion(Question[Item, float]):
-    """A question whose reading's value is the probability of yes.
+    """A question whose value is the probability of yes.
 
     A subclass binds VERDICTS and has the choices ("yes", "no").
     """
@@ -30,7 +30,7 @@ class YesNoQuestion(Question[Item, float]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[float] | None:
-        """Return yes, no, unclear or abstain, and the probability of yes that it stands for."""
+        """Return yes, no, unclear or abstain, and the corresponding probability of yes."""
         verdict = cls.VERDICTS.read(text, cut=cut)
         return None if verdict is None else _MEANINGS[verdict]
 

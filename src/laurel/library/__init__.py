@@ -1,1 +1,1 @@
-"""What `import laurel` offers: rewards, agents, wrappers, labels and tables, one noun a module."""
+"""The public API of `import laurel`: rewards, agents, wrappers, labels and tables, a module each."""

@@ -26,7 +26,7 @@ def load_agent(source: str | Path, *, seed: int = 0) -> LoadedAgent:
     Args:
         source: its folder, e.g. data/agents/preference/seed-0; or as in `laurel.library.sources.fetched`:
             models:/NAME@ALIAS, hf://OWNER/NAME.
-        seed: of the actions that are drawn.
+        seed: for sampling actions.
 
     Raises:
         DataError: it is missing, damaged, or not an agent.
@@ -59,16 +59,16 @@ class LoadedAgent:
         episode_start: BoolArray | None = None,
         deterministic: bool = False,
     ) -> tuple[Array, Array | None]:
-        """Return an action for an observation, or N actions for a batch of N, and what to remember.
+        """Return an action for an observation, or N actions for a batch of N, and the recurrent state.
 
         Args:
             observation: as the environment gives it, without wrappers, or N as a vector environment stacks them.
-            state: what the last call returned, of a policy with memory; None: an episode begins.
-            episode_start: (N,) where an episode begins, whatever `state` says.
+            state: returned by the last call, for a recurrent policy; None: an episode begins.
+            episode_start: (N,) True where an episode begins; overrides `state`.
             deterministic: the likeliest action instead of a sample.
 
         Returns:
-            The action, () or (A,), or (N,) or (N, A); and the state, None of a policy without memory.
+            The action, () or (A,), or (N,) or (N, A); and the state, None for a policy that is not recurrent.
 
         Raises:
             EnvError: the observation is not one of this environment.
@@ -84,7 +84,7 @@ class LoadedAgent:
         return (action if batch else action[0]), actor.memory
 
     def _packed(self, observation: Any) -> tuple[bool, Array]:
-        """Say whether observations are a batch, and pack them (N, D)."""
+        """Return whether observations are a batch, and pack them (N, D)."""
         leaf = self._adapter.packed.leaves[0]
         declared = leaf.space.shape or ()
         try:
@@ -97,7 +97,7 @@ class LoadedAgent:
             given = np.shape(observation) if isinstance(observation, np.ndarray) else ()
         part = f'"{leaf.name}" ' if leaf.name else ""
         raise EnvError(
-            f"{self.env.id}: an observation of this environment has {part}{declared}, a batch one axis more, but what "
-            f"came is {type(observation).__name__} {given or ''}. Give observations as the environment does, without "
+            f"{self.env.id}: an observation of this environment has {part}{declared}, a batch one axis more, but got "
+            f"{type(observation).__name__} {given or ''}. Give observations as the environment does, without "
             "wrappers that change them."
         )

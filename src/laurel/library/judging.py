@@ -31,7 +31,7 @@ def annotate(
 ) -> Table:
     """Ask an annotator which of two texts is better, for each pair.
 
-    Answers of chat models are kept in responses/responses.db of the working directory, and no answer is paid for twice.
+    Answers of chat models are cached in responses/responses.db of the working directory, so none is paid for twice.
 
     Args:
         pairs: (first, second).
@@ -39,11 +39,11 @@ def annotate(
         goal: what a good text reads like, or what to aim at.
         anti_goal: what a useless text reads like; None: "Nothing useful happens."
         description: the task, for a chat model.
-        seed: of what is drawn at random.
+        seed: for everything drawn at random.
         settings: other entries of the section `annotate`, e.g. openai={"model": "gpt-5-mini"}, budget={"max_cost": 1}.
 
     Returns:
-        A row a pair: first, second, status (`laurel.data.preferences.STATUSES`; unasked where the budget did not
+        A row per pair: first, second, status (`laurel.data.preferences.STATUSES`; unasked where the budget did not
         allow it), p_first (probability that the first is better, NaN without a label), votes, swap_consistent and
         annotator.
 
@@ -78,7 +78,7 @@ def _pair(number: int, pair: Any) -> Pair:
 
 
 class _Task(EnvAdapter):
-    """A task that is known only by its description."""
+    """A task defined only by its description."""
 
     def __init__(self, goal: str, anti_goal: str | None, description: str) -> None:
         super().__init__("the texts", gym.spaces.Discrete(1), gym.spaces.Discrete(1))

@@ -1,4 +1,4 @@
-"""What the wrappers share: the environment's adapter, the layer that shows what captions are made of, and the pay."""
+"""Code shared by the wrappers: the environment's adapter, the layer whose transitions are captioned, and the reward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from laurel.arrays import BoolArray, FloatArray
 from laurel.envs import adapter_of, make_reference, reference_id
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.captioner import NO_CAPTION, Captioner
 from laurel.envs.spaces import leaves_of
 from laurel.errors import EnvError
 from laurel.library.reward import LoadedReward, Shaping, load_reward, shaping_of
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
 INFO = "laurel"
-"""Key in `info` of what a step was paid, and for what."""
+"""Key in `info` of a step's reward parts and caption."""
 WRAP_SINGLE = (
     "Where wrappers of the single environments change them, wrap each environment in laurel.RewardWrapper before they "
     "become a {}."
 )
 
 _OF_MAKING = ("render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""What a spec's kwargs may hold that is not of the environment."""
+"""Entries of a spec's kwargs that are not the environment's."""
 
 logger = logging.getLogger(__name__)
 _Layer = TypeVar("_Layer")
 
 
-class Paid(NamedTuple):
-    """What a step of N environments is paid; all (N,)."""
+class StepRewards(NamedTuple):
+    """The rewards of a step of N environments; all (N,)."""
 
     total: FloatArray
-    """What agents learn from: the environment's reward and the shaped one, weighed."""
+    """What agents learn from: the weighted sum of the environment's reward and the shaped one."""
     caption: Sequence[str]
-    """Empty if there is nothing to say."""
+    """Empty for a step without a caption."""
     raw: FloatArray
-    """The learned reward, normalised; NaN where it has nothing to say."""
+    """The learned reward, normalised; NaN where it has no value."""
     shaped: FloatArray
-    """What shaping makes of it, before its weight."""
+    """The shaped reward, before its weight."""
 
 
 class Payer:
-    """Pays the steps of N environments of the user's, as Laurel does in its own training.
+    """Rewards the steps of N user environments exactly as Laurel's training does.
 
     Args:
         reward: a reward, or its location as for `load_reward`.
-        spec: of the environments; None: they are taken for the environment that the reward was made for.
+        spec: of the environments; None: assume the environment that the reward was made for.
         n_envs: N.
     """
 
@@ -84,10 +84,10 @@ class Payer:
     def watched(
         self, env: Any, below: str, watch: Callable[[Any, EnvAdapter], _Layer], advice: str
     ) -> tuple[Any, _Layer]:
-        """Wrap the innermost layer that shows what captions are made of.
+        """Wrap the innermost layer whose observations and actions captions are made from.
 
         Args:
-            below: attribute that leads inwards.
+            below: attribute that holds the inner layer.
             advice: what to do where no layer fits.
 
         Returns:
@@ -117,38 +117,39 @@ class Payer:
 
     def pay(
         self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray, extrinsic: Any
-    ) -> Paid:
-        """Pay T * N transitions as in `RewardCalculator.pay`; `extrinsic` (N,) is the environment's reward for all T.
+    ) -> StepRewards:
+        """Reward T * N transitions as `RewardCalculator.pay` does; `extrinsic` (N,) is their sum of environment
+        rewards.
 
-        Where T is more than one, as of a wrapper that repeats actions, their pay is added up.
+        Where T is more than 1, as with a wrapper that repeats actions, their rewards are summed.
         """
         pay = self._calculator.pay(transitions, valid, terminated, truncated)
         shaped = pay.shaped.sum(axis=0)
         scored = np.where(pay.raw > UNPAID, pay.raw, np.nan)
         raw = scored[-1] if len(scored) else np.full(shaped.shape, np.nan, np.float32)
         total = self._calculator.mixed(np.asarray(extrinsic, np.float32), shaped)
-        return Paid(total, [self._caption(ids) for ids in pay.captions.T], raw, shaped)
+        return StepRewards(total, [self._caption(ids) for ids in pay.captions.T], raw, shaped)
 
     def abandon(self, which: BoolArray) -> None:
-        """Forget the episodes (N,) that are left without an end, by a reset."""
+        """Drop the episodes (N,) that a reset cut off before their end."""
         if which.any():
             n = len(which)
             no, zero = np.zeros(n, np.bool_), np.zeros(n, np.float32)
             self._calculator.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), which)
 
     def _caption(self, ids: Any) -> str:
-        return " ".join(self._captioner.texts[one] for one in ids if one != NOTHING)
+        return " ".join(self._captioner.texts[one] for one in ids if one != NO_CAPTION)
 
 
 def _chain(env: Any, below: str) -> Iterator[Any]:
-    """Yield an environment and all that it wraps, outermost first; `below` is the attribute that leads inwards."""
+    """Yield an environment and those it wraps, outermost first; `below` is the attribute of the inner one."""
     yield env
     while (env := getattr(env, below, None)) is not None:
         yield env
 
 
 def check_unpaid(env: Any, below: str, wrapper: type) -> None:
-    """Raise EnvError for an environment that pays a learned reward already; `below` leads to the layer inside."""
+    """Raise EnvError if an environment already pays a learned reward; `below` is the attribute of the inner one."""
     if any(isinstance(layer, wrapper) for layer in _chain(env, below)):
         raise EnvError(
             f"The environment is in a {wrapper.__name__} already. Wrap it "
@@ -157,10 +158,10 @@ def check_unpaid(env: Any, below: str, wrapper: type) -> None:
 
 
 def _numbers(space: gym.Space[Any]) -> Any:
-    """Return a value that is equal for spaces whose observations are packed alike; their texts do not count."""
+    """Return a key that is equal for spaces whose observations are packed alike, ignoring text."""
     try:
         return [(leaf.name, leaf.space) for leaf in leaves_of(space)]
-    except EnvError:  # an adapter packs such observations itself
+    except EnvError:  # the adapter packs such observations itself
         return space
 
 

@@ -1,4 +1,4 @@
-"""A reward of a run in the user's own code: what it says of captions, and what an episode is paid."""
+"""A run's reward in the user's own code: scores of captions, and rewards of an episode's steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.envs.captioner import NOTHING
+from laurel.envs.captioner import NO_CAPTION
 from laurel.errors import DataError
 from laurel.library.sources import fetched
 from laurel.params import EnvParams, parse_sections
@@ -25,7 +25,7 @@ from laurel.rewards.shaping import Ends
 from laurel.rewards.stored import Described, described
 
 Shaping = ShapingParams | Mapping[str, Any] | None
-"""The section `shaping` of params.yaml, or what of it differs from the defaults."""
+"""The section `shaping` of params.yaml, or only the keys that differ from the defaults."""
 
 
 def load_reward(source: str | Path, *, seed: int | None = None) -> LoadedReward:
@@ -44,7 +44,7 @@ def load_reward(source: str | Path, *, seed: int | None = None) -> LoadedReward:
 
 @dataclass(frozen=True)
 class LoadedReward:
-    """A stored reward. Small and picklable: weights are read where it is used."""
+    """A stored reward. Small and picklable: weights are loaded on use."""
 
     stored: Described
 
@@ -55,7 +55,7 @@ class LoadedReward:
 
     @property
     def settings(self) -> RewardParams:
-        """What it was made with; `settings.kind` is its method."""
+        """The settings that it was made with; `settings.kind` is its method."""
         return self.stored.settings
 
     @property
@@ -67,26 +67,26 @@ class LoadedReward:
         """Return the normalised rewards (N,) of N captions; the mean over collected captions is 0.
 
         Raises:
-            DataError: the reward is not one of single captions.
+            DataError: the reward does not score single captions.
         """
         return self._of_captions(0.0).scored(list(texts))
 
     def pay(self, captions: Sequence[str], shaping: Shaping = None, *, terminated: bool = True) -> FloatArray:
-        """Return what the steps of an episode (T,) are paid for their captions, without the weights of `shaping`.
+        """Return the rewards of an episode's steps (T,) for their captions, without the weights of `shaping`.
 
         Args:
-            captions: of the steps, in order; an empty one is paid nothing.
+            captions: of the steps, in order; an empty one earns 0.
             shaping: as in params.yaml, e.g. {"beta": 0}; None: the defaults.
             terminated: the episode ends by the task's own rules with the last step.
 
         Raises:
-            DataError: the reward is not one of single captions.
+            DataError: the reward does not score single captions.
             ParamsError: `shaping` is not valid.
         """
         settings = shaping_of(shaping)
         reward = self._of_captions(settings.quantile)
         distinct = [text for text in dict.fromkeys(captions) if text]
-        ids = np.array([distinct.index(text) if text else NOTHING for text in captions], np.int64)[:, None]
+        ids = np.array([distinct.index(text) if text else NO_CAPTION for text in captions], np.int64)[:, None]
         raw = np.append(reward.scored(distinct), UNPAID)[ids]  # -1 is the last
         ended = np.zeros(ids.shape, np.bool_)
         ended[-1:] = terminated
@@ -94,7 +94,7 @@ class LoadedReward:
         return shaper(settings, 1)(raw, reward.threshold, ids, ends)[:, 0]
 
     def on(self, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Return what pays steps in an environment, for a single `RewardCalculator`; errors as in `load_reward`."""
+        """Return the reward function in an environment, for a single `RewardCalculator`; errors as in `load_reward`."""
         reward: Reward = method_of(self.settings).load(self.stored.place, adapter, quantile)
         return reward
 
@@ -102,8 +102,8 @@ class LoadedReward:
         reward = self.on(adapter_for(self.env, with_action=self.stored.with_action), quantile)
         if not isinstance(reward, CaptionReward):
             raise DataError(
-                f"{self.stored.place}: the reward {self.name} ({self.settings.kind}) does not pay single captions. "
-                "Let laurel.RewardWrapper pay an environment's steps by it."
+                f"{self.stored.place}: the reward {self.name} ({self.settings.kind}) does not score single captions. "
+                f"Wrap an environment in laurel.RewardWrapper to use it."
             )
         return reward
 

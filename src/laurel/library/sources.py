@@ -10,7 +10,7 @@ MLFLOW, HUB = ("models:/", "runs:/"), "hf://"
 
 
 def fetched(source: str | Path) -> Path:
-    """Return the folder of an artefact, which is downloaded if need be.
+    """Return the folder of an artefact, downloading it if necessary.
 
     Args:
         source: a path; `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH` at MLFLOW_TRACKING_URI, or in

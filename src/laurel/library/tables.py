@@ -1,4 +1,4 @@
-"""What a stage wrote, as a table."""
+"""Outputs of stages as tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Table(pd.DataFrame):
         return pa.Table.from_pandas(pd.DataFrame(self), preserve_index=False)
 
     def to_dataset(self) -> Any:
-        """Return it as a `datasets.Dataset` of Hugging Face.
+        """Return it as a Hugging Face `datasets.Dataset`.
 
         Raises:
             MissingPackageError: datasets is not installed.
@@ -45,12 +45,12 @@ def read(path: str | Path) -> Table:
     """Read the output of a stage.
 
     Args:
-        path: data/trajectories: a row a step; data/captions: a row a distinct caption; data/preferences: a row a pair,
-            with the texts; data/reward: a row a caption and reward that has a table; data/agents: a row an update of an
-            agent; reports: a row an evaluation episode.
+        path: data/trajectories: a row per step; data/captions: a row per distinct caption; data/preferences: a row per
+            pair, with the texts; data/reward: a row per caption and reward that has a table; data/agents: a row per
+            update of an agent; reports: a row per evaluation episode.
 
     Raises:
-        DataError: it is not a stage's output, damaged, or its captions are not beside it.
+        DataError: it is not a stage's output, is damaged, or the captions it was made from are not beside it.
     """
     place = Path(path)
     stage = checked_manifest(place)["stage"]
@@ -111,4 +111,4 @@ _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     "train-agents": _curves,
     "evaluate": _results,
 }
-"""Stage -> what reads its output."""
+"""Stage -> the function that reads its output."""

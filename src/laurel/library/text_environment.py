@@ -1,4 +1,4 @@
-"""An environment in words as TRL's `GRPOTrainer` plays it (`environment_factory`): reset, a tool, a reward."""
+"""A text environment for TRL's `GRPOTrainer` (`environment_factory`): a reset, a tool and a reward."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ def text_environment(
     max_episode_steps: int | None = None,
     wrapper: Wrapper | None = None,
 ) -> Callable[[], TextEnvironment]:
-    """Return what makes environments for `GRPOTrainer(environment_factory=...)`.
+    """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
     Args:
-        env_id: of Gymnasium; its actions must be discrete, and its observations have words, as for language models
-            that act.
+        env_id: of Gymnasium; its actions must be discrete, and its adapter must describe observations in words.
         max_episode_steps: limit of an episode.
-        wrapper: around each environment, such as a `RewardWrapper` that pays a learned reward.
+        wrapper: applied to each environment, such as a `RewardWrapper` that pays a learned reward.
 
     Returns:
-        A factory; the class that it makes documents itself to the model.
+        A factory of environments, whose docstrings TRL shows to the model.
     """
     env = EnvParams(id=env_id, kwargs=dict(kwargs or {}), max_episode_steps=max_episode_steps)
     return partial(TextEnvironment, env, wrapper)
@@ -53,7 +52,7 @@ class TextEnvironment:
     (True, 0.0)
 
     Args:
-        wrapper: around it; None: none.
+        wrapper: applied to the environment; None: none.
 
     Raises:
         EnvError: it cannot be made, its actions are not discrete, or its observations have no words.
@@ -77,11 +76,11 @@ class TextEnvironment:
         """Begin an episode.
 
         Args:
-            seed: of the episode: rows of a data set with a column `seed` let all completions of a group start alike.
-            row: other columns, which make no difference.
+            seed: of the episode; a column `seed` in the data set makes all completions of a group start alike.
+            row: other columns, which are ignored.
 
         Returns:
-            What is appended to the prompt: the environment, its moves, and the first state.
+            The text to append to the prompt: the environment, its moves, and the first state.
         """
         observation, _ = self._env.reset(seed=seed)
         self._return, self.over = 0.0, False

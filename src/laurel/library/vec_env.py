@@ -19,8 +19,8 @@ class RewardVecEnv(VecEnvWrapper):
     """Pays the steps of a `VecEnv` as `laurel.RewardWrapper` pays those of an environment; each info has "laurel".
 
     Args:
-        venv: the environments, of one kind, whose spaces are the environment's own in some layer of it. Where wrappers
-            of the single environments change them, as MiniGrid's do, wrap each in a `laurel.RewardWrapper` instead.
+        venv: copies of one environment; some layer of it must have the environment's own spaces. Where wrappers of the
+            single environments change these, as MiniGrid's do, wrap each in a `laurel.RewardWrapper` instead.
         reward: a reward, or its location as for `laurel.load_reward`.
         shaping: as in params.yaml; None: the defaults.
 
@@ -36,7 +36,7 @@ class RewardVecEnv(VecEnvWrapper):
         self._running = np.zeros(venv.num_envs, np.bool_)
 
     def reset(self) -> Any:
-        """Begin episodes; running ones are forgotten."""
+        """Reset all environments; unfinished episodes are dropped."""
         self._payer.abandon(self._running)
         self._running[:] = False
         return self.venv.reset()

@@ -16,20 +16,20 @@ from laurel.library.payer import INFO, WRAP_SINGLE, Payer, check_unpaid
 from laurel.library.reward import LoadedReward, Shaping
 
 FINAL = "final_obs", "final_info"
-"""Where Gymnasium puts what ended an episode that was reset in the same step."""
+"""Keys of the final observation and info of an episode that was reset in the same step."""
 
 
 class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     """Pays the steps of N environments as `laurel.RewardWrapper` pays those of one; `info["laurel"]` has arrays (N,).
 
-    Works with every autoreset mode: a step that only resets is paid nothing and `info["_laurel"]` is False there; where
-    an episode ends and begins in one step, `info["laurel"]` is of the step that ended it.
+    Works with every autoreset mode: a step that only resets earns 0, and `info["_laurel"]` is False for it; where an
+    episode ends and the next begins in one step, `info["laurel"]` describes the step that ended the episode.
 
     Captions are made from the innermost vector layer that has the environment's own spaces. Where wrappers of the
     single environments change what is observed, wrap each of these in a `laurel.RewardWrapper` instead.
 
     Args:
-        env: the environments, of one kind.
+        env: copies of one environment.
         reward: a reward, or its location as for `laurel.load_reward`.
         shaping: as in params.yaml; None: the defaults.
 
@@ -53,7 +53,7 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin episodes, everywhere or where `options["reset_mask"]` (N,) says so; running ones are forgotten."""
+        """Reset all environments, or those of `options["reset_mask"]` (N,); their unfinished episodes are dropped."""
         mask = np.array((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)))
         self._payer.abandon(mask & self._running)
         self._running &= ~mask
@@ -111,14 +111,14 @@ class _VectorWatch(VectorWrapper[Any, Any, Any, Any, Any]):
         return answer
 
     def transitions(self, terminated: BoolArray, truncated: BoolArray, valid: BoolArray) -> Transitions:
-        """Return the last step's transitions (N,), of episodes that end where the outermost layer says so."""
+        """Return the last step's transitions (N,), with the ends of episodes that the outermost layer reports."""
         info = named_info(self._adapter, self._info, valid)
         reward = np.where(valid, self._reward, np.float32(0))
         return Transitions(self._before, self._taken, reward, self._after, terminated, truncated, info)
 
 
 def _merged(info: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
-    """Return the info of steps, whose own is under `final` where an episode ended (N,)."""
+    """Return the info of the steps themselves, which is under `final` where an episode ended (N,)."""
     found = {name: value for name, value in info.items() if name not in final}
     for name in [name for name in final if name[0] != "_"]:
         other = info.get(name, final[name])

@@ -1,4 +1,4 @@
-"""A Gymnasium environment whose steps are paid a learned reward, whatever trains in it."""
+"""A Gymnasium wrapper that adds a learned reward, for any training library."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
-    """Pays each step as Laurel's own training does: the environment's reward and the shaped learned one, weighed.
+    """Rewards each step as Laurel's training does: the environment's reward plus the shaped learned one, weighted.
 
-    `info["laurel"]` says of each step its `caption`, the environment's own reward (`extrinsic`), the learned reward
-    (`raw`, NaN where it has nothing to say) and what shaping makes of it (`shaped`).
+    `info["laurel"]` has the step's `caption`, the environment's own reward (`extrinsic`), the learned reward (`raw`,
+    NaN if there is none) and the learned reward after shaping (`shaped`).
 
-    Goes on top of other wrappers, in any order: captions are made from the observations and actions of the innermost
-    layer that has the environment's own spaces, which is watched from now on. Observations stay as they are.
+    Works on top of other wrappers, in any order: captions are made from the observations and actions of the innermost
+    layer that has the environment's own spaces. Observations are not changed.
 
     Args:
         reward: a reward, or its location as for `laurel.load_reward`.
@@ -33,7 +33,7 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     Raises:
         DataError: the reward is missing or damaged.
-        EnvError: no layer shows what captions are made of, or the environment is paid a learned reward already.
+        EnvError: no layer has the spaces that captions are made from, or the environment already pays a learned reward.
         ParamsError: `shaping` is not valid.
     """
 
@@ -47,16 +47,16 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as gym.Wrapper's own
-        """How the environment itself is made; its reward cannot be made from text."""
+        """The spec of the environment itself; the learned reward cannot be part of a spec."""
         return self.env.spec
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; one that has not ended is forgotten."""
+        """Begin an episode; an unfinished one is dropped."""
         if self._running:
             self._payer.abandon(np.array([True]))
         self._running = False
         observation, info = self.env.reset(seed=seed, options=options)
-        self._watch.seen.clear()  # what a wrapper does while it resets is not the agent's
+        self._watch.seen.clear()  # steps that a wrapper takes while it resets are not the agent's
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -80,7 +80,7 @@ class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class _Watch(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps the transitions of the layer that it wraps, until they are taken."""
+    """Records the transitions of the layer that it wraps, until they are taken."""
 
     def __init__(self, env: gym.Env[Any, Any], adapter: EnvAdapter) -> None:
         super().__init__(env)
@@ -116,13 +116,13 @@ class _Watch(gym.Wrapper[Any, Any, Any, Any]):
         return answer
 
     def taken(self) -> Transitions:
-        """Return the transitions since the last call, and forget them."""
+        """Return the transitions since the last call, and clear them."""
         found, self.seen = self.seen, []
         return found[0] if len(found) == 1 else _joined(found, self._adapter)
 
 
 def _joined(parts: list[Transitions], adapter: EnvAdapter) -> Transitions:
-    """Put transitions one after another; none if there are no parts."""
+    """Concatenate transitions; none if there are no parts."""
     if not parts:
         rows = np.zeros((0, adapter.observation_size), adapter.observation_dtype)
         no, zero = np.zeros(0, np.bool_), np.zeros(0, np.float32)

@@ -1,4 +1,4 @@
-"""Estimates what training a language model as an actor takes, from its config alone: weights, memory, hours.
+"""Estimates the cost of training a language model as an actor from its config: weights, memory, hours.
 
 The model is built on PyTorch's meta device, where weights have shapes and take no memory.
 """
@@ -18,7 +18,7 @@ SHARE = 0.3
 ACTIVATIONS = 34
 """Bytes for each token, hidden unit and layer at 16 bits (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1)."""
 REFERENCED = ("dpo", "kto")
-"""Losses with a reference model: the model as it was before the round."""
+"""Losses with a reference model, which is the model before the round."""
 
 
 class GPU(NamedTuple):
@@ -43,11 +43,11 @@ GPUS = {
     "H100": GPU(80, 989e12, 67e12),
     "H200": GPU(141, 989e12, 67e12),
 }
-"""Accelerator -> what it can do, in the order of memory."""
+"""Accelerator -> its capacity, in the order of memory."""
 
 
 class Size(NamedTuple):
-    """How large a model is."""
+    """The size of a model."""
 
     weights: int
     trained: int
@@ -85,9 +85,9 @@ def size_of(model: str, rank: int) -> Size:
 
 
 def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> float:
-    """Return the memory in GB that tuning takes at its highest: weights, copies, Adam, activations.
+    """Return the peak memory of tuning in GB: weights, copies, Adam, activations.
 
-    Of several processes' GPUs, the first takes most: it also has the model that proposes.
+    Among several processes, the first GPU needs most: it also has the model that proposes.
     """
     wide = 2 if settings.dtype == "bfloat16" else 4
     loss, answers, processes = "", 1, 1
@@ -95,7 +95,7 @@ def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> floa
         loss, answers = settings.loss, settings.proposals if settings.loss == "infonce" else 2
         processes = settings.processes
     copies = 2 if loss in REFERENCED else 1
-    own = 4 if settings.rank else wide  # LoRA's weights are always of 32 bits
+    own = 4 if settings.rank else wide  # LoRA weights are always float32
     kept = size.weights * wide + size.trained * (own * copies + own + 2 * own)
     if processes > 1:
         kept += size.weights * wide + size.trained * own
@@ -107,7 +107,7 @@ def gigabytes_of(size: Size, settings: LanguageActorParams | GLAMParams) -> floa
 def operations_of(size: Size, settings: LanguageActorParams | GLAMParams, steps: int) -> float:
     """Return about how many operations training takes: 2 per weight and token forward, 2 or 4 backward.
 
-    Every group is taken to have a pair, which fewer do as training goes on.
+    Assumes a pair in every group, although their number decreases during training.
     """
     if isinstance(settings, GLAMParams):
         return size.weights * steps * (PROMPT + ANSWER) * (2.0 + settings.n_epochs * (4 if settings.rank else 6))
@@ -124,7 +124,7 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
     try:
         size = size_of(settings.model, settings.rank)
     except (LaurelError, OSError, ValueError) as error:
-        return f"{name}: the size of {settings.model} is not known here ({first_line(error)})"
+        return f"{name}: the size of {settings.model} is unknown here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
     processes = settings.processes if isinstance(settings, LanguageActorParams) else 1
     where = f" on the first of {processes} GPUs" if processes > 1 else ""
@@ -144,6 +144,6 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
         for kind in fitting
     )
     return (
-        f"{what} (a GPU such as {fitting[0]}) and about these hours an agent{alone}: {hours}. Assumed are {SHARE:.0%} "
+        f"{what} (a GPU such as {fitting[0]}) and about these hours per agent{alone}: {hours}. Assumed are {SHARE:.0%} "
         f"of a GPU's peak, {PROMPT} tokens of a prompt and {ANSWER} of an answer"
     )

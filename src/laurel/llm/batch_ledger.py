@@ -1,7 +1,7 @@
-"""The ledger of sent batches, in the file of the answers: which questions are in which batch.
+"""The ledger of sent batches and their questions, in the file of the answers.
 
-A batch is recorded with its questions before anything is uploaded, and the server's ids as they become known, so that a
-stopped run finds its batches again.
+A batch is recorded with its questions before anything is uploaded, and the server's ids once they are known, so that a
+resumed run finds its batches again.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Entry:
     made_at: float
     """Seconds since 1970."""
     file: str | None
-    """The server's id of the uploaded requests; None while they are not known to be there."""
+    """The server's id of the uploaded requests; None until it is known."""
     batch: str | None
-    """The server's id of the batch; None while it is not known to be there."""
+    """The server's id of the batch; None until it is known."""
 
 
 class BatchLedger:
-    """The batches of one file of answers, whose tables are made if need be.
+    """The batches in one file of answers; its tables are created if necessary.
 
     Args:
-        read_only: open a file that must be there, and write nothing, neither into it nor beside it.
+        read_only: open an existing file, and write nothing, neither into it nor beside it.
 
     Raises:
         DataError: the file cannot be used.
@@ -75,7 +75,7 @@ class BatchLedger:
         """Return the tokens of the batches that hold questions, by the questions' keys."""
         with self._explained():
             if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_lines'").fetchone():
-                return {}  # read only, and no batch was ever sent
+                return {}  # read-only, and no batch was ever sent
             query = "SELECT key, token FROM batch_lines WHERE key IN (SELECT value FROM json_each(?))"
             return dict(self._connection.execute(query, (json.dumps(list(keys)),)))
 
@@ -112,7 +112,7 @@ class BatchLedger:
             self._connection.execute("UPDATE batches SET batch = ? WHERE token = ?", (batch, token))
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Delete questions that are answered or to be asked again, and batches without any left."""
+        """Delete questions that are answered or will be asked again, and then empty batches."""
         with self._explained(), transaction(self._connection):
             self._connection.executemany("DELETE FROM batch_lines WHERE key = ?", [(key,) for key in keys])
             self._connection.execute("DELETE FROM batches WHERE token NOT IN (SELECT token FROM batch_lines)")

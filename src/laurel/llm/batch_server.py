@@ -23,7 +23,7 @@ from laurel.params.judges import OPENAI, OpenAIParams
 TRANSFER_SECONDS = 1200.0
 """Enough for a file of 200 MB over a slow line."""
 CLOCKS_APART = 3600.0
-"""Seconds that a server's clock may differ from ours."""
+"""Maximum difference between a server's clock and ours, in seconds."""
 TOKEN = "laurel"  # noqa: S105  the name of a field, not a secret
 """Key of our token in a batch's metadata."""
 NO_SUCH_PATH = frozenset({404, 405, 501})
@@ -34,13 +34,13 @@ class UnreachableError(RefusedError):
 
 
 class BatchServer:
-    """A server that takes batches.
+    """A server with a Batch API.
 
     Args:
-        backoff: seconds before a further attempt to create a batch.
+        backoff: seconds before another attempt to create a batch.
 
     Raises:
-        RefusedError: the environment lacks the key.
+        RefusedError: the key is not in the environment.
     """
 
     def __init__(self, params: OpenAIParams, backoff: float = 1.0) -> None:
@@ -51,7 +51,7 @@ class BatchServer:
         self._params = params
         self._backoff = backoff
         self._client = openai.OpenAI(
-            api_key=key or "none",  # the package asks for one
+            api_key=key or "none",  # the package requires one
             base_url=self.endpoint,
             max_retries=params.retries,
             timeout=params.timeout_seconds,
@@ -73,8 +73,8 @@ class BatchServer:
     def create(self, entry: Entry, file: str) -> str:
         """Create a batch from a file of requests; return its id.
 
-        A creation whose answer is lost may have succeeded, so the server's batches are looked through before another
-        attempt: nothing is paid for twice.
+        A creation whose answer is lost may have succeeded, so the server's batches are searched before another attempt,
+        and nothing is paid for twice.
 
         Raises:
             RefusedError: the server has no Batch API, or does not take the batch.
@@ -97,7 +97,7 @@ class BatchServer:
         raise AssertionError  # the last attempt returns or raises
 
     def find(self, entry: Entry, file: str) -> str | None:
-        """Return the id of a batch that may have been created; None where it was not.
+        """Return the id of a batch that may have been created; None if it was not.
 
         Raises:
             RefusedError: the server does not list its batches.
@@ -111,7 +111,7 @@ class BatchServer:
         return None
 
     def look(self, batch: str) -> Batch | None:
-        """Return a batch with its status; None where the server knows no such batch.
+        """Return a batch with its status; None if the server does not know it.
 
         Raises:
             UnreachableError: the server does not answer.
@@ -124,7 +124,7 @@ class BatchServer:
                 return None
 
     def lines(self, file: str) -> Iterator[str] | None:
-        """Download a file; return its lines, or None where the server no longer has it.
+        """Download a file; return its lines, or None if the server no longer has it.
 
         Raises:
             RefusedError: the file cannot be downloaded.
@@ -153,21 +153,21 @@ class BatchServer:
         line = f"line {problem.line}: " if problem and problem.line is not None else ""
         reason = retries.one_line(problem.message or problem.code, self.secrets) if problem else "no reason is given"
         return RefusedError(
-            f"{self.endpoint} refuses batch {batch.id}: {line}{reason.rstrip('.')}. Nothing of it was asked or "
-            f'paid: see annotate.openai, its model "{self._params.model}" and its other keys, or set its mode to live.'
+            f"{self.endpoint} refuses batch {batch.id}: {line}{reason.rstrip('.')}. Nothing was asked or paid "
+            f'for: see annotate.openai, its model "{self._params.model}" and its other keys, or set its mode to live.'
         )
 
     def unknown(self, batch: str, days: float) -> RefusedError:
         """Return the error of a batch that was sent some days ago, but is not known."""
         return RefusedError(
             f"{self.endpoint} does not know batch {batch}, which was sent {days:.1f} days ago with some of these "
-            f"questions: set {self._params.api_key_env} to a key of the project that sent it, or ask them anew with "
-            "another annotate.language_model.responses."
+            f"questions: set {self._params.api_key_env} to a key of the project that sent it, or ask them again with "
+            f"another annotate.language_model.responses."
         )
 
     @contextmanager
     def _explained(self, what: str, first: bool = False) -> Iterator[None]:
-        """Turn the package's errors into a sentence.
+        """Convert the package's errors to a sentence.
 
         Args:
             first: whether an unknown path means that there is no Batch API at all.
@@ -205,18 +205,18 @@ Outcome = Reply | Failure | RefusedError | Again
 def read_batch(
     server: BatchServer, batch: Batch, requests: Mapping[str, ChatRequest], written_in: Dialect, dialect: Dialect
 ) -> Iterator[tuple[str, Outcome]]:
-    """Yield the outcome of each request, a RefusedError where every request would fail alike.
+    """Yield the outcome of each request; a RefusedError if every request would fail in the same way.
 
     Args:
-        requests: by key; others that the batch holds are left out.
+        requests: by key; others in the batch are ignored.
         written_in: the dialect in which these requests were written.
-        dialect: learns which fields the server does not take.
+        dialect: learns which fields the server does not accept.
     """
     missing = dict(requests)
     for file in (batch.output_file_id, batch.error_file_id):
         lines = server.lines(file) if file else iter(())
         if lines is None:
-            tell(f"batch {batch.id} has no answers any more: {server.endpoint} deleted its file {file}")
+            tell(f"batch {batch.id} no longer has answers: {server.endpoint} deleted its file {file}")
         for line in lines or ():
             if read := read_line(line, missing, server.secrets):
                 key, outcome = read

@@ -12,7 +12,7 @@ from laurel.llm.chat_wire import read_completion
 from laurel.llm.retries import Refusal, one_line
 
 PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
-"""The path of every request in a batch, whatever the server's own path is."""
+"""The path of every request in a batch, independent of the server's base path."""
 MOST_LINES = 50_000
 MOST_BYTES = 200_000_000
 """Limits on a file."""
@@ -20,11 +20,11 @@ MOST_BYTES = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """No answer, but there may be one in another batch."""
+    """No answer yet; another batch may give one."""
 
     reason: str
     reworded: bool = False
-    """Whether the request will be written another way, because the server did not take a field."""
+    """Whether the request will be rewritten, because the server did not accept a field."""
 
 
 def request_line(key: str, body: Mapping[str, Any]) -> bytes:
@@ -35,7 +35,7 @@ def request_line(key: str, body: Mapping[str, Any]) -> bytes:
 def in_files(
     lines: Iterable[tuple[str, bytes]], most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES
 ) -> Iterator[list[tuple[str, bytes]]]:
-    """Divide (key, line) among files that are within the limits; a line that alone exceeds them gets its own."""
+    """Split (key, line) into files within the limits; a line that exceeds them gets its own file."""
     file: list[tuple[str, bytes]] = []
     size = 0
     for key, line in lines:
@@ -55,10 +55,10 @@ def read_line(
 
     Args:
         requests: by key; lines about others are not read.
-        secrets: are left out of the outcome.
+        secrets: removed from the outcome.
 
     Returns:
-        Key and outcome; None where the line is about another request, or cannot be read. A refusal of status 0: the
+        Key and outcome; None if the line is about another request, or cannot be read. A refusal of status 0: the
         request was never sent, as when the batch ran out of time. Again: the answer is not a chat completion.
     """
     try:

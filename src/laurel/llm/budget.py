@@ -1,8 +1,8 @@
 """Budgets of calls, tokens, money and minutes, and a chat model that stays within one.
 
-A request is reserved when it is drawn: one call, its estimated input, and the most tokens its answer may have. Its real
-usage replaces that once the answer is there, so a limit is exceeded at most by how far the input of requests that were
-drawn and are not yet answered was underestimated.
+When a request is taken, its maximum usage is reserved: one call, its estimated input, and the maximum length of its
+answer. The actual usage replaces the reservation once the answer arrives, so a limit can only be exceeded by the
+underestimated input of pending requests.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Budget:
         self.spent = Spending()
         self.on_its_way = Spending()
         self.reached: str | None = None
-        """The limit that was reached, as text; None while there is room."""
+        """The limit that was reached, as text; None so far."""
         self._limits = Spending(
             *(
                 float("inf") if limit is None else limit
@@ -60,21 +60,21 @@ class Budget:
         self._began: float | None = None
 
     def begin(self) -> None:
-        """Start the clock, if it does not run yet."""
+        """Start the clock, unless it is running."""
         self._began = self._clock() if self._began is None else self._began
 
     def seconds_left(self) -> float:
-        """Return how much time is left, infinite where it has no limit."""
+        """Return the time left; infinite without a limit."""
         if self.params.max_minutes is None:
             return float("inf")
         begun = self._clock() if self._began is None else self._began
         return begun + 60 * self.params.max_minutes - self._clock()
 
     def exceeded_by(self, more: Spending, slack: float = 0.0) -> str | None:
-        """Return the limit that this amount would exceed, as text; None where it fits.
+        """Return the limit that this amount would exceed, as text; None if it fits.
 
         Args:
-            more: what is to be spent, beyond what is spent or reserved.
+            more: amount in addition to what is already spent or reserved.
             slack: share of each limit on tokens and cost that must stay free.
         """
         if self.seconds_left() <= 0:
@@ -90,10 +90,10 @@ class Budget:
 
 
 class BudgetedChat:
-    """Implements `laurel.llm.chat.ChatModel` on top of another one; requests beyond the budget are withheld.
+    """A `laurel.llm.chat.ChatModel` around another one; requests beyond the budget are withheld.
 
     Args:
-        price: of its tokens; None where that is unknown.
+        price: of its tokens; None if unknown.
 
     Raises:
         BudgetError: a cost is limited, but the price is unknown.
@@ -118,7 +118,7 @@ class BudgetedChat:
         """Yield (number of the request, answer), Withheld for each request beyond the budget.
 
         Raises:
-            RefusedError: every further request would fail alike.
+            RefusedError: every further request would fail in the same way.
             BudgetError: a limit is reached, and on_limit is stop; all answers were yielded before.
         """
         budget = self._budget
@@ -144,10 +144,11 @@ class BudgetedChat:
             yield number, Withheld(f"the budget of {budget.reached} was spent")
 
     def _round(self, drawn: _Drawn, again: bool) -> Iterator[tuple[int, Reply | Failure]]:
-        """Ask while the most that requests may use fits, and wait for all answers: then it is known what they used.
+        """Ask as many requests as their maximum usage allows, and wait for all answers, after which the actual usage is
+        known.
 
         Args:
-            again: whether there was a round before, so that the length of answers is about known.
+            again: whether there was an earlier round, so that the typical length of answers is known.
         """
         budget = self._budget
         before = drawn.number
@@ -174,7 +175,7 @@ class BudgetedChat:
                 budget.on_its_way -= most
 
     def _most(self, request: ChatRequest, again: bool) -> Spending:
-        """Return the most that a request may use, estimated and corrected by the answers so far."""
+        """Return the estimated maximum usage of a request, corrected by the answers so far."""
         question = input_tokens_of(request) * (max(1.0, self._reported / self._estimated) if self._estimated else 1.0)
         answer = longest_answer(request)
         if again and self._longest:
@@ -182,7 +183,7 @@ class BudgetedChat:
         return Spending(1, question + answer, self._price.of(question, answer) if self._price else 0.0)
 
     def _spent(self, request: ChatRequest, answer: Reply | Failure, most: Spending) -> Spending:
-        """Return what an answer used; the most that it may have used if it does not say."""
+        """Return the usage of an answer; the maximum possible usage if the answer does not report it."""
         if isinstance(answer, Withheld):
             return Spending()
         if isinstance(answer, Failure):
@@ -206,7 +207,7 @@ class BudgetedChat:
 
 
 class _Drawn:
-    """Numbered requests; the next one can be looked at before it is taken."""
+    """Numbered requests with look-ahead."""
 
     def __init__(self, requests: Iterable[ChatRequest]) -> None:
         self.number = 0
@@ -221,7 +222,7 @@ class _Drawn:
         return self._next
 
     def pop(self) -> tuple[int, ChatRequest]:
-        """Take the next one, which must be there."""
+        """Take the next one, which must exist."""
         request = self.peek()
         assert request is not None
         self._next = None

@@ -1,5 +1,5 @@
-"""A causal language model that is trained: loaded from a directory, the hub, or `smollm2`, with LoRA weights (Hu et al.
-2021, arXiv 2106.09685) or trained whole; saved as peft or transformers saves it.
+"""A trainable causal language model: loaded from a directory, the hub, or `smollm2`, with LoRA weights (Hu et al. 2021,
+arXiv 2106.09685) or all weights trainable; saved in peft's or transformers' format.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 def load_causal(
     model: str, *, adapter: str | None = None, device: Literal["auto", "cpu", "cuda"] = "cpu", dtype: Dtype = "float32"
 ) -> LocalModel:
-    """Load a model to be trained or to write.
+    """Load a model for training or generation.
 
     Args:
         model: a directory, `smollm2`, or a name on the Hugging Face hub; with a chat template.
         adapter: LoRA weights on top, a directory or a name on the hub.
-        dtype: of its weights; for training, float32 or, where the machine is fast at it, bfloat16.
+        dtype: of its weights; for training, float32 or, if the machine supports it efficiently, bfloat16.
 
     Raises:
         RefusedError: it cannot be loaded.
-        ParamsError: a GPU is asked for, but missing.
+        ParamsError: a GPU is requested, but missing.
     """
     return load_model(HuggingFaceParams(model=model, adapter=adapter, device=device, dtype=dtype))
 
 
 def with_lora(local: LocalModel, rank: int) -> LocalModel:
-    """Return the model with new LoRA weights on all linear layers but the last; all else is frozen. Torch's own
-    generator draws them; they change nothing before they are trained.
+    """Return the model with new LoRA weights on all linear layers but the last; everything else is frozen.
+
+    They are drawn from torch's global generator, and do not change the model's output before training.
 
     Raises:
         AnnotationError: there are no such layers.
@@ -52,24 +53,24 @@ def with_lora(local: LocalModel, rank: int) -> LocalModel:
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # about what peft still calls in transformers
+            warnings.simplefilter("ignore", FutureWarning)  # peft uses deprecated parts of transformers
             return dataclasses.replace(local, model=get_peft_model(local.model, config))
     except ValueError as error:
-        raise AnnotationError(f"{type(local.model).__name__} cannot be given LoRA weights: {error}.") from None
+        raise AnnotationError(f"{type(local.model).__name__} does not support LoRA weights: {error}.") from None
 
 
 def trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Yield the weights that training changes, by name: LoRA's if there are any, else all."""
+    """Yield the trainable weights by name: LoRA's if there are any, otherwise all."""
     return ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the weights that training changes."""
+    """Return copies of the trainable weights."""
     return {name: weight.detach().clone() for name, weight in trained(model)}
 
 
 def put_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Put `weights_of` a model of the same kind into this one.
+    """Load `weights_of` a model of the same kind into this one.
 
     Raises:
         KeyError: a weight is missing.
@@ -83,7 +84,7 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def save_causal(local: LocalModel, folder: Path) -> None:
-    """Write what was trained: an adapter as peft loads it, or the whole model with its tokenizer."""
+    """Write the trained weights: an adapter in peft's format, or the whole model with its tokenizer."""
     if is_adapted(local):
         from laurel.llm.local_tuning import as_anywhere  # imports torch
 
@@ -108,6 +109,6 @@ def written_prompt(local: LocalModel, user: str, system: str | None = None) -> s
 
 
 def tokens_of(local: LocalModel, text: str) -> list[int]:
-    """Return the tokens of a text that has all its special tokens, as from a chat template."""
+    """Return the tokens of a text that already includes its special tokens, such as a chat template's output."""
     found: list[int] = local.tokenizer(text, add_special_tokens=False)["input_ids"]
     return found

@@ -1,6 +1,6 @@
 """The interface of chat models: requests, replies, failures.
 
-A request holds all that its answer depends on, and nothing about transport.
+A request contains everything its answer depends on, and nothing about transport.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How an answer is drawn."""
+    """Sampling settings."""
 
     temperature: float = 0.0
     top_p: float = 1.0
     max_tokens: int = 512
-    """Tokens of an answer at most."""
+    """Maximum number of tokens per answer."""
     seed: int | None = None
-    """Seed of the draw, where the model takes one; requests that differ only in it are two questions."""
+    """Seed, if the model supports one; requests that differ only in it are two questions."""
     reasoning_effort: str | None = None
-    """How much a reasoning model thinks before it answers; None leaves it to the model."""
+    """Reasoning effort of a reasoning model; None: the model's default."""
     extra_body: str = ""
     """Further fields of the request that an answer depends on, as JSON with sorted keys."""
 
     def recorded(self) -> dict[str, Any]:
-        """Return the fields that keys and stores hold. Newer fields are left out where not set: old keys stay valid."""
+        """Return the fields for keys and stores. Newer fields are left out if not set, so that old keys stay valid."""
         later = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
         always = {name: value for name, value in asdict(self).items() if name not in later}
         return always | {name: value for name, value in later.items() if value}
@@ -52,16 +52,16 @@ class ChatRequest:
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
     choices: tuple[str, ...] = ()
-    """If any: only these answers are valid, and the log-probability of each is wanted."""
+    """If not empty: only these answers are valid, and the log-probability of each is requested."""
     schema: str | None = None
     """JSON schema of the answer, as text; for servers that can enforce one."""
     key: str = ""
-    """A digest of all that the answer depends on, where the asker has made one; it is not sent."""
+    """A digest of everything the answer depends on, if the asker has computed one; it is not sent."""
     per_token: bool = False
     """If there are choices: their log-probabilities are means over their tokens, not sums."""
 
     def digest(self, identity: Identity) -> str:
-        """Return a key of all that the answer depends on: this request, and who is asked."""
+        """Return a key of everything the answer depends on: this request, and the model."""
         if self.key:
             return self.key
         asked = {**asdict(self), "sampling": self.sampling.recorded()}
@@ -73,11 +73,11 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who answers."""
+    """The identity of a model."""
 
     model: str
     revision: str = ""
-    """Commit, digest or adapter of the weights, where that is known."""
+    """Commit, digest or adapter of the weights, if known."""
     endpoint: str = ""
     """Address of the server without credentials; empty for a model in this process."""
 
@@ -86,17 +86,17 @@ class Reply(NamedTuple):
     """An answer."""
 
     text: str
-    """Raw, as the model gave it; empty where choices were scored instead of text written."""
+    """Raw text of the model; empty if choices were scored instead."""
     logprobs: dict[str, float] | None = None
-    """Choice -> log-probability, normalised over the choices; None where the model gives none."""
+    """Choice -> log-probability, normalised over the choices; None if the model gives none."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     finish_reason: str = "stop"
     """stop, length (cut off), content_filter, …"""
     seconds: float = 0.0
-    """How long the server took; 0 where that was not measured, as of a batch."""
+    """Duration at the server; 0 if not measured, e.g. in a batch."""
     cached_tokens: int | None = None
-    """Input tokens that the server had read before, where it says so."""
+    """Cached input tokens, if the server reports them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +109,18 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Withheld(Failure):
-    """No answer because a budget was spent: it was not asked, or not waited for."""
+    """No answer because a budget was spent: the request was not sent, or not awaited."""
 
 
 class RefusedError(AnnotationError):
-    """The model cannot be asked at all: a wrong key, an unknown model, a request it will never take."""
+    """The model cannot be asked at all: a wrong key, an unknown model, a request that it never accepts."""
 
 
 class ChatModel(Protocol):
     """A language model that holds conversations.
 
-    A model that works best with many requests in one `ask`, such as one that takes hours for any number of them, says
-    how many in an attribute `at_once`.
+    A model that works best with many requests per `ask`, such as a batch API that takes hours for any number of them,
+    has their number as its attribute `at_once`.
     """
 
     identity: Identity
@@ -128,17 +128,17 @@ class ChatModel(Protocol):
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
         """Yield (number of the request, answer) as answers come in, in any order.
 
-        Requests are drawn as they can be sent, so that memory does not grow with their number. What was yielded
-        is known to the caller even if the run is killed right after.
+        Requests are taken from the iterator as they can be sent, so that memory does not grow with their number.
+        Yielded answers have been received by the caller even if the run is killed right after.
 
         Raises:
-            RefusedError: every further request would fail alike.
+            RefusedError: every further request would fail in the same way.
         """
         ...
 
 
 class LazyChat:
-    """A chat model that is loaded when it is first asked, so never if all answers are stored."""
+    """A chat model that is loaded at the first question, so never if all answers are stored."""
 
     def __init__(self, identity: Identity, load: Callable[[], ChatModel]) -> None:
         self.identity = identity

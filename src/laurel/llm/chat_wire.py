@@ -15,25 +15,25 @@ from laurel.llm.chat import ChatRequest, Failure, Reply
 logger = logging.getLogger(__name__)
 
 CHOICE_TOKENS = 4
-"""Tokens of an answer that is a choice: a space or a quotation mark may come first."""
+"""Maximum number of tokens of a choice, which may follow a space or a quotation mark."""
 BYTES_PER_TOKEN = 4
-"""About what English text has."""
+"""Typical value for English text."""
 _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
-"""Fields that a server may not know, or not with these values; answers do not depend on them."""
+"""Fields, or values of fields, that a server may not support; answers do not depend on them."""
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
 
 
 NO_COMPLETION = Failure("the answer is not a chat completion")
 LEAST_MASS = 0.01
-"""Probability that the choices must have together: with less, the model is about to write something else, and what it
-would choose cannot be distinguished from rounding."""
+"""Minimum total probability of the choices: with less, the model is about to write something else, and the
+probabilities of the choices are dominated by rounding."""
 
 
 class Dialect:
-    """The fields that a server takes: those that it refuses are left out for the rest of a run.
+    """The fields that a server accepts: refused ones are left out for the rest of a run.
 
-    A limit to the length of an answer is `max_tokens` at most servers and `max_completion_tokens` at OpenAI's own;
-    where one is refused the other is tried.
+    The maximum length of an answer is `max_tokens` at most servers and `max_completion_tokens` at OpenAI's; if one is
+    refused, the other is tried.
     """
 
     def __init__(self, model: str, length: str = "max_tokens", structured: bool = True) -> None:
@@ -67,7 +67,7 @@ class Dialect:
         """Learn from a refusal (400 or 422) of `body`; return whether the request is worth another try.
 
         Args:
-            body: what was sent, maybe before the dialect last changed.
+            body: the request's body, possibly from before the last change of the dialect.
             error: the server's error object.
         """
         param = str(error.get("param") or "") if isinstance(error, Mapping) else ""
@@ -81,14 +81,14 @@ class Dialect:
                 if self._length == length and other not in self._left_out:
                     self._left_out.add(length)  # not tried again
                     self._length = other
-                    logger.debug("The server takes %s instead of %s.", other, length)
+                    logger.debug("The server accepts %s instead of %s.", other, length)
                 return self._length != length
         droppable = named & (_OPTIONAL | {"seed", "temperature", "top_p"})
         new = droppable - self._left_out
         if new:
             self._left_out |= new
             logger.warning(
-                'The server does not take %s for model "%s", so the rest of the run leaves it out. Its message: %s',
+                'The server does not accept %s for model "%s", so the rest of the run leaves it out. Its message: %s',
                 " and ".join(sorted(new)),
                 self._model,
                 message,
@@ -101,37 +101,39 @@ def _is_too_long(message: str) -> bool:
 
 
 def tokens_of(request: ChatRequest) -> float:
-    """Return about how many tokens a request costs, as servers count them before it is answered: with its limit."""
+    """Return the approximate number of tokens of a request in a server's rate limit, which includes the answer's
+    maximum.
+    """
     return input_tokens_of(request) + longest_answer(request)
 
 
 def input_tokens_of(request: ChatRequest) -> float:
-    """Return about how many tokens a question has."""
+    """Return the approximate number of tokens of a question."""
     texts = (message.content.encode("utf-8", "surrogatepass") for message in request.messages)
     return sum(map(len, texts)) / BYTES_PER_TOKEN
 
 
 def longest_answer(request: ChatRequest) -> int:
-    """Return how many tokens an answer may have."""
+    """Return the maximum number of tokens of an answer."""
     most = request.sampling.max_tokens
-    reasons = request.sampling.reasoning_effort not in (None, "none")  # which takes tokens before the choice
+    reasons = request.sampling.reasoning_effort not in (None, "none")  # reasoning precedes the choice
     return min(most, CHOICE_TOKENS) if request.choices and not reasons else most
 
 
 def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply | Failure:
-    """Read an answer; a Failure where it is not a chat completion. Raises nothing, whatever it holds."""
+    """Parse an answer; a Failure if it is not a chat completion. Never raises."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
-        return Failure("the answer is not JSON, or not whole")
+        return Failure("the answer is not JSON, or incomplete")
     return read_completion(answer, request, seconds)
 
 
 def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply | Failure:
-    """Read an answer that was JSON: the only place where a server's answer becomes a Reply.
+    """Convert a server's JSON answer to a Reply; the only place where this happens.
 
-    The text must be there. What else is wrong (numbers of tokens, log-probabilities, a finish reason) counts as
-    unknown, so that the answer is kept and read by its words. Raises nothing, whatever the answer holds.
+    The text is required. Other invalid fields (token counts, log-probabilities, finish reason) count as unknown, so
+    that the answer is kept and read by its text. Never raises.
     """
     if not isinstance(answer, Mapping):
         return NO_COMPLETION
@@ -139,7 +141,7 @@ def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply 
     error = answer.get("error")
     if error and not choices:
         says = error.get("message") if isinstance(error, Mapping) else error
-        return Failure(f"the answer holds an error: {says}")
+        return Failure(f"the answer contains an error: {says}")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
@@ -167,8 +169,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _logprobs(told: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
     """Return the normalised log-probability of each choice, from the first token that is not only spaces or quotes.
 
-    A choice that is not among the likeliest tokens is given the least of theirs, which it cannot exceed. None where
-    one of the numbers is not a log-probability, or where the answer most likely begins with something else.
+    A choice that is not among the top tokens gets their lowest log-probability, an upper bound of its own. None if one
+    of the numbers is not a log-probability, or if the answer most likely begins with something else.
     """
     tokens = _mapping(told).get("content")
     first = next((token for token in tokens if _plain(_token(token))), None) if isinstance(tokens, list) else None
@@ -203,7 +205,7 @@ def _plain(token: str) -> str:
 
 
 def _choice_of(token: str, choices: tuple[str, ...]) -> str | None:
-    """Return the only choice that a token is, or begins."""
+    """Return the only choice that equals or starts with a token."""
     if not token:
         return None
     exact = [choice for choice in choices if _plain(choice) == token]

@@ -22,15 +22,15 @@ from laurel.console import tell
 from laurel.interrupt import ctrl_c_noted
 
 GRACE = 3.0
-"""Seconds to wait after Ctrl-C for calls in flight, which are paid for in any case."""
+"""Seconds to wait after Ctrl-C for pending calls, which have to be paid for anyway."""
 SWITCH = 0.0005
-"""Seconds for which a thread may keep Python's lock (the GIL): with Python's 5 ms, places stay empty longer."""
+"""Switch interval of the GIL in seconds: with Python's default of 5 ms, slots of the window stay empty longer."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Idle:
-    """Items that wait to be retried: each makes room for another one, up to the size of the window."""
+    """Items that wait to be retried: each frees a slot for another item, up to the size of the window."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -38,7 +38,7 @@ class Idle:
         """Called when another item becomes idle."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait without holding a place in the window."""
+        """Wait without occupying a slot of the window."""
         self.now += 1
         self.wake()
         try:
@@ -60,8 +60,8 @@ def concurrently(
     At most `window` items are in work at a time, besides up to as many idle ones. An error
     in `work` is raised here; then, and when the generator is closed, the others are cancelled. `close` runs last.
 
-    Ctrl-C draws no more items and calls `shut` in the loop, which may cancel those that still wait for their turn; what
-    ends within GRACE seconds is yielded, and then KeyboardInterrupt is raised. Pressed again, it is raised at once.
+    After Ctrl-C no more items are taken, and `shut` is called in the loop, which may cancel waiting items; results
+    within GRACE seconds are yielded, and then KeyboardInterrupt is raised. A second Ctrl-C raises it immediately.
     """
     idle = idle or Idle()
     loop = _LoopThread(work)
@@ -75,7 +75,9 @@ def concurrently(
 
 @contextmanager
 def _quick_switches() -> Iterator[None]:
-    """Let threads take turns quickly: each answer goes from the loop to the caller, and the next request back."""
+    """Shorten the switch interval of threads: each answer goes from the loop to the caller, and the next request
+    back.
+    """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(SWITCH, usual))
     try:
@@ -111,7 +113,7 @@ def _results(
         if (exhausted and not running) or time.monotonic() >= until:
             return
         ready.extend(loop.finished(until if not ready and (exhausted or full) else None))
-        if ready:  # one result, then the next item: a slow caller leaves no place empty
+        if ready:  # one result, then the next item, so that a slow caller leaves no slot empty
             number, task = ready.popleft()
             running -= 1
             if until == math.inf or not task.cancelled():
@@ -132,7 +134,7 @@ class _LoopThread(Generic[Item, Result]):
         self._thread.start()
 
     def start(self, number: int, item: Item) -> None:
-        """Start work on an item. Waking the loop costs as much as a request, so one call is made for all new items."""
+        """Start work on an item. Waking the loop costs as much as a request, so one call covers all new items."""
         self._new.append((number, item))
         if not self._woken:
             self._woken = True
@@ -145,7 +147,7 @@ class _LoopThread(Generic[Item, Result]):
             self._loop.create_task(self._work(item)).add_done_callback(partial(self._hand_over, number))
 
     def _hand_over(self, number: int, task: asyncio.Task[Result]) -> None:
-        """Collect what ends in the same turn of the loop, since waking the caller costs more than most of the work."""
+        """Collect results of the same loop iteration, since waking the caller costs more than most of the work."""
         if not self._batch:
             self._loop.call_soon(self._flush)
         self._batch.append((number, task))

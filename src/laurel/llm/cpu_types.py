@@ -1,7 +1,7 @@
-"""Which type of weights a CPU computes fastest with.
+"""Which dtype of weights is fastest on a CPU.
 
-Half the bits need not take half the time: a CPU with AMX, or with a quick unit for bfloat16, multiplies such matrices
-two to three times as fast as in float32; one that only has the instructions may take longer for them.
+Half the bits do not always take half the time: a CPU with AMX, or with a fast bfloat16 unit, multiplies such matrices
+two to three times as fast as in float32; one that merely supports the instructions may be slower.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     import torch
 
 MARGIN = 1.25
-"""Times as fast that float32 must be to be taken, so that noise decides nothing: seen were .35 to .6, and 1.6."""
+"""Minimum speed-up for choosing float32, so that noise has no effect: measured were .35 to .6, and 1.6."""
 ROWS, WIDTH, TIMES = 256, 1024, 16
-"""Shape of the products that are timed, about that of a small model's layer; the best of TIMES counts."""
+"""Shape of the timed products, similar to a small model's layer; the best of TIMES counts."""
 
 
 @cache
 def float32_is_quicker(dtype: torch.dtype) -> bool:
     """Whether this CPU multiplies matrices in float32 at least MARGIN times as fast as in a type of 16 bits.
 
-    Takes a tenth of a second, once a process.
+    Takes a tenth of a second, once per process.
     """
     import torch
 

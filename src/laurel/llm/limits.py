@@ -15,17 +15,17 @@ from email.utils import parsedate_to_datetime
 from aiolimiter import AsyncLimiter
 
 FIRST_WINDOW = 8
-"""Requests at once before the first answer."""
+"""Concurrent requests before the first answer."""
 OPENING = 31.0
-"""Places that the window gains with every answer, until the server refuses one."""
+"""Growth of the window per answer, until the server refuses a request."""
 REOPENING = 16
-"""After a refusal, the window grows by size / REOPENING with every round of answers, and by two places at least."""
+"""After a refusal, the window grows by size / REOPENING per round of answers, and by at least 2."""
 SLOW, SLOW_AT_LEAST = 3.0, 0.5
 """A request is slow beyond this multiple of the 90th percentile, and at least this many seconds."""
 LOOK_EVERY = 0.1
-"""Seconds between two checks for slow ones."""
+"""Seconds between checks for slow requests."""
 MANY = 0.5
-"""With this share of requests refused, a pause that a server asks of one request is taken to hold for all."""
+"""Above this share of refused requests, a pause that a server requests applies to all requests."""
 LONGEST_RESET = 7 * 24 * 3600.0
 """Longest duration of a header, in seconds; larger numbers are not durations."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -51,7 +51,7 @@ def seconds_of(text: str | None) -> float | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks a client to wait, if it does."""
+    """Return the seconds that a server asks the client to wait, if any."""
     milliseconds = headers.get("retry-after-ms", "")
     if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", milliseconds):
         return float(milliseconds) / 1000
@@ -81,17 +81,16 @@ class Rate:
 class LearnedRate:
     """A rate limit that a server announces in the headers of its answers: limit, remaining, and time until all is back.
 
-    OpenAI's servers and those that follow them fill a bucket of `limit` evenly, so that used / reset is the rate at
-    which it fills: exact, and true however old the header is. Others start afresh once a period, where
-    remaining / reset is what may be used. The larger of the two is right for either at the times when little or much
-    is used, so its least value over time is followed, and raised slowly while more than half remains. That keeps the
-    bucket half full: nothing is refused, and nothing is left unused.
+    OpenAI's servers and compatible ones refill a bucket of `limit` at a constant rate, which is exactly used / reset,
+    however old the header is. Others reset once per period, so that remaining / reset is the usable rate. The larger of
+    the two is right for both kinds when usage is very low or very high, so its minimum over time is used, and raised
+    slowly while more than half remains. That keeps the bucket half full: nothing is refused, and no capacity is wasted.
     """
 
     RAISE = 1.05
     """Per second, while the server has more left than used."""
     STEP = 0.02
-    """Relative changes below this are not worth a new limiter."""
+    """Minimum relative change for creating a new limiter."""
 
     def __init__(self) -> None:
         self._rate: float | None = None
@@ -112,7 +111,7 @@ class LearnedRate:
         elif remaining > used:
             self._rate = min(seen, self._rate * self.RAISE ** min(elapsed, 1.0))
         self._limit = limit
-        # others ask, too, or a request costs more than was thought
+        # other clients, or requests that cost more than estimated
         scarce = limit >= 10 and remaining < limit / 10
         self._pace = self._rate / 2 if scarce else self._rate
 
@@ -128,13 +127,15 @@ class LearnedRate:
 
 
 class Window:
-    """A congestion window: how many requests may be in flight. At first it grows 32-fold with every round of
-    answers, since a refusal costs little; after the first refusal it grows slowly.
+    """A congestion window: the maximum number of requests in flight.
+
+    At first it grows 32-fold per round of answers, since a refusal costs little; after the first refusal it grows
+    slowly.
 
     A refusal halves it the first time. Later it shrinks by half the share of recent requests that were refused, once a
-    round, as DCTCP does (Alizadeh et al. 2010): a server that refuses a few at random keeps it open, one that has too
-    much to do closes it. A request that takes much longer than the others leaves the window, so that it does not fill
-    with slow ones; all together are never more than `most`.
+    round, as DCTCP does (Alizadeh et al. 2010): a server that refuses a few at random keeps it open, an overloaded one
+    closes it. A request that takes much longer than the others leaves the window, so that it does not fill with slow
+    ones; the total is never more than `most`.
     """
 
     def __init__(self, most: int) -> None:
@@ -154,7 +155,7 @@ class Window:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[object]:
-        """Wait for a place and hold it; yield it, as the argument of `sent`."""
+        """Wait for a slot and occupy it; yield it, as the argument of `sent`."""
         await self._take()
         place = object()
         self._sent[place] = math.inf
@@ -168,21 +169,21 @@ class Window:
             self._wake()
 
     def shut(self) -> None:
-        """Let no further request begin: those that wait for a place are cancelled, and so are later requests."""
+        """Start no further requests: those waiting for a slot are cancelled, and so are later ones."""
         self._shut = True
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             waiter.cancel()
 
     def sent(self, place: object) -> None:
-        """Note that the request that holds a place is in flight now."""
+        """Record that the request in a slot is in flight now."""
         self._sent.pop(place, None)
         self._sent[place] = time.monotonic()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
-        """Remove requests from the window that take longer than usual."""
+        """Remove slow requests from the window."""
         now, limit = time.monotonic(), self._slow_after()
         late = [place for place, sent in self._sent.items() if now - sent > limit]
         for place in late:
@@ -226,7 +227,7 @@ class Window:
             waiter.set_result(None)
 
     def grow(self, seconds: float | None = None) -> None:
-        """Note an answer, and how long it took."""
+        """Record an answer and its duration."""
         if seconds is not None:
             self._took.append(seconds)
         self.refused -= self.refused / max(self.size, FIRST_WINDOW)
@@ -234,7 +235,7 @@ class Window:
         self.size = min(self.size + (OPENING if self._opening else slowly), float(self.most))
 
     def shrink(self, sent: float) -> None:
-        """Note the refusal of a request sent at `sent` (monotonic).
+        """Record the refusal of a request sent at `sent` (monotonic).
 
         One that was sent before the window last shrank changes the share of refusals, but not the window.
         """
@@ -274,7 +275,7 @@ class Limits:
             self._resume = max(self._resume, time.monotonic() + seconds)
 
     async def turn(self, tokens: float) -> None:
-        """Wait until a request of about this many tokens may be sent. First come, first served."""
+        """Wait until a request with about this many tokens may be sent, in FIFO order."""
         async with self._queue:
             for rate, amount in ((self._requests, 1.0), (self._tokens, tokens)):
                 if rate is not None:

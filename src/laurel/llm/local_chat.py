@@ -1,7 +1,7 @@
 """A language model in this process as chat model.
 
-A request with choices is scored: the probabilities of the choices are read off in one pass. For any other an answer
-is written. Requests are read a window at a time and answered in batches of like length.
+A request with choices is scored: the probabilities of the choices are computed in one forward pass. For others, an
+answer is generated. Requests are read a window at a time and batched by length.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 WINDOW = 512
-"""Requests that are read before the first of them is answered; memory does not grow beyond it."""
+"""Number of requests per window, which bounds memory."""
 
 FULL = 1024
-"""Tokens of a batch from which on a larger one is no faster: much shorter prompts go into another batch then."""
+"""Batch size in tokens beyond which throughput does not improve: much shorter prompts then go into another batch."""
 CPU_TOKENS = 256
-"""Most tokens of a batch that is scored on a CPU: with more, activations no longer fit into the cache of a core."""
+"""Maximum tokens of a batch that is scored on a CPU: with more, activations exceed a core's cache."""
 LIKE = 0.75
 """A prompt must fill this share of the width of a batch that has FULL tokens, or too much is padding."""
 
@@ -56,8 +56,8 @@ class LocalChat:
         """Yield (number of the request, answer) after each batch.
 
         Raises:
-            RefusedError: the chat template does not take such conversations, or the GPU's memory is too small even for
-                the beginning that they share.
+            RefusedError: the chat template does not support such conversations, or the GPU's memory is too small even
+                for their common prefix.
         """
         numbered = enumerate(requests)
         while window := list(islice(numbered, WINDOW)):
@@ -82,7 +82,7 @@ class LocalChat:
             yield from self._in_batches(Writer(self._local), written, self._batch_tokens)
 
     def _in_batches(self, worker: Worker, prompts: list[Prompt], most: int) -> Iterator[tuple[int, Reply | Failure]]:
-        """Answer batches of at most so many tokens, the longest first, with smaller ones once memory runs out."""
+        """Answer batches with at most `most` tokens, the longest first, and smaller ones once memory runs out."""
         queue = sorted(worker.packs(prompts, self._batch_tokens), key=lambda pack: pack.width, reverse=True)
         while queue:
             size, tokens = self._fitting(queue, min(most, self._batch_tokens))
@@ -101,7 +101,7 @@ class LocalChat:
                 yield from zip((prompt.number for prompt in prompts), replies, strict=True)
 
     def _fitting(self, queue: list[Pack], most: int) -> tuple[int, int]:
-        """Return how many packs of like width make the next batch, at least one, and how many tokens it has."""
+        """Return how many packs of similar width form the next batch, at least one, and its number of tokens."""
         width = queue[0].width
         size = rows = 0
         for pack in queue:
@@ -121,7 +121,7 @@ class LocalChat:
         except torch.OutOfMemoryError:
             replies = None
         if replies is None:
-            torch.cuda.empty_cache()  # only here, after the exception, is the memory of the failed attempt free
+            torch.cuda.empty_cache()  # the memory of the failed attempt is free only here, after the exception
             return None
         seconds = (time.perf_counter() - started) / len(replies)
         return [reply._replace(seconds=seconds) for reply in replies]
@@ -129,7 +129,7 @@ class LocalChat:
     def _shrink(self, tokens: int) -> None:
         if not self._said:
             logger.warning(
-                "A batch of %d tokens does not fit into the memory of the GPU; going on with smaller ones. "
+                "A batch of %d tokens does not fit into the memory of the GPU; continuing with smaller ones. "
                 "A smaller annotate.huggingface.batch_tokens avoids the failed attempt.",
                 tokens,
             )

@@ -1,7 +1,7 @@
-"""The last layer of a language model in single precision, where the rest computes in half.
+"""The output layer of a language model in single precision, while the rest computes in half precision.
 
-Logits are about 16 to 32, where bfloat16 knows no step smaller than 1/8: read off as they are, the probabilities of two
-choices differ by multiples of 0.03, and many pairs are ties.
+Logits are about 16 to 32, where bfloat16 has a resolution of 1/8: used directly, the probabilities of two choices
+differ by multiples of 0.03, and many pairs would be ties.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 LARGEST = 2**30
-"""Largest last layer, in bytes, that is kept in single precision."""
+"""Maximum size in bytes of an output layer in single precision."""
 
 
 class PreciseHead(torch.nn.Module):
@@ -60,7 +60,9 @@ def some_logits(model: Any, tokens: torch.Tensor) -> Iterator[None]:
 
 
 def make_precise(model: Any) -> None:
-    """Give a model in half precision on a CPU a `PreciseHead`, unless its head is not a plain layer or is too large."""
+    """Add a `PreciseHead` to a model in half precision on a CPU, unless its head is not a linear layer or is too
+    large.
+    """
     head = model.get_output_embeddings()
     half = type(head) is torch.nn.Linear and head.weight.dtype in (torch.bfloat16, torch.float16)
     if half and head.weight.device.type == "cpu" and 4 * head.weight.numel() <= LARGEST:

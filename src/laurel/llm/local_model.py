@@ -1,4 +1,4 @@
-"""A causal language model with its tokenizer in this process: how it is loaded, and how its weights are identified.
+"""A causal language model with its tokenizer in this process: loading, and identification of its weights.
 
 Loads with transformers, from a directory or the Hugging Face hub.
 """
@@ -33,28 +33,29 @@ DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
 ADAPTER = "adapter_model.safetensors"
 ADAPTERS = Path(__file__).with_name("adapters")
 QUALITY = "quality.json"
-"""File beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
+"""File beside an adapter from `laurel annotate tune`: its purpose and quality."""
 WHOLE = 2**20
-"""Files up to this many bytes are digested whole; of larger ones this many bytes, in blocks spread over the file."""
+"""Files up to this many bytes are digested completely; of larger ones, this many bytes in blocks spread over the
+file."""
 BLOCK = 2**12
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A loaded model and what must be known to run it."""
+    """A loaded model with the properties that are needed to run it."""
 
     model: Any
     tokenizer: Any
     device: torch.device
     identity: Identity
     context: int
-    """Tokens that prompt and answer may have together."""
+    """Maximum total tokens of prompt and answer."""
     stops: frozenset[int]
     """Tokens that end an answer."""
     resumes: bool
     """Whether its cache can be extended by several tokens at once, which a shared prefix needs."""
     trees: bool
-    """Whether it takes a given mask and positions, so that several continuations can share a row: no layer derives
+    """Whether it accepts a mask and positions, so that several continuations can share a row: no layer derives
     positions from the order of the tokens."""
     picks_logits: bool
     """Whether it can compute logits only at chosen positions."""
@@ -82,9 +83,9 @@ class LocalModel:
 
     @contextmanager
     def plain_attention(self) -> Iterator[None]:
-        """Compute attention by products of matrices, which on a CPU are faster for short rows than fused attention.
+        """Compute attention by matrix products, which on a CPU are faster for short rows than fused attention.
 
-        They keep the weights of all pairs of tokens: long rows would take gigabytes.
+        They store the weights of all pairs of tokens: long rows would take gigabytes.
         """
         usual = self.model.config._attn_implementation
         if self.device.type == "cpu":
@@ -134,7 +135,7 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
 
 
 def _check(params: HuggingFaceParams, device: torch.device) -> None:
-    """Refuse settings that cannot work, before gigabytes are read."""
+    """Refuse settings that cannot work before gigabytes are loaded."""
     if params.quantization != "none" and device.type != "cuda":
         raise ParamsError(
             f'{KEY}.quantization is "{params.quantization}", which needs a GPU, but the model is to run on the '
@@ -144,7 +145,7 @@ def _check(params: HuggingFaceParams, device: torch.device) -> None:
 
 
 def check_installed(params: HuggingFaceParams) -> None:
-    """Refuse a model whose directory, or a package that it needs, is missing here; what is on the hub is not looked at.
+    """Raise if a model's directory or a required package is missing here; the hub is not checked.
 
     Raises:
         RefusedError: something is missing.
@@ -197,7 +198,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         model, report = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise _not_loaded(params.model, f"{type(model).__name__} has no cache of keys and values")
-        if report["missing_keys"]:  # transformers would fill them with random numbers
+        if report["missing_keys"]:  # transformers would initialise them randomly
             raise _not_loaded(params.model, f"its weights lack {min(report['missing_keys'])}")
         if params.adapter is not None:
             place = adapter_place(params.adapter)
@@ -228,7 +229,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
 
 
 def _dtype(params: HuggingFaceParams, config: Any, device: torch.device) -> str:
-    """Return the type of the weights; auto: as they were saved, or float32 if that is faster on the CPU."""
+    """Return the dtype of the weights; auto: as saved, or float32 if that is faster on the CPU."""
     import torch
 
     saved = config.get_text_config().dtype or config.dtype
@@ -239,7 +240,7 @@ def _dtype(params: HuggingFaceParams, config: Any, device: torch.device) -> str:
 
 
 def _merged(model: Any) -> Any:
-    """Add an adapter, if there is one, to the weights, which saves two thirds of the calls of an adapted layer."""
+    """Merge an adapter, if there is one, into the weights, which saves two thirds of the calls of an adapted layer."""
     for layer in model.modules():
         if hasattr(layer, "lora_A"):  # peft's name for it; peft need not be installed if there is no adapter
             layer.merge()
@@ -247,13 +248,13 @@ def _merged(model: Any) -> Any:
 
 
 def adapter_place(name: str) -> str:
-    """Return where an adapter lies: in this package if it has one of that name, else as the params say."""
+    """Return the directory of an adapter: in this package if it has one of that name, otherwise as in the params."""
     packaged = ADAPTERS / name
     return str(packaged) if name.isidentifier() and packaged.is_dir() else name
 
 
 def _check_base(params: HuggingFaceParams) -> None:
-    """Refuse an adapter that was tuned on other weights, where it says on which."""
+    """Refuse an adapter that was tuned on other weights, if these are recorded."""
     quality = Path(adapter_place(str(params.adapter)), QUALITY)
     if not quality.is_file():
         return
@@ -274,7 +275,7 @@ def _not_loaded(name: str, reason: str) -> RefusedError:
 
 
 def identity_here(params: HuggingFaceParams) -> Identity | None:
-    """Return the identity of the model without loading or fetching it; None where its weights are not here."""
+    """Return the identity of the model without loading or downloading it; None if its weights are not here."""
     try:
         return Identity(params.model, _revision(params, local_files_only=True))
     except (OSError, RefusedError):
@@ -282,7 +283,7 @@ def identity_here(params: HuggingFaceParams) -> Identity | None:
 
 
 def _revision(params: HuggingFaceParams, **where: bool) -> str:
-    """Say which weights these are, and what else in loading them changes answers."""
+    """Describe the weights, and the loading options that affect answers."""
     import torch
     from transformers import AutoConfig
     from transformers.utils.hub import cached_file
@@ -300,10 +301,10 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
 
 
 def weights_revision(folder: Path) -> str:
-    """Return the commit if the folder is of the hub's cache, else a digest of its config, vocabulary and weights.
+    """Return the commit if the folder is in the hub's cache, otherwise a digest of its config, vocabulary and weights.
 
-    Of large files the digest takes name, length and blocks all over them: training changes every tensor, so it
-    distinguishes such weights without reading gigabytes, but misses a change of a single number.
+    For large files the digest covers name, length and blocks spread over the file: training changes every tensor, so
+    this distinguishes such weights without reading gigabytes, but misses a change of a single number.
     """
     from transformers.utils.hub import extract_commit_hash
 

@@ -1,4 +1,4 @@
-"""Conversations as tokens: a prompt by the model's chat template, and its possible answers."""
+"""Conversations as tokens: a prompt in the model's chat template, and its possible answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from laurel.llm.chat import ChatRequest, Failure, RefusedError
 from laurel.llm.local_model import LocalModel
 
 CUT = "\ue0c7\ue0d7\ue0c7"
-"""Marks where the text of a message is cut in a rendered conversation: private characters, which no caption has."""
+"""Marks cuts within messages in a rendered conversation: private-use characters, which no caption contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Prompt:
     text: str
     tokens: list[int]
     answers: dict[str, list[int]]
-    """Choice -> tokens; empty where the model writes text."""
+    """Choice -> tokens; empty if the model generates text."""
 
 
 class Pack(NamedTuple):
@@ -37,7 +37,7 @@ class Pack(NamedTuple):
 
 
 class PromptReader:
-    """Makes prompts of requests."""
+    """Converts requests to prompts."""
 
     def __init__(self, local: LocalModel) -> None:
         self._local = local
@@ -49,7 +49,7 @@ class PromptReader:
         """Return the prompt of a request, or why it cannot be answered.
 
         Raises:
-            RefusedError: the chat template does not take such conversations.
+            RefusedError: the chat template does not support such conversations.
         """
         marked = self._text(request)
         text = marked.replace(CUT, "")
@@ -71,7 +71,7 @@ class PromptReader:
         from jinja2 import TemplateError
 
         messages = [{"role": message.role, "content": self._plain(message.content)} for message in request.messages]
-        # templates of reasoning models let them think first unless told not to; the next token would be no answer then
+        # reasoning models' templates enable reasoning by default, so that the next token would not be the answer
         thinking = {"enable_thinking": False} if request.choices else {}
         try:
             return self._local.tokenizer.apply_chat_template(
@@ -87,8 +87,8 @@ class PromptReader:
         """Return a message's text with a cut within each control token that it spells.
 
         Captions and answers are text: "<|im_end|>" in one of them must not end a turn. Text on either side of a cut is
-        tokenised by itself, so that no control token is found. Not all of these are special tokens (`<think>` is not),
-        so the tokenizer's own split_special_tokens would not do.
+        tokenised separately, so that no control token is found. Not all of these are special tokens (`<think>` is not),
+        so the tokenizer's own split_special_tokens does not suffice.
         """
         content = content.replace(CUT, "")
         return self._control.sub(lambda found: found.group() + CUT, content) if self._control else content

@@ -1,10 +1,9 @@
-"""Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
+"""Probabilities of given answers, computed by a language model in one forward pass per batch, without generation.
 
 The prefix that all prompts share is computed once, for all batches. The rest of each is packed into rows as trees:
-prompts with a longer common prefix, such as the same first text, share these tokens, and each token sees those that it
-follows and no others (tree attention; Miao et al. 2023, arXiv 2305.09781). Where the first tokens of the answers
-differ, only they are compared; otherwise the probability of an answer is the product over its tokens, or their mean
-where that is asked for.
+prompts with a longer common prefix, such as the same first text, share these tokens, and each token attends only to its
+ancestors (tree attention; Miao et al. 2023, arXiv 2305.09781). If the first tokens of the answers differ, only they are
+compared; otherwise the probability of an answer is the product over its tokens, or their mean if requested.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Pack, Prompt
 
 WIDTH = 256
-"""Most tokens of a row of packed prompts: a wider row saves little more, and attention is quadratic in it."""
+"""Maximum tokens of a row of packed prompts: wider rows save little more, and attention is quadratic in their width."""
 
 
 class Read(NamedTuple):
@@ -37,17 +36,17 @@ class Read(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Tokens that the model is run on after the shared beginning, and the log-probabilities to read off."""
+    """Tokens after the shared prefix, and the log-probabilities to read from their logits."""
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
-    """Place of the token that each token follows; -1 is the end of the shared beginning."""
+    """Index of each token's parent; -1 is the end of the shared prefix."""
     line: tuple[int, ...] = ()
-    """Places of the tokens of the path that was added last."""
+    """Indices of the tokens of the last path."""
     reads: tuple[Read, ...] = ()
 
     def with_path(self, path: Sequence[int]) -> Row:
-        """Add a path; the tokens that it shares with the beginning of the last path are there already."""
+        """Add a path; the prefix that it shares with the last path is not added again."""
         last = [self.tokens[place] for place in self.line]
         begins = _alike(last, path, min(len(last), len(path)))
         line = (*self.line[:begins], *range(len(self.tokens), len(self.tokens) + len(path) - begins))
@@ -55,7 +54,7 @@ class Row(NamedTuple):
         return self._replace(tokens=(*self.tokens, *path[begins:]), parents=parents, line=line)
 
     def depths(self) -> list[int]:
-        """Return the depth of each token in its tree: how many tokens of this row it follows."""
+        """Return the depth of each token in its tree."""
         depths: list[int] = []
         for parent in self.parents:
             depths.append(depths[parent] + 1 if parent >= 0 else 0)
@@ -63,7 +62,7 @@ class Row(NamedTuple):
 
 
 class ResumedCache(DynamicCache):
-    """A cache of one row, which all rows of a batch continue, and which keeps nothing of what they add."""
+    """A read-only key-value cache of the shared prefix, which all rows of a batch extend."""
 
     def __init__(self, beginning: DynamicCache, rows: int) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ class ResumedCache(DynamicCache):
 
 
 class Scorer:
-    """Scores prompts that have something in common; `shared` tokens of them are computed once."""
+    """Scores prompts with a common prefix; its `shared` tokens are computed once."""
 
     def __init__(self, local: LocalModel, prompts: Sequence[Prompt]) -> None:
         self._local = local
@@ -92,7 +91,7 @@ class Scorer:
             local.logits(tokens, torch.tensor([[self.shared - 1]]), past_key_values=self._beginning, use_cache=True)
 
     def packs(self, prompts: Sequence[Prompt], batch_tokens: int) -> list[Pack]:
-        """Divide prompts into packs: a row of WIDTH tokens, or one prompt where the model takes no trees."""
+        """Divide prompts into packs: a row of WIDTH tokens, or one prompt if the model does not support trees."""
         packs: list[tuple[list[Prompt], list[Row]]] = []
         for prompt in sorted(prompts, key=lambda prompt: prompt.tokens):
             if packs and self._local.trees:
@@ -130,7 +129,7 @@ class Scorer:
     def _logprobs(self, rows: Sequence[Row]) -> Iterator[tuple[Read, float]]:
         """Run the model on rows; yield the log-probabilities read off them.
 
-        Padding stands on the right, where no token before it can see it, so that rows without branches need no mask.
+        Padding is on the right, where no earlier token attends to it, so rows without branches need no mask.
         """
         cache = ResumedCache(self._beginning, len(rows)) if self._beginning else None
         depths = [row.depths() for row in rows]
@@ -155,7 +154,7 @@ class Scorer:
 
 
 def tree_mask(rows: Sequence[Row], shared: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return the additive attention mask (B, 1, W, shared + W) of rows: 0 where a token is seen."""
+    """Return the additive attention mask (B, 1, W, shared + W) of rows: 0 where a token is attended to."""
     width = max(len(row.tokens) for row in rows)
     seen = np.zeros((len(rows), width, shared + width), dtype=np.bool_)
     seen[:, :, :shared] = True
@@ -191,7 +190,7 @@ def _paths(prompt: Prompt, shared: int) -> list[tuple[list[int], list[Read]]]:
 
 
 def common_beginning(prompts: Sequence[Prompt]) -> int:
-    """Return how many tokens all prompts begin with, leaving each at least one of its own."""
+    """Return the length of the prompts' common prefix, leaving each prompt at least one token."""
     if len(prompts) == 1:
         return 0
     first, last = min(prompt.tokens for prompt in prompts), max(prompt.tokens for prompt in prompts)
@@ -203,7 +202,7 @@ def _alike(one: Sequence[int], other: Sequence[int], limit: int) -> int:
 
 
 def _reply(prompt: Prompt, sums: dict[str, float]) -> Reply:
-    """Make the reply of the log-probabilities of the answers, which are sums over their tokens."""
+    """Make a reply from the log-probabilities of the answers, which are sums over their tokens."""
     if prompt.request.per_token:
         sums = {choice: value / len(prompt.answers[choice]) for choice, value in sums.items()}
     return Reply("", _normalised(sums), input_tokens=len(prompt.tokens), output_tokens=0)

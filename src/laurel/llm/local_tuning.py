@@ -1,9 +1,9 @@
 """LoRA weights for a language model in this process, fitted to questions whose answer is known (Hu et al. 2021,
 arXiv 2106.09685).
 
-The loss is the cross-entropy of one logit, that of the first choice less that of the second, at the token that answers.
-A batch holds questions that begin alike, so that what they share is computed once, with its gradient. The base's
-weights stay as they are; the added ones are learned in single precision.
+The loss is the cross-entropy of one logit, that of the first choice minus that of the second, at the answer token. A
+batch has questions with a common prefix, which is computed once, with its gradient. The base's weights are frozen; the
+added ones are trained in single precision.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from laurel.seeding import derive_seed, generator
 
 CHECKPOINT = ".checkpoint.safetensors"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""The projections of attention, as most architectures call them."""
+"""Names of the attention projections in most architectures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How the weights are fitted."""
+    """Settings of training."""
 
     rank: int = 16
     """Rank of the matrices that are added to each projection of attention."""
     learning_rate: float = 1e-3
     """Adam's rate: it rises in the first WARM_UP steps, and falls to 0 linearly in the second half of all steps."""
     passes: int = 3
-    """Passes over all questions."""
+    """Epochs over all questions."""
     batch: int = 4
-    """Items whose questions make a step, all of one group."""
+    """Items per step, all of one group."""
 
 
 WARM_UP = 10
@@ -53,7 +53,7 @@ class Item(NamedTuple):
     """Questions that belong together, such as a pair in both orders."""
 
     group: str
-    """Items of a group begin alike, for they are asked in the words of one environment."""
+    """Items of a group have a common prefix: the texts of one environment."""
     requests: tuple[ChatRequest, ...]
     """Requests with two choices each."""
     targets: tuple[float, ...]
@@ -70,18 +70,18 @@ class Row(NamedTuple):
 def tune(
     local: LocalModel, items: Sequence[Item], tuning: Tuning, seed: int, folder: Path, advance: Callable[[int], None]
 ) -> list[float]:
-    """Fit an adapter and write it into a folder; a stopped run resumes after its last pass.
+    """Train an adapter and write it into a folder; a stopped run resumes after its last epoch.
 
-    CHECKPOINT stays there: the caller removes it once nothing is left to do.
+    CHECKPOINT stays in the folder; the caller removes it when finished.
 
     Args:
-        local: the base; it has the adapter afterwards.
-        items: all of one pass.
+        local: the base model, which has the adapter afterwards.
+        items: of one epoch.
         folder: for the adapter as peft writes it.
         advance: called with the number of further items done.
 
     Returns:
-        The mean loss of each pass.
+        The mean loss of each epoch.
 
     Raises:
         AnnotationError: peft is not installed, the model has none of PROJECTIONS, or a question does not fit into it.
@@ -129,7 +129,7 @@ def _rows(local: LocalModel, items: Sequence[Item]) -> tuple[list[tuple[int, lis
         prompts = [reader.read(0, request) for request in item.requests]
         for prompt in prompts:
             if isinstance(prompt, Failure):
-                raise AnnotationError(f"A question cannot be put to {local.identity.model}: {prompt.reason}.")
+                raise AnnotationError(f"A question cannot be asked to {local.identity.model}: {prompt.reason}.")
             answers.add(tuple(tokens[0] for tokens in prompt.answers.values()))
         grouped.setdefault(item.group, []).append([prompt for prompt in prompts if isinstance(prompt, Prompt)])
         targets.setdefault(item.group, []).append(item.targets)
@@ -160,7 +160,7 @@ def _batches(
 def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy of rows that share their first tokens.
 
-    Padding stands on the right, where no token before it can see it.
+    Padding is on the right, where no earlier token attends to it.
     """
     backbone, device = local.model.base_model, local.device
     cache = DynamicCache(config=local.model.config)
@@ -200,7 +200,7 @@ def _with_adapter(model: Any, tuning: Tuning) -> Any:
 def _save(
     file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer, losses: list[float]
 ) -> None:
-    """Write the state that the next pass needs; whole or not at all."""
+    """Write the state for the next epoch, atomically."""
     from safetensors.torch import save_file
 
     tensors = {name: weight.detach() for name, weight in weights.items()}
@@ -213,7 +213,7 @@ def _save(
 
 
 def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer) -> list[float]:
-    """Load the state that a stopped run left, if any; return the losses of its passes."""
+    """Load the state of a stopped run, if any; return the losses of its epochs."""
     from safetensors import safe_open
 
     if not file.exists():
@@ -229,19 +229,19 @@ def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch
 
 
 def _in_half(file: Path) -> None:
-    """Write an adapter's weights in bfloat16, which halves it."""
+    """Convert an adapter's weights to bfloat16, which halves its size."""
     from safetensors.torch import load_file, save_file
 
     save_file({name: weight.to(torch.bfloat16) for name, weight in load_file(file).items()}, file, {"format": "pt"})
 
 
 def as_anywhere(file: Path, base: str) -> None:
-    """Name the base as the params do, not by its place on this machine, and sort what peft keeps as a set."""
+    """Name the base as in the params, not by its path on this machine, and sort peft's sets."""
     config = json.loads(file.read_text(encoding="utf-8"))
     config |= {"base_model_name_or_path": base, "target_modules": sorted(config["target_modules"])}
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def settings_of(tuning: Tuning) -> dict[str, Any]:
-    """Return the record of how weights were fitted."""
+    """Return the settings as a record."""
     return {**asdict(tuning), "projections": list(PROJECTIONS), "warm_up": WARM_UP}

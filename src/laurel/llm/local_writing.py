@@ -1,7 +1,6 @@
-"""Answers in words, written by a language model token by token, for a batch of prompts at a time.
+"""Generation of answers by a language model, token by token, for a batch of prompts at a time.
 
-Every prompt draws from random numbers of its own, so that its answer depends on its batch only as far as sums of
-floating-point numbers do.
+Every prompt has its own random numbers, so that its answer depends on its batch only through floating-point rounding.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from laurel.seeding import generator
 
 
 class Writer:
-    """Writes answers."""
+    """Generates answers."""
 
     def __init__(self, local: LocalModel) -> None:
         self._local = local
 
     def packs(self, prompts: Sequence[Prompt], batch_tokens: int) -> list[Pack]:
-        """Return prompts one by one: each takes a row, as long as prompt and answer at most."""
+        """Return a pack per prompt: each takes a row with the maximum length of prompt and answer."""
         return [Pack([prompt], len(prompt.tokens) + self._limit(prompt)) for prompt in prompts]
 
     def answer(self, packs: Sequence[Pack]) -> list[Reply]:
@@ -44,7 +43,7 @@ class Writer:
         decode = self._local.tokenizer.decode
         marked = CHANNEL in self._local.tokenizer.get_added_vocab()
         written = answer_of({"content": decode(tokens, skip_special_tokens=not marked)}, ended)
-        assert written is not None  # a text is a content
+        assert written is not None  # plain text is a message's content
         return written
 
     def _limit(self, prompt: Prompt) -> int:
@@ -54,7 +53,7 @@ class Writer:
         """Return the tokens of each answer; one that ended leaves the batch."""
         local, width = self._local, max(len(prompt.tokens) for prompt in prompts)
         padding = [width - len(prompt.tokens) for prompt in prompts]
-        # on the left, so that the next token of every prompt comes in the same column
+        # padding on the left, so that the next tokens of all prompts are in the same column
         tokens = torch.tensor([[0] * pad + prompt.tokens for pad, prompt in zip(padding, prompts, strict=True)])
         mask = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding], device=local.device)
         cache = DynamicCache(config=local.model.config)
@@ -88,7 +87,7 @@ class Writer:
 
 
 class Draw:
-    """Draws the tokens of an answer from random numbers that its seed (0 if there is none) and its prompt set."""
+    """Samples the tokens of an answer with a generator seeded by the request's seed (0 by default) and prompt."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._sampling = prompt.request.sampling
@@ -106,6 +105,6 @@ class Draw:
             p, tokens = p.sort(descending=True, stable=True)
             p[p.cumsum(dim=-1) - p >= self._sampling.top_p] = 0
         cumulated = p.cumsum(dim=-1)
-        # the rank whose interval holds the number drawn; one of probability 0 has no interval, and is never drawn
+        # inverse of the cumulative distribution; a token of probability 0 is never drawn
         rank = int((cumulated <= self._rng.random() * cumulated[-1]).sum())
         return int(tokens[rank]) if self._sampling.top_p < 1 else rank

@@ -1,7 +1,7 @@
 """The packaged sentence encoder, MiniLM, without transformers, whose import takes two processor seconds.
 
-A BERT (Devlin et al. 2019, arXiv 1810.04805) is a sum of embeddings before a `torch.nn.TransformerEncoder`. Rounded as
-`laurel.llm.encoder` rounds them, its vectors are those of transformers' model.
+A BERT (Devlin et al. 2019, arXiv 1810.04805) is a sum of embeddings before a `torch.nn.TransformerEncoder`. After the
+rounding of `laurel.llm.encoder`, its vectors equal those of transformers' model.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class MiniLM:
     """Tokenizer and network of a folder.
 
     Args:
-        folder: as transformers saves a BERT, with `tokenizer.json` and `model.safetensors`.
-        device: what it runs on; None: the CPU, in double precision.
+        folder: of a BERT in transformers' format, with `tokenizer.json` and `model.safetensors`.
+        device: None: the CPU, in double precision.
 
     Raises:
         OSError: a file is missing.
@@ -62,7 +62,7 @@ class MiniLM:
             one.load_state_dict(_of_layer(weights, f"encoder.layer.{number}"))
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Return the last layer's output for each token (B, T, E), and where there are tokens (B, T)."""
+        """Return the last layer's output per token (B, T, E), and the mask of tokens (B, T)."""
         encoded = self._tokenizer.encode_batch(texts)
         ids = torch.tensor([one.ids for one in encoded], device=self._device)
         mask = torch.tensor([one.attention_mask for one in encoded], device=self._device)
@@ -71,7 +71,7 @@ class MiniLM:
 
 
 def _of_layer(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return a layer's weights by torch's names: queries, keys and values are projected by one matrix there."""
+    """Return a layer's weights by torch's names, where one matrix projects queries, keys and values."""
     found = {}
     for kind in ("weight", "bias"):
         projections = [weights[f"{prefix}.attention.self.{one}.{kind}"] for one in ("query", "key", "value")]

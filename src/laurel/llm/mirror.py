@@ -1,7 +1,7 @@
-"""Copies of the answers in a folder that outlives the machine: a run starts with all copies and leaves its own.
+"""Copies of the answers in a folder that outlives the machine: a run loads all copies at its start and writes its own.
 
-For pipeline steps, whose disk is discarded. The folder may be a mounted bucket without locks: a database there is only
-ever copied, never opened, and each file is written by only one run.
+For pipeline steps, whose disk is discarded. The folder may be a mounted bucket without locks: databases in it are only
+copied, never opened, and each file is written by only one run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.responses import ResponseStore
 
 SECONDS = 60.0
-"""Time between two copies during a run: the most that is lost with a machine."""
+"""Interval between copies during a run, and so the maximum loss if the machine fails."""
 PATTERN = "responses-*.db"
 
 logger = logging.getLogger(__name__)
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Iterator[None]:
-    """Add the folder's answers to a store; copy to the folder what comes to it within the block.
+    """Add the folder's answers to a store; copy answers that are added within the block to the folder.
 
     Args:
-        folder: made if need be; None does nothing.
+        folder: created if necessary; None: do nothing.
 
     Raises:
-        DataError: the folder cannot be read, or holds a store that is damaged or of another version; what came within
-            the block cannot be copied.
+        DataError: the folder cannot be read, or has a store that is damaged or of another version; or new answers
+            cannot be copied.
     """
     if folder is None:
         yield
@@ -50,14 +50,14 @@ def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Itera
             copy = _Copy(path, folder / f"responses-{uuid.uuid4().hex}.db", Path(scratch))
         ended = threading.Event()
 
-        def copy_now_and_then() -> None:
+        def copy_periodically() -> None:
             while not ended.wait(seconds):
                 try:
                     copy.write()
-                except (OSError, sqlite3.Error) as error:  # the last copy, which must succeed, says more
+                except (OSError, sqlite3.Error) as error:  # the last copy, which must succeed, reports the error
                     logger.warning("%s: answers could not be copied there (%s).", folder, error)
 
-        copying = threading.Thread(target=copy_now_and_then, name="copy answers", daemon=True)
+        copying = threading.Thread(target=copy_periodically, name="copy answers", daemon=True)
         copying.start()
         try:
             yield
@@ -69,12 +69,12 @@ def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Itera
 
 
 def _absorb(path: Path, folder: Path, scratch: Path) -> None:
-    """Add the answers of all stores in the folder, and the batches whose answers none of them has."""
+    """Add the answers of all stores in the folder, and the batches without stored answers."""
     ResponseStore(path).close()
     BatchLedger(path).close()
     for file in sorted(folder.glob(PATTERN)):
         here = shutil.copyfile(file, scratch / file.name)
-        ResponseStore(here).close()  # says what is wrong with it
+        ResponseStore(here).close()  # raises if it is damaged
         BatchLedger(here).close()
         with closing(sqlite3.connect(path)) as store:
             store.execute("ATTACH ? AS other", (str(here),))
@@ -90,7 +90,7 @@ def _absorb(path: Path, folder: Path, scratch: Path) -> None:
 
 
 class _Copy:
-    """Copies the answers that are new in a store, and the batches that it waits for."""
+    """Copies the new answers of a store, and its pending batches."""
 
     def __init__(self, path: Path, target: Path, scratch: Path) -> None:
         self._path, self._target = path, target
@@ -100,7 +100,7 @@ class _Copy:
             self._written = 0, _batches(before)
 
     def write(self) -> None:
-        """Write a store of the new answers in place of the last copy; nothing without any."""
+        """Replace the last copy by a store of the new answers; do nothing if there are none."""
         self._new.unlink(missing_ok=True)
         ResponseStore(self._new).close()
         BatchLedger(self._new).close()
@@ -136,5 +136,5 @@ def _explained(folder: Path) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error) as error:
         raise DataError(
-            f"{folder}: answers cannot be kept there ({error}). See that it can be written to, or name another folder."
+            f"{folder}: answers cannot be stored there ({error}). Make the folder writable, or name another one."
         ) from None

@@ -28,9 +28,9 @@ from laurel.params.judges import OPENAI, OpenAIParams
 
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 ATTEMPTS = 2
-"""Batches that a request fails in before it is given up."""
+"""Number of failed batches after which a request is given up."""
 MOST_FAILED_POLLS = 10
-"""Failed polls in a row before the run stops; its batches continue at the server."""
+"""Consecutive failed polls before the run stops; its batches continue at the server."""
 KEPT_DAYS = 30.0
 """Days after which a server may have forgotten a batch."""
 SAY_EVERY = 600.0
@@ -41,17 +41,17 @@ class OpenAIBatch:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        store: its file also holds what is in which batch.
-        seconds_left: says how long to wait for answers; what is not there then is withheld, and fetched the next time.
+        store: its file also has the ledger of batches.
+        seconds_left: returns how long to wait for answers; later answers are withheld, and fetched by the next run.
         first_wait: initial polling interval of a batch, in seconds.
-        longest_wait: seconds that this grows to.
+        longest_wait: maximum polling interval, in seconds.
 
     Raises:
-        RefusedError: the environment lacks the key.
+        RefusedError: the key is not in the environment.
     """
 
     at_once = MOST_LINES
-    """Questions asked at once; fewer would make more batches one after the other, more would fill the memory."""
+    """Questions per call: fewer would need more sequential batches, more would need too much memory."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class OpenAIBatch:
         self._waits = (first_wait, longest_wait)
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield (number of the request, answer) as batches end; all requests are drawn first.
+        """Yield (number of the request, answer) as batches end; all requests are taken first.
 
         Raises:
-            RefusedError: the server has no Batch API, takes no batch of these, or is gone.
+            RefusedError: the server has no Batch API, refuses these batches, or is unreachable.
         """
         asked: dict[str, _Asked] = {}
         for number, request in enumerate(requests):
@@ -144,7 +144,7 @@ class _Run:
         self._ledger.close()
 
     def answers(self, seconds_left: Callable[[], float]) -> Iterator[tuple[int, Reply | Failure]]:
-        """Send, wait and hand over until every request has its answer or failure, or time is up."""
+        """Send, wait and yield until every request has an answer or failure, or time is up."""
         while self._queue or self._sent:
             self._send()
             for token in list(self._sent):
@@ -156,18 +156,18 @@ class _Run:
             if (left := seconds_left()) <= 0:
                 tell(f"timed out with {len(self._sent)} batches pending. {KEPT}")
                 for key in [*self._queue, *(key for sent in self._sent.values() for key in sent.keys)]:
-                    yield from self._each(key, Withheld("its batch was not waited for"))
+                    yield from self._each(key, Withheld("its batch was not awaited"))
                 return
             time.sleep(min(self._wait, left))
             self._wait = min(self._wait * 1.5, self._waits[1])
 
     @property
     def _one_at_a_time(self) -> bool:
-        """Whether batches go one after the other, since the server refused so many questions at a time."""
+        """Whether batches are sent sequentially, since the server refused so many questions at a time."""
         return self._most_lines < MOST_LINES
 
     def _send(self) -> None:
-        """Join the batches that hold these questions, and send the other questions off in new ones."""
+        """Join existing batches with these questions, and send the other questions in new batches."""
         if not self._queue or (self._one_at_a_time and self._sent):
             return
         with self._ledger.sending():
@@ -182,13 +182,13 @@ class _Run:
                 self._queue.pop(key, None)
 
     def _join(self) -> None:
-        """Take up batches that were sent before, by a run that was stopped or by another process."""
+        """Join batches that were sent earlier, by a stopped run or by another process."""
         found = self._ledger.find(list(self._queue))
         for token in dict.fromkeys(found.values()):
             keys = {key for key, in_token in found.items() if in_token == token}
             entry = self._ledger.entry(token)
             batch = entry.batch or (self._server.find(entry, entry.file) if entry.file else None)
-            if batch is None:  # the run was stopped before there was one: nothing of it will be paid
+            if batch is None:  # the run was stopped before the batch was created, so nothing has to be paid
                 self._ledger.forget(self._ledger.keys(token))
                 continue
             self._ledger.created(token, batch)
@@ -198,7 +198,7 @@ class _Run:
             tell(f"{len(keys):,} questions are in batch {batch}, which was sent before")
 
     def _send_one(self, keys: list[str], content: bytes) -> None:
-        """Send a batch; at every step its state is on disk first."""
+        """Send a batch; its state is on disk before every step."""
         token = uuid.uuid4().hex
         self._ledger.enter(token, self._identity.endpoint, self._identity.model, keys)
         with tempfile.TemporaryFile() as stream:
@@ -208,13 +208,13 @@ class _Run:
         self._ledger.uploaded(token, file)
         batch = self._server.create(self._ledger.entry(token), file)
         self._ledger.created(token, batch)
-        self._store.release(keys)  # from here on the ledger keeps others from asking
+        self._store.release(keys)  # from here on the ledger prevents others from asking
         self._sent[token] = _Sent(batch, time.time(), set(keys), copy.deepcopy(self._dialect))
         self._wait = self._waits[0]
-        tell(f"{len(keys):,} questions sent in batch {batch}; a stopped run waits for it the next time")
+        tell(f"{len(keys):,} questions sent in batch {batch}; a resumed run waits for it")
 
     def _collect(self, token: str) -> Iterator[tuple[int, Reply | Failure]]:
-        """Look at a batch; yield its answers if it has ended."""
+        """Poll a batch; yield its answers if it has ended."""
         sent = self._sent[token]
         try:
             batch = self._server.look(sent.batch)
@@ -238,7 +238,7 @@ class _Run:
         del self._sent[token]
 
     def _hand_over(self, sent: _Sent, batch: Batch) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield the outcomes of a batch that ended; requests worth another try go back into the queue."""
+        """Yield the outcomes of a batch that ended; retryable requests go back into the queue."""
         stop: RefusedError | None = None
         again: dict[str, Again] = {}
         handled: list[str] = []
@@ -252,7 +252,7 @@ class _Run:
                     stop = outcome
                 else:
                     yield from self._each(key, outcome)
-                handled.append(key)  # by now the caller has it
+                handled.append(key)  # the caller has received it by now
                 sent.keys.discard(key)
         finally:
             self._ledger.forget(handled)
@@ -262,7 +262,7 @@ class _Run:
         if batch.status == "cancelled" and again:
             raise RefusedError(
                 f"Batch {sent.batch} was cancelled at {self._identity.endpoint}: {len(handled):,} answers are kept, "
-                f"{len(again):,} questions are unanswered. Run the same command again to send them off anew."
+                f"{len(again):,} questions are unanswered. Run the same command again to send them again."
             )
         for key, outcome in again.items():
             self._failed[key] += not outcome.reworded
@@ -290,7 +290,7 @@ class _Run:
         raise self._server.refused(batch)
 
     def _gone(self, token: str, sent: _Sent) -> None:
-        """Ask again what was in a batch too old for the server to know; raise RefusedError for a younger one."""
+        """Ask the questions of an unknown batch again if it is old; raise RefusedError for a recent one."""
         days = (time.time() - sent.made_at) / 86400
         if days < KEPT_DAYS:
             raise self._server.unknown(sent.batch, days)
@@ -304,7 +304,7 @@ class _Run:
             yield number, answer
 
     def _say(self, sent: _Sent, batch: Batch) -> None:
-        """Write a line about a batch if it has changed, and now and then if it has not."""
+        """Write a line about a batch if it has changed, and at intervals if it has not."""
         counts = batch.request_counts
         state = (batch.status, *((counts.completed, counts.failed) if counts else ()))
         if state == sent.reported and time.monotonic() - sent.reported_at < SAY_EVERY:

@@ -1,4 +1,4 @@
-"""A chat model behind an OpenAI-compatible server: OpenAI's own, vLLM, SGLang, Ollama, llama.cpp, a gateway.
+"""A chat model behind an OpenAI-compatible server: OpenAI, vLLM, SGLang, Ollama, llama.cpp, a gateway.
 
 Every request ends as a reply or a failure; transient errors are retried within the server's limits. Only the key comes
 from the environment: OPENAI_BASE_URL is not read, because a run's params must say where its answers come from.
@@ -29,23 +29,23 @@ from laurel.permissions import why_key_is_withheld
 
 DEFAULT_KEY = "OPENAI_API_KEY"
 PATIENCE = 4.0
-"""A request is given up when its attempts and waits took this multiple of one attempt's timeout."""
+"""A request is given up when its attempts and waits exceed this multiple of one attempt's timeout."""
 MOST_BYTES = 16 * 2**20
-"""Largest answer; a larger one is read no further."""
+"""Maximum size of an answer; larger ones are aborted."""
 LONGEST_PAUSE = 600.0
-"""Seconds; a run whose server asks for a longer one stops."""
+"""Maximum pause in seconds; if a server asks for a longer one, the run stops."""
 
 
 class OpenAIChat:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        takes_them: whether the model is known to take requests of this kind; otherwise a run ends if it refuses the
-            first ones, all for the same reason.
-        backoff: seconds of the first wait before a further attempt, at most.
+        takes_them: whether the model is known to accept requests of this kind; otherwise a run ends if the first ones
+            are all refused for the same reason.
+        backoff: maximum seconds of the first wait before a retry.
 
     Raises:
-        RefusedError: the environment lacks the key.
+        RefusedError: the key is not in the environment.
     """
 
     def __init__(self, params: OpenAIParams, *, takes_them: bool = False, backoff: float = 0.5) -> None:
@@ -60,18 +60,18 @@ class OpenAIChat:
         """Yield (number of the request, answer) as answers come in; see `ChatModel`.
 
         Raises:
-            RefusedError: every further request would fail alike, or the server has gone.
+            RefusedError: every further request would fail in the same way, or the server is unreachable.
         """
         run = _Run(self._params, self.identity, read_key(self._params), self._backoff, self._breaker)
         return concurrently(requests, run.answer, self._params.max_in_flight, run.close, run.idle, run.shut)
 
 
 def read_key(params: OpenAIParams) -> str:
-    """Return the key from the environment; empty where none is set and none needed.
+    """Return the key from the environment; empty if none is set and none needed.
 
     Raises:
-        RefusedError: the server needs a key and none is set; what is set is not a valid key; or the user has not
-            allowed sending it to this server.
+        RefusedError: the server needs a key and none is set; the key is not valid; or the user has not permitted
+            sending it to this server.
     """
     name, endpoint = params.api_key_env, params.base_url or OPENAI
     url = urlsplit(endpoint)
@@ -85,17 +85,17 @@ def read_key(params: OpenAIParams) -> str:
         raise RefusedError(f"{name} holds no valid key: a key is ASCII without spaces.")
     withheld = why_key_is_withheld(name, endpoint) if key else None
     if withheld and url.scheme == "http" and name == DEFAULT_KEY:
-        return ""  # no key was named for this server: most on this machine or a local network need none
+        return ""  # no key was named for this server: most local servers need none
     if withheld:
         raise RefusedError(withheld)
     return key
 
 
 def read_headers(params: OpenAIParams) -> dict[str, str]:
-    """Return the further headers with their values from the environment, under the rules of the key.
+    """Return the further headers with values from the environment, under the same rules as the key.
 
     Raises:
-        RefusedError: a variable is not set, holds no header, or may not be sent there.
+        RefusedError: a variable is not set, is not a valid header, or may not be sent there.
     """
     values = {}
     for header, name in params.headers.items():
@@ -110,7 +110,7 @@ def read_headers(params: OpenAIParams) -> dict[str, str]:
 
 
 class _Run:
-    """One run over many requests: the connection, and what the server has shown of its limits and dialect."""
+    """One run over many requests: the connection, and the limits and dialect learned from the server."""
 
     def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float, breaker: Breaker) -> None:
         self._params = params
@@ -129,7 +129,7 @@ class _Run:
             limits=httpx2.Limits(max_connections=params.max_in_flight),
         )
         self._client = openai.AsyncOpenAI(
-            api_key=key or "none",  # the package asks for one
+            api_key=key or "none",  # the package requires one
             base_url=identity.endpoint,
             http_client=self._http,
             default_headers=headers,
@@ -148,11 +148,11 @@ class _Run:
         await self._client.close()
 
     def shut(self) -> None:
-        """Send no further request, not even one that is to be retried."""
+        """Send no further requests, including retries."""
         self._limits.window.shut()
 
     async def answer(self, request: ChatRequest) -> Reply | Failure:
-        """Ask until there is a reply, or a failure that another attempt would not fix."""
+        """Ask until there is a reply, or a permanent failure."""
         spent = 0.0
 
         async def attempt() -> Reply | Failure:
@@ -187,11 +187,11 @@ class _Run:
         return outcome
 
     async def _attempt(self, request: ChatRequest, began: float) -> Reply | Failure:
-        """Ask once, and once more for every field that the server turns out not to take."""
+        """Ask once, and again for every field that the server does not accept."""
         while True:
             body = self._dialect.body(request)
             try:
-                async with asyncio.timeout(self._params.timeout_seconds):  # for all of the answer, however slow
+                async with asyncio.timeout(self._params.timeout_seconds):  # timeout of the whole answer
                     response, content = await self._post(body)
             except retries.NETWORK_ERRORS as error:
                 raise retries.of_network(error) from None
@@ -210,9 +210,9 @@ class _Run:
             return reply
 
     async def _post(self, body: dict[str, Any]) -> tuple[httpx2.Response, bytes | None]:
-        """Send a request with the package's address, key and connections; return what came, None where it is too much.
+        """Send a request with the package's address, key and connections; return the content, None if it is too large.
 
-        Its own `chat.completions.create` makes the same request, at four times the processor time, because it builds
+        The package's `chat.completions.create` makes the same request with four times the CPU time, because it builds
         models of question and answer.
         """
         request = httpx2.Request("POST", self._url, headers=self._headers, content=json.dumps(body).encode())
@@ -229,11 +229,11 @@ class _Run:
             await response.aclose()
 
     def _judge(self, response: httpx2.Response, content: bytes, body: dict[str, Any]) -> Failure | None:
-        """Return the failure of a request that the server refused; None if it is worth asking in other words.
+        """Return the failure of a request that the server refused; None if it is worth retrying in a changed form.
 
         Raises:
             RefusedError: every request would be refused.
-            TransientError: the same request may be taken later.
+            TransientError: the same request may be accepted later.
         """
         refusal = retries.Refusal.read(response.status_code, content, self._secrets)
         status, message = refusal.status, refusal.message

@@ -1,7 +1,7 @@
-"""Names of processes that hold a claim, and whether such a process has died.
+"""Names of processes that hold claims, and whether such a process has died.
 
-On Linux a process is identified by the machine's boot id, its number and its start time, because numbers are reused.
-Elsewhere, and for other machines, nothing is known: `has_died` is False.
+On Linux a process is identified by the machine's boot id, its process id and its start time, because process ids are
+reused. On other systems, and for other machines, this is unknown, and `has_died` is False.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PROC = Path("/proc")
 
 
 def this_owner() -> str:
-    """Return a new, unique name for an owner in this process: host, process, when it began, and a random part."""
+    """Return a new, unique name for an owner in this process: host, process id, start time, and a random part."""
     return "|".join((_host(), str(os.getpid()), _began(os.getpid()) or "", uuid.uuid4().hex))
 
 
@@ -28,7 +28,7 @@ def has_died(owner: str) -> bool:
 
 
 def _host() -> str:
-    """Name this boot of the machine and its process-id namespace: each container has a namespace of its own."""
+    """Return the id of this boot of the machine with the process-id namespace, which differs between containers."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}.{(_PROC / 'self/ns/pid').readlink().name}"
@@ -37,10 +37,10 @@ def _host() -> str:
 
 
 def _began(pid: int) -> str | None:
-    """Return when a process began, in ticks of the machine's clock; None where it has ended or nothing is known."""
+    """Return the start time of a process, in clock ticks; None if it has ended or this is unknown."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    state, *fields = stat.rpartition(")")[2].split()  # its name is in brackets, and may hold anything
+    state, *fields = stat.rpartition(")")[2].split()  # its name is in brackets, and may contain anything
     return None if state in ("Z", "X") else fields[18]

@@ -1,4 +1,4 @@
-"""What a model costs: a table of dated prices, and the cost of an answer.
+"""Prices of models, with dates, and the cost of answers.
 
 A model that is not in the table has an unknown price, which never counts as 0.
 """
@@ -32,34 +32,34 @@ class Price(Section):
     endpoint: str | None = None
     """The server; None: any."""
     date: datetime.date
-    """Day on which this was the price."""
+    """Day on which the price was valid."""
     source: str
-    """Where the price is published."""
+    """Source of the price."""
     input: NonNegative
     cached_input: NonNegative | None = None
     """Price of input that the server has cached; None: that of any input."""
     output: NonNegative
     batch: NonNegative | None = None
-    """Share of the price that a batch costs; None: unknown."""
+    """Price of a batch as a fraction of the live price; None: unknown."""
 
     def of(self, input_tokens: float, output_tokens: float, cached_tokens: float = 0.0) -> float:
         """Return dollars.
 
         Args:
-            cached_tokens: input tokens that the server had read before.
+            cached_tokens: input tokens from the server's cache.
         """
         cached = self.input if self.cached_input is None else self.cached_input
         paid = (input_tokens - cached_tokens) * self.input + cached_tokens * cached + output_tokens * self.output
         return paid / MILLION
 
     def of_reply(self, reply: Reply) -> float | None:
-        """Return dollars for an answer; None where it does not say its tokens and they are not free."""
+        """Return dollars for an answer; None if its tokens are unknown and not free."""
         if reply.input_tokens is None or reply.output_tokens is None:
             return None if self.input or self.output else 0.0
         return self.of(reply.input_tokens, reply.output_tokens, reply.cached_tokens or 0)
 
     def in_batches(self) -> Price | None:
-        """Return the price of batches; None where it is unknown."""
+        """Return the price of batches; None if unknown."""
         if self.batch is None:
             return None
         parts = ("input", "cached_input", "output")
@@ -68,14 +68,14 @@ class Price(Section):
 
 
 FREE = Price(model="a model in this process", date=datetime.date.min, source="", input=0.0, output=0.0, batch=1.0)
-"""Price of a model that runs here: the machine costs something, tokens do not."""
+"""Price of a local model: tokens are free, although the machine is not."""
 
 
 class Prices:
     """Tables of prices: one of the user's own, if any, and the packaged one.
 
     Args:
-        own: a table to look into first.
+        own: a table that is looked up first.
 
     Raises:
         ParamsError: a table cannot be read, or is malformed.
@@ -85,9 +85,9 @@ class Prices:
         self._tables = [read_prices(file) for file in (own, PACKAGED) if file is not None]
 
     def of(self, identity: Identity, day: datetime.date) -> Price | None:
-        """Return the price of a model that held on a day, or None where it is unknown.
+        """Return the price of a model on a day; None if unknown.
 
-        Where the table begins later, it is the first price in it: no earlier one was recorded.
+        If the table begins later, its first price is used, as no earlier one was recorded.
         """
         if not identity.endpoint:
             return FREE
@@ -106,11 +106,11 @@ def _distance(price: Price, day: datetime.date) -> tuple[bool, bool, datetime.ti
 
 
 def price_of(identity: Identity, own: Path | None = None) -> Price | None:
-    """Return today's price of a model, or None where it is unknown.
+    """Return today's price of a model; None if unknown.
 
     Args:
         identity: the model; one without an endpoint runs in this process.
-        own: a table to look into first.
+        own: a table that is looked up first.
 
     Raises:
         ParamsError: a table cannot be read, or is malformed.

@@ -1,6 +1,6 @@
-"""Validates the fields of an answer, whether a server sent it or a store holds it.
+"""Validates the fields of an answer from a server or a store.
 
-An invalid field counts as unknown: it never reaches a label, a sum or a table.
+Invalid fields count as unknown: they never reach a label, a sum or a table.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 LONGEST_TEXT = 100_000
-"""Characters that are kept of an answer: about the reasoning and answer of 25,000 tokens. One that reaches it was cut,
-and is not read: its end, where the answer stands, may be missing."""
+"""Maximum number of characters stored of an answer, about 25,000 tokens of reasoning and answer. A text of this length
+was truncated and is not parsed, since its end with the answer may be missing."""
 MOST_TOKENS = 10**9
-"""Most tokens that a server may count in one request; more is an error."""
+"""Maximum valid number of tokens per request; more is an error."""
 ABOVE_ZERO = 1e-3
-"""Largest log-probability that counts as a server's rounding error, rather than as invalid."""
+"""Largest positive log-probability that counts as a rounding error instead of invalid."""
 REASONING, REASONING_CUT = "reasoning", "reasoning_length"
-"""Finish reasons of an answer in which there was nothing but reasoning: ended by itself, or cut off (max_tokens)."""
+"""Finish reasons of an answer with only reasoning: ended by itself, or cut off (max_tokens)."""
 CHANNEL = "<|channel|>"
 """The mark that begins a channel in the harmony format."""
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -30,7 +30,7 @@ _BARE = re.compile(r"\Aanalysis.*?assistantfinal(?:json)?(?P<final>.*)\Z", re.DO
 
 
 def token_count(value: Any) -> int | None:
-    """Return a number of tokens; None where it is not one.
+    """Return a number of tokens; None if it is not one.
 
     >>> token_count(12), token_count("12"), token_count(-1), token_count("a dozen"), token_count(True)
     (12, 12, None, None, None)
@@ -45,7 +45,7 @@ def token_count(value: Any) -> int | None:
 
 
 def log_probability(value: Any) -> float | None:
-    """Return a log-probability, -inf included; None where it is NaN, above 0 or not a number."""
+    """Return a log-probability, including -inf; None if it is NaN, above 0 or not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not value <= ABOVE_ZERO:  # also for NaN
@@ -57,7 +57,7 @@ def log_probability(value: Any) -> float | None:
 
 
 def scores(value: Any) -> dict[str, float] | None:
-    """Return choice -> log-probability as a store keeps it; None where one of them is not finite or not a number."""
+    """Return choice -> log-probability for storage; None if one of them is not finite or not a number."""
     if not isinstance(value, Mapping):
         return None
     found: dict[str, float] = {}
@@ -70,7 +70,7 @@ def scores(value: Any) -> dict[str, float] | None:
 
 
 def stored_scores(text: Any) -> dict[str, float] | None:
-    """Return choice -> log-probability from a store's JSON; None where they are missing or damaged."""
+    """Return choice -> log-probability from a store's JSON; None if they are missing or damaged."""
     if not isinstance(text, str):
         return None
     try:
@@ -80,12 +80,12 @@ def stored_scores(text: Any) -> dict[str, float] | None:
 
 
 def is_damaged(text: Any, logprobs: Any) -> bool:
-    """Whether a stored answer holds nothing that can be used: no text, and no valid log-probabilities."""
+    """Whether a stored answer is unusable: no text, and no valid log-probabilities."""
     return logprobs is not None and not str(text or "").strip() and stored_scores(logprobs) is None
 
 
 def finish_reason(value: Any) -> str:
-    """Return why an answer ended: the server's word for it, "stop" where it says nothing.
+    """Return the server's finish reason, "stop" if there is none.
 
     >>> finish_reason("length"), finish_reason(None), finish_reason({"a": 1})
     ('length', 'stop', 'unknown')
@@ -96,15 +96,15 @@ def finish_reason(value: Any) -> str:
 
 
 def seconds(value: Any) -> float:
-    """Return seconds, of an answer or since 1970; 0 where they are not known."""
+    """Return seconds, of an answer or since 1970; 0 if unknown."""
     valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11
     return float(value) if valid else 0.0
 
 
 def answer_of(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
-    """Return a message's text, without its reasoning, and its finish reason; None where it is not a message.
+    """Return a message's text, without its reasoning, and its finish reason; None if it is not a message.
 
-    The content may be text, null or a list of parts. A refusal stands for a missing content.
+    The content may be text, null or a list of parts. A refusal replaces missing content.
 
     Args:
         message: as `choices[0].message` of a chat completion.
@@ -133,7 +133,7 @@ def answer_of(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
 
 
 def _part(part: Any) -> str | None:
-    """Return the text of a part of a content, empty for reasoning; None where it is not one."""
+    """Return the text of a content part, empty for reasoning; None if it is not one."""
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
@@ -145,10 +145,10 @@ def _part(part: Any) -> str | None:
 
 
 def final_channel(text: str) -> str:
-    """Return the final channel of a text in the harmony format; any other text as it is.
+    """Return the final channel of a text in the harmony format; other texts are returned unchanged.
 
     gpt-oss models write their reasoning into the channel `analysis` and the answer into `final`; servers without a
-    parser for them hand over all of it, some without the marks. A text with only other channels has no answer.
+    parser for this format return the whole text, some without the marks. A text with only other channels has no answer.
     Source: https://github.com/openai/harmony, docs/format.md.
 
     >>> final_channel("<|channel|>analysis<|message|>2 or 1?<|end|><|start|>assistant<|channel|>final<|message|>1")

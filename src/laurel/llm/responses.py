@@ -1,7 +1,7 @@
 """The store of all answers of language models, so that no question is paid for twice.
 
-A SQLite database that several processes may use at once. A question is identified by a digest of model, messages and
-sampling. Failures are not kept. Answers are stored as they came, so that labels can be derived again without a call.
+An SQLite database that several processes may use concurrently. A question is identified by a digest of model, messages
+and sampling. Failures are not stored. Raw answers are stored, so that labels can be derived again without a call.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from laurel.llm.owners import has_died, this_owner
 from laurel.llm.responses_file import BUSY_SECONDS, check_version, make_ready, read_only_address, transaction
 
 LEASE_SECONDS = 600.0
-"""How long the claims of a process that died on another machine keep others from asking the same. A running process
-renews its claims with every new one; one that died on this machine holds none."""
+"""Expiry of the claims of a process that died on another machine. A running process renews its claims with every new
+one; one that died on this machine loses them at once."""
 SYNC_SECONDS = 0.2
-"""Least time between two syncs while answers come. To wait for the disk after every one (SQLite's `synchronous = FULL`)
-would make a fast server wait."""
+"""Minimum time between syncs while answers arrive. Waiting for the disk after every answer (SQLite's `synchronous =
+FULL`) would slow down a fast server."""
 MAX_VARIABLES = 8192
-"""Most keys that one statement looks for."""
+"""Maximum number of keys per statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +46,35 @@ class Exchange:
     request: ChatRequest
     reply: Reply
     prompt: str = ""
-    """Name of the prompt that the question was put in."""
+    """Name of the question's prompt."""
     prompt_digest: str = ""
     cost_usd: float | None = None
-    """Cost by the price that held when it was asked; None where that is unknown."""
+    """Cost at the price when it was asked; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The part that many questions share."""
+    """The shared part of many questions."""
 
     id: str
     """Digest of it and of the example, so that stores can be joined."""
     example: bytes
-    """The messages of one of them; the others are kept as differences from it."""
+    """The messages of one of them; those of the others are stored as differences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Means over answers; None where no answer says."""
+    """Means over answers; None if no answer has the value."""
 
     output_tokens: float | None
     seconds: float | None
 
 
 class ResponseStore:
-    """The answers of one database file, which is made if need be.
+    """The answers of one database file, which is created if necessary.
 
     Args:
-        read_only: open a file that must be there, and write nothing, neither into it nor beside it.
+        read_only: open an existing file, and write nothing, neither into it nor beside it.
 
     Raises:
         DataError: the file is not such a database, is of another version, or cannot be written.
@@ -104,7 +104,7 @@ class ResponseStore:
         return {key: _reply(*row) for key, *row in self._rows_of(keys, columns) if not replies.is_damaged(*row[:2])}
 
     def contents(self, keys: Sequence[str]) -> Iterator[tuple[str, str, dict[str, float] | None, str]]:
-        """Yield the usable answers that are there: key, text, log-probabilities, if any, finish reason."""
+        """Yield the usable stored answers: key, text, log-probabilities if any, finish reason."""
         columns = f"substr(text, 1, {replies.LONGEST_TEXT}), logprobs, finish_reason"
         for key, text, logprobs, ended in self._rows_of(keys, columns):
             if logprobs is None:
@@ -113,30 +113,30 @@ class ResponseStore:
                 yield key, str(text), replies.stored_scores(logprobs), replies.finish_reason(ended)
 
     def damaged(self, keys: Sequence[str]) -> set[str]:
-        """Return the keys of stored answers that hold nothing that can be used; asking again replaces them."""
+        """Return the keys of unusable stored answers, which are replaced by asking again."""
         rows = self._rows_of(keys, "text, logprobs")
         return {key for key, text, logprobs in rows if replies.is_damaged(text, logprobs)}
 
     def ended(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-        """Yield how the answers that are there end: key, text, and finish reason."""
+        """Yield key, text and finish reason of stored answers."""
         columns = f"substr(text, 1, {replies.LONGEST_TEXT}), finish_reason"
         for key, text, reason in self._rows_of(keys, columns):
             yield key, str(text), replies.finish_reason(reason)
 
     def _rows_of(self, keys: Sequence[str], columns: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the key and these columns of the answers that are there."""
+        """Yield the key and these columns of stored answers."""
         with self._explained():
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))
-                query = (  # by row: what was asked together is stored together
+                query = (  # by row: questions asked together are stored together
                     f"SELECT key, {columns} FROM responses WHERE rowid IN "  # noqa: S608  names and marks
                     f"(SELECT rowid FROM responses WHERE key IN ({marks}))"
                 )
                 yield from self._connection.execute(query, some).fetchall()
 
     def claim(self, keys: Sequence[str]) -> set[str]:
-        """Return the keys that this process is to ask: neither answered nor being asked by another process."""
+        """Claim and return the keys that are neither answered nor being asked by another process."""
         now = time.time()
         with self._explained(), transaction(self._connection):
             answered = set(self.get(keys))
@@ -149,7 +149,7 @@ class ResponseStore:
             return mine
 
     def _insert_claims(self, keys: Sequence[str], now: float) -> set[str]:
-        """Claim keys that are free; return all that this process holds then."""
+        """Claim free keys; return all claims of this process."""
         rows = [(key, self._owner, now + LEASE_SECONDS) for key in keys]
         self._connection.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
         return {key for key in keys if self._claimant(key) == self._owner}
@@ -165,10 +165,10 @@ class ResponseStore:
         return None if row is None else str(row[0])
 
     def put(self, exchange: Exchange) -> None:
-        """Store an answer; the first usable one to a question stays.
+        """Store an answer; the first usable one to a question is kept.
 
-        It then survives the end of this process, and a loss of power from the next sync on: with `flush`, or with an
-        answer that comes SYNC_SECONDS after the last sync.
+        It survives the end of this process, and a power failure from the next sync on: at `flush`, or at an answer that
+        arrives SYNC_SECONDS after the last sync.
         """
         reply = exchange.reply
         messages = _json([asdict(message) for message in exchange.request.messages])
@@ -198,7 +198,7 @@ class ResponseStore:
             self.flush()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
-        """Return the part of an exchange that others share, which is stored once."""
+        """Return the shared part of an exchange, which is stored once."""
         shared = {
             **asdict(exchange.identity),
             "prompt": exchange.prompt,
@@ -218,7 +218,7 @@ class ResponseStore:
         return self._contexts[content]
 
     def usual(self, identity: Identity, prompt_digest: str) -> Usual:
-        """Return statistics of a model's answers to a prompt; answers that lack them are left out."""
+        """Return statistics of a model's answers to a prompt, ignoring answers without values."""
         wanted = {**asdict(identity), "prompt_digest": prompt_digest}
         with self._explained():
             contexts = self._connection.execute("SELECT id, content FROM contexts").fetchall()
@@ -231,14 +231,14 @@ class ResponseStore:
             return Usual(*self._connection.execute(query, ids).fetchone())
 
     def has_answers(self, identity: Identity, prompt_digest: str, sampling: Sampling) -> bool:
-        """Whether a model ever answered a question in this prompt with this sampling, in any vote."""
+        """Whether a model has answered any question with this prompt and sampling, in any vote."""
         wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**sampling.recorded(), "seed": None}}
         with self._explained():
             contexts = [json.loads(content) for (content,) in self._connection.execute("SELECT content FROM contexts")]
         return any(wanted == {key: _unvoted(kept[key]) for key in wanted} for kept in contexts)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield all that is kept of each answer, in the order of the keys."""
+        """Yield all stored data of each answer, in the order of keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         query = (
             f"SELECT key, content, example, messages, cost_usd, asked_at, {columns} FROM responses "  # noqa: S608  only names
@@ -261,7 +261,7 @@ class ResponseStore:
                 }
 
     def release(self, keys: Iterable[str]) -> None:
-        """Let others ask what this process will not."""
+        """Release claims, so that other processes can ask these questions."""
         with self._explained(), transaction(self._connection):
             self._connection.executemany(
                 "DELETE FROM claims WHERE key = ? AND owner = ?", [(key, self._owner) for key in keys]
@@ -276,7 +276,7 @@ class ResponseStore:
             return int(self._connection.execute("SELECT count(*) FROM responses").fetchone()[0])
 
     def flush(self) -> None:
-        """Sync all answers to disk: from then on they survive a loss of power."""
+        """Sync all answers to disk, so that they survive a power failure."""
         if not self._unsynced:
             return
         with self._explained():
@@ -318,7 +318,7 @@ class ResponseStore:
 def _reply(
     text: Any, logprobs: Any, read: Any, written: Any, ended: Any, seconds: Any, cached: Any, *, whole: bool = False
 ) -> Reply:
-    """Return a stored answer; each field is checked again, as others can write to the file, too."""
+    """Return a stored answer; each field is validated again, as other programs can write to the file."""
     return Reply(
         text=str(text) if whole else str(text)[: replies.LONGEST_TEXT],
         logprobs=replies.stored_scores(logprobs),
@@ -339,7 +339,7 @@ def _json(content: Any) -> str:
 
 
 def _packed(text: str, example: bytes) -> bytes:
-    """Compress a text to little more than its differences from an example."""
+    """Compress a text relative to an example."""
     packing = zlib.compressobj(zdict=example)
     return packing.compress(text.encode()) + packing.flush()
 
@@ -349,5 +349,5 @@ def _unpacked(packed: bytes, example: bytes) -> str:
 
 
 def _storable(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 can hold."""
+    """Replace lone surrogates, which UTF-8 cannot represent."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

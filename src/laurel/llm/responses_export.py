@@ -41,15 +41,15 @@ RESPONSES_SCHEMA = pa.schema(
         pa.field("asked_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""`sampling`, `messages` and `logprobs` are JSON; `cost_usd` is as `Costs` says, null where that is unknown."""
+"""`sampling`, `messages` and `logprobs` are JSON; `cost_usd` is from `Costs`, null if unknown."""
 _ROWS = 8192
 
 
 class Costs:
-    """What answers cost: the amount that was stored with each when it was asked.
+    """Costs of answers: the amount that was stored with each when it was asked.
 
-    An answer without one, because the store is older or no price was known, is priced by the day on which it was asked:
-    by the user's own table, if that has the model, else by the packaged one.
+    An answer without one, because the store is older or no price was known, is priced by the day on which it was asked,
+    from the user's table if it has the model, otherwise from the packaged one.
     """
 
     def __init__(self, own: Path | None) -> None:
@@ -59,7 +59,7 @@ class Costs:
     def of(self, row: Mapping[str, Any]) -> float | None:
         """Return dollars for a row of `ResponseStore.rows`; None if unknown.
 
-        An answer that has to be priced now counts as one of a batch if its time was not measured.
+        An answer that is priced now counts as part of a batch if its duration was not measured.
         """
         if row["cost_usd"] is not None:
             return float(row["cost_usd"])
@@ -75,10 +75,10 @@ class Costs:
 
 
 def export_responses(responses: Path, output: Path, prices: Path | None = None) -> int:
-    """Write all answers of a store as a Parquet file, whole or not at all; return how many.
+    """Write all answers of a store as a Parquet file, atomically; return their number.
 
     Args:
-        prices: a table of prices to look into before the packaged one, for answers that were kept without their cost.
+        prices: a table of prices that is looked up before the packaged one, for answers stored without their cost.
 
     Raises:
         DataError: there is no such store, or the file cannot be written.

@@ -11,7 +11,7 @@ from laurel.errors import DataError
 
 VERSION = 3
 BUSY_SECONDS = 30.0
-"""How long to wait for another process's write."""
+"""Timeout for another process's write."""
 
 _SCHEMA = """
 CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
@@ -35,23 +35,23 @@ CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT N
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run a block as one transaction: all of it or nothing, with one writer at a time."""
+    """Run a block as one atomic transaction, with one writer at a time."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
-    except BaseException:  # also Ctrl-C: an open transaction would keep all others out
+    except BaseException:  # also Ctrl-C: an open transaction would block all other processes
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
 
 
 def make_ready(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new file; do nothing to one that has them.
+    """Create the tables of a new file; do nothing if they exist.
 
     Raises:
-        DataError: the file is another program's, or of a version that is not known.
+        DataError: the file is another program's, or has an unknown version.
     """
-    with transaction(connection):  # of several processes one does it, and the others find it done
+    with transaction(connection):  # one of several processes creates them, and the others find them
         if connection.execute("PRAGMA user_version").fetchone()[0] != 0:
             check_version(connection, path)
             return
@@ -73,7 +73,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def read_only_address(path: Path) -> str:
-    """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
+    """Return a URI for reading a file without writing beside it, as far as possible while another process writes it."""
     log = path.with_name(f"{path.name}-wal")
     busy = log.exists() and log.stat().st_size > 0
     return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'mode=ro&immutable=1'}"

@@ -21,27 +21,27 @@ from laurel.llm.chat import Failure, RefusedError
 from laurel.permissions import why_key_is_withheld
 
 AGAIN = frozenset({408, 409, 425, 429})
-"""Statuses worth another attempt, besides 5xx."""
+"""Statuses that are retried, besides 5xx."""
 LONGEST_WAIT = 30.0
-"""Seconds between two attempts at most, unless the server asks for more."""
+"""Maximum seconds between attempts, unless the server asks for more."""
 LONGEST_REASON = 300
-NETWORK_ERRORS = (httpx2.RequestError, aiohttp.ClientError, OSError)  # OSError: of which TimeoutError is one
+NETWORK_ERRORS = (httpx2.RequestError, aiohttp.ClientError, OSError)  # OSError includes TimeoutError
 
 Result = TypeVar("Result")
 
 
 class TransientError(Exception):
-    """A failure that may pass."""
+    """A temporary failure."""
 
     def __init__(self, reason: str, *, congested: bool = False, unreachable: bool = False, wait: float = 0.0) -> None:
         super().__init__(reason)
         self.reason = reason
         self.congested = congested
-        """The server has too much to do: ask it for less at once."""
+        """The server is overloaded: reduce concurrency."""
         self.unreachable = unreachable
-        """There was not even a connection."""
+        """No connection could be made."""
         self.wait = wait
-        """Seconds that the server asks for before the same request is sent again."""
+        """Seconds that the server asks to wait before a retry."""
 
 
 async def persistently(
@@ -55,12 +55,12 @@ async def persistently(
     """Await `attempt` until it succeeds; waits are random, below a bound of `backoff` seconds that doubles each time.
 
     Args:
-        attempt: raises TransientError where another makes sense.
-        attempts: in all, at most.
-        seconds: says how long the attempts themselves took so far, waiting for a turn not counted.
+        attempt: raises TransientError if a retry makes sense.
+        attempts: maximum number.
+        seconds: returns the duration of the attempts so far, without waiting for a turn.
         deadline: seconds of attempts and waits after which no further attempt begins; waits that the server asked for
             are not counted.
-        backoff: seconds of the first wait at most.
+        backoff: maximum seconds of the first wait.
 
     Raises:
         TransientError: the last attempt's, with the number of attempts in its reason.
@@ -93,13 +93,13 @@ class Refusal:
 
     status: int
     error: Any
-    """The server's error object: what stands under `error`, or all that it sent."""
+    """The server's error object: the content of `error`, or the whole content."""
     message: str
-    """Its message, or the name of the status."""
+    """The error's message, or the name of the status."""
 
     @classmethod
     def read(cls, status: int, content: bytes, secrets: Iterable[str]) -> Refusal:
-        """Read an error, in whatever form it comes."""
+        """Parse an error in any form."""
         try:
             body = json.loads(content)
         except (ValueError, RecursionError):
@@ -112,12 +112,12 @@ class Refusal:
 
     @property
     def kinds(self) -> set[str]:
-        """The words that servers sort errors by."""
+        """Error codes and types of the server."""
         return {str(self.error.get("code")), str(self.error.get("type"))} if isinstance(self.error, Mapping) else set()
 
 
 def of_network(error: BaseException) -> TransientError:
-    """Turn a failed connection into a retry."""
+    """Convert a network error to a TransientError."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, aiohttp.ClientError):
         cause = cause.__cause__
@@ -127,12 +127,12 @@ def of_network(error: BaseException) -> TransientError:
         detail = getattr(os_error, "strerror", None) or str(os_error or cause)
         return TransientError(f"no connection ({one_line(detail, ())})", unreachable=True)
     if isinstance(cause or error, TimeoutError):
-        return TransientError("no whole answer in time", congested=True)
+        return TransientError("no complete answer in time", congested=True)
     return TransientError(f"the connection broke ({type(cause or error).__name__})")
 
 
 def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedError | None:
-    """Return the error of a refusal after which no request can succeed, with how to fix it; None for any other."""
+    """Return the error for a permanent refusal, with how to fix it; None for other refusals."""
     message = refusal.message
     match refusal.status:
         case 401:
@@ -166,7 +166,9 @@ class Breaker:
     """Timeout of the first connection, in seconds."""
 
     def __init__(self, endpoint: str, *, takes_them: bool = False) -> None:
-        """`takes_them`: the server took requests of this kind before; those left may be the ones that it refuses."""
+        """`takes_them`: the server has accepted requests of this kind before; the remaining ones may be refused
+        individually.
+        """
         self._endpoint = endpoint
         self._takes_them = takes_them
         self._answered = False
@@ -179,7 +181,7 @@ class Breaker:
         self._in_a_row = 0
 
     def failed(self, error: TransientError) -> None:
-        """Note a failed attempt.
+        """Record a failed attempt.
 
         Raises:
             RefusedError: the server was never reached.
@@ -194,7 +196,7 @@ class Breaker:
                 )
 
     def exhausted(self, failure: Failure) -> None:
-        """Note a request that was given up.
+        """Record a request that was given up.
 
         Raises:
             RefusedError: too many requests in a row were given up.
@@ -207,7 +209,7 @@ class Breaker:
             )
 
     def refused(self, failure: Failure) -> None:
-        """Note a request that the server will not take.
+        """Record a request that the server refuses.
 
         Raises:
             RefusedError: the first requests were all refused for the same reason.

@@ -1,7 +1,7 @@
-"""Answers drawn from a causal language model in large batches, with their log-probabilities.
+"""Sampling from a causal language model in large batches, with log-probabilities.
 
-Each distinct prompt is read once, and its cache of keys and values goes to all answers to it. All random numbers
-come from one generator, so that a seed repeats the batch. A grammar, an automaton over tokens, may constrain answers.
+Each distinct prompt is processed once, and its key-value cache is shared by all its answers. All random numbers come
+from one generator, so a seed reproduces the batch. A grammar, an automaton over tokens, may constrain answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 BATCH_TOKENS = 2**16
-"""Tokens, prompts and answers together, of a batch."""
+"""Maximum tokens per batch, including prompts and answers."""
 
 
 class Sampled(NamedTuple):
@@ -29,10 +29,10 @@ class Sampled(NamedTuple):
     tokens: list[list[int]]
     """The tokens, without the one that ended them."""
     log_prob: FloatArray
-    """(N,) sum over the tokens, the end included, under the model as it draws: within the grammar, at its
+    """(N,) sum over the tokens, including the end token, under the sampling distribution: within the grammar, at the
     temperature."""
     ends: list[int | None]
-    """The token that ended each answer; None where the limit did."""
+    """The end token of each answer; None if it was cut off at the limit."""
 
     @property
     def ended(self) -> list[bool]:
@@ -47,7 +47,7 @@ class Sampled(NamedTuple):
 
 @dataclass
 class Grammar:
-    """What may be written: states, and the tokens that lead from one to another. The first state is 0."""
+    """An automaton of allowed tokens: states and transitions. The first state is 0."""
 
     edges: list[dict[int, int]] = field(default_factory=lambda: [{}])
     """State -> token -> next state."""
@@ -55,9 +55,9 @@ class Grammar:
     """The next state of a token that ends the answer."""
 
     def add(self, path: Sequence[int], start: int = 0, to: int | None = None) -> int:
-        """Allow tokens one after another from a state on; return the state after them, `to` where it is given.
+        """Allow a sequence of tokens from a state; return the state after it, `to` if given.
 
-        A path that another one begins with must be added before it.
+        A path that is a prefix of another one must be added first.
         """
         state = start
         for place, token in enumerate(path):
@@ -80,10 +80,10 @@ class Grammar:
         return sorted({token for edges in self.edges for token in edges})
 
     def allowed(self) -> torch.Tensor:
-        """Return which of `tokens` may follow each state (S, K).
+        """Return which of `tokens` are allowed in each state (S, K).
 
         Raises:
-            ValueError: none may follow one of them.
+            ValueError: a state has no allowed token.
         """
         import torch
 
@@ -101,12 +101,12 @@ def sample(
     temperature: float = 1.0,
     grammar: Grammar | None = None,
 ) -> Sampled:
-    """Draw an answer to each prompt (N of them, as tokens); equal prompts are read once.
+    """Sample an answer to each of N prompts, given as tokens; equal prompts are processed once.
 
     Args:
-        rng: draws the tokens; at temperature 0 the likeliest are taken.
-        max_tokens: of an answer, its end included.
-        grammar: what may be written; None: anything. It must end within `max_tokens`.
+        rng: for sampling; temperature 0 is greedy.
+        max_tokens: of an answer, including its end token.
+        grammar: constrains answers; None: no constraint. It must end within `max_tokens`.
     """
     import torch
 
@@ -150,7 +150,7 @@ def _batch(
     place = {prompt: number for number, prompt in enumerate(distinct)}
     whose = torch.tensor([place[prompt] for prompt in prompts], device=local.device)
     width = max(map(len, distinct))
-    # padding on the left, so that the next token of every prompt comes in the same column
+    # padding on the left, so that the next tokens of all prompts are in the same column
     read = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in distinct])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct], device=local.device)
     cache = DynamicCache(config=local.model.config)
@@ -210,7 +210,7 @@ def _draw(logs: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 def log_probs(
     local: LocalModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], temperature: float = 1.0
 ) -> FloatArray:
-    """Return the log-probabilities (N,) of answers, given as tokens with the one that ends them, without a grammar."""
+    """Return the log-probabilities (N,) of answers, given as tokens including the end token, without a grammar."""
     import torch
 
     found = np.zeros(len(prompts), dtype=np.float32)
@@ -222,7 +222,7 @@ def log_probs(
             for prompt, answer in zip(prompts[start : start + rows], answers[start : start + rows], strict=True)
         ]
         width = max(map(len, some))
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in some])  # nothing before padding sees it
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in some])  # no earlier token attends to padding
         logs = (local.logits(tokens, torch.arange(width)).float() / temperature).log_softmax(dim=-1)
         for i, row in enumerate(some):
             first = len(prompts[start + i])

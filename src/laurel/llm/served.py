@@ -1,7 +1,7 @@
-"""A server of language models that runs while it is asked: `vllm serve`; for a judge, started at the first question.
+"""A temporary server of a language model, `vllm serve`; for a judge, started at the first question.
 
-A watchdog process ends the server when this process has ended, for whatever reason. Where all answers are in
-the store, no server is started; where one with this model listens already, it is asked instead.
+A watchdog process ends the server when this process has ended for any reason. If all answers are stored, no server is
+started; if a server of this model already listens, it is used instead.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from laurel.llm.chat import ChatModel, ChatRequest, Failure, RefusedError, Reply
 from laurel.params.judges import OpenAIParams, ServeParams
 
 PROGRAM = "LAUREL_VLLM"
-"""Environment variable with the path of vLLM's command, which usually has a Python environment of its own."""
+"""Environment variable with the path of vLLM's command, which is usually in a separate Python environment."""
 POLL_SECONDS = 0.2
 END_SECONDS = 20.0
-"""Seconds that a server has to end after it is asked to."""
+"""Seconds that a server may take to terminate."""
 SHOWN = 2000
-"""Characters of the end of a server's log that are shown where it fails."""
+"""Number of last characters of a server's log that are shown if it fails."""
 _RUNNING: dict[str, subprocess.Popen[bytes]] = {}
-"""Address -> the watcher of the server there; one for all that this process asks."""
+"""Address -> the watchdog of the server there."""
 
 
 class ServedChat:
@@ -46,7 +46,7 @@ class ServedChat:
         self._params, self._model = params, model
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield as the model itself does.
+        """Yield the model's answers.
 
         Raises:
             RefusedError: the server cannot be started, or the model refuses.
@@ -70,26 +70,26 @@ def start(
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Start a server of a model, unless one listens already; wait until it has loaded the model.
+    """Start a server of a model, unless one already listens; wait until it has loaded the model.
 
     Args:
         model: a name on the hub, or a directory.
-        base_url: where it will listen.
-        serve: how it is started.
-        key: of the params that ask for it, for errors.
+        base_url: its address.
+        serve: settings of the server.
+        key: the parameter that requests it, for errors.
         options: further options of `vllm serve`.
-        environment: variables that it needs besides those of this process.
+        environment: additional environment variables.
 
     Raises:
-        RefusedError: there is no such command, it ends, or takes too long.
+        RefusedError: the command is missing, ends, or takes too long.
     """
     if model in models_at(base_url):
         return
     place = shutil.which(os.environ.get(PROGRAM, "vllm"))
     if place is None:
         raise RefusedError(
-            f"{key} starts vLLM, but there is no command vllm here. Install it (pip install "
-            f"'.[vllm]' in an environment of its own) and put it on the PATH, or name it in {PROGRAM}."
+            f"{key} starts vLLM, but there is no command vllm here. Install it (pip install '.[vllm]' in a separate "
+            f"environment) and put it on the PATH, or name it in {PROGRAM}."
         )
     url = urlsplit(base_url)
     gpus = serve.gpus or gpus_here()
@@ -120,18 +120,18 @@ def start(
 
 
 def stop(address: str | None = None) -> None:
-    """Stop the server at an address, or all, if this process has started it."""
+    """Stop the server at an address, or all servers, if started by this process."""
     for one in [address] if address else list(_RUNNING):
         watcher = _RUNNING.pop(one, None)
         if watcher is None:
             continue
         assert watcher.stdin is not None
-        watcher.stdin.close()  # the watcher sees the end of it
+        watcher.stdin.close()  # the watchdog notices the end of its input
         watcher.wait()
 
 
 def models_at(address: str) -> list[str]:
-    """Return the models that a server offers; none if there is no server."""
+    """Return the models of a server; empty if there is no server."""
     try:
         with urllib.request.urlopen(f"{address.rstrip('/')}/models", timeout=5) as answer:  # noqa: S310 - of params
             content: Any = json.load(answer)
@@ -161,7 +161,7 @@ def watch(command: Sequence[str]) -> int:
 
     threading.Thread(target=end, daemon=True).start()
     code = server.wait()
-    _kill(server.pid, signal.SIGKILL)  # its workers, if any are left
+    _kill(server.pid, signal.SIGKILL)  # remaining workers, if any
     return code
 
 

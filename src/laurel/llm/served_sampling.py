@@ -1,7 +1,7 @@
-"""Answers drawn by `vllm serve` on this machine, whose LoRA weights change while it runs.
+"""Sampling from `vllm serve` on this machine, whose LoRA weights are updated while it runs.
 
-vLLM batches requests as they come, and sums in another order in each batch: equal seeds need not draw equal answers.
-Its API is that of 0.30: `/v1/completions` with tokens in and out, `/v1/load_lora_adapter`.
+vLLM batches requests as they arrive, and the order of summation depends on the batch: equal seeds may give different
+answers. Its API is that of 0.30: `/v1/completions` with tokens in and out, `/v1/load_lora_adapter`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 KEY = "agent.language_model.serve"
 RANKS = (8, 16, 32, 64, 128, 256, 320, MOST_SERVED)
-"""Highest ranks that vLLM can be started for."""
+"""Maximum ranks supported by vLLM."""
 AT_ONCE = 64
-"""Answers of a request, at most: more are refused by some versions."""
+"""Maximum number of answers per request: more are refused by some versions."""
 IN_FLIGHT = 64
-"""Requests at a time."""
+"""Concurrent requests."""
 SECONDS = 600.0
 """Timeout of a request."""
 SHOWN = 300
 
 
 class ServedModel:
-    """A language model that a server samples from, started when it is first asked.
+    """A language model behind a server that is started at the first request.
 
     Args:
         settings: of the model and, in `serve`, the server.
@@ -58,7 +58,7 @@ class ServedModel:
         self._stops: frozenset[int] = frozenset()
 
     def take(self, local: LocalModel) -> None:
-        """Sample from the weights that this model will have when an answer is drawn next."""
+        """Sample from this model's weights at the time of the next request."""
         self._next = local
 
     def sample(
@@ -70,17 +70,17 @@ class ServedModel:
         temperature: float,
         regex: str | None,
     ) -> Sampled:
-        """Draw an answer to each prompt (N of them, as tokens).
+        """Sample an answer to each of N prompts, given as tokens.
 
         Args:
             prompts: to be answered.
-            rng: draws the seeds of the requests.
-            max_tokens: of an answer, its end included.
+            rng: for the seeds of the requests.
+            max_tokens: of an answer, including its end token.
             temperature: of the draw.
-            regex: what an answer must match; None: anything.
+            regex: that answers must match; None: no constraint.
 
         Raises:
-            RefusedError: the server cannot be started or asked, or its answer is not what was asked for.
+            RefusedError: the server cannot be started or asked, or its answer is not valid.
         """
         if self._next:
             self._load(self._next)
@@ -97,7 +97,7 @@ class ServedModel:
             "model": self._name,
             "max_tokens": max_tokens,
             "temperature": temperature,
-            **{"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},  # a model may have other defaults
+            **{"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},  # the model may have other defaults
             "stop_token_ids": sorted(self._stops),
             "logprobs": 0,
             "return_token_ids": True,
@@ -119,7 +119,7 @@ class ServedModel:
         return drawn
 
     def _answers(self, asked: Mapping[str, Any]) -> list[tuple[list[int], float]]:
-        """Return the tokens, with those that ended them, and the log-probabilities of a request's answers."""
+        """Return the tokens, including end tokens, and the log-probabilities of a request's answers."""
         content = self._post("completions", asked)
         try:
             choices = sorted(json.loads(content)["choices"], key=lambda choice: int(choice["index"]))
@@ -137,7 +137,7 @@ class ServedModel:
         return found
 
     def _load(self, local: LocalModel) -> None:
-        """Hand the server the weights as they are now, under a new name, since its cache goes by names."""
+        """Send the current weights to the server under a new name, since its cache is keyed by name."""
         from laurel.llm.causal import save_causal
 
         start_server(self._settings)
@@ -162,8 +162,8 @@ class ServedModel:
             why = error.read().decode(errors="replace")[:SHOWN]
             own = " ".join(options_of(self._settings))
             raise RefusedError(
-                f"The server at {self._serve.base_url} ({KEY}) refuses {what}: {error.code} {why}. One that you start "
-                f"yourself needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the options {own}."
+                f"The server at {self._serve.base_url} ({KEY}) refuses {what}: {error.code} {why}. A server that you "
+                f"start yourself needs VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the options {own}."
             ) from None
         except OSError as error:
             raise RefusedError(f"The server at {self._serve.base_url} ({KEY}) does not answer: {error}.") from None
@@ -178,13 +178,13 @@ def options_of(settings: LanguageActorParams) -> list[str]:
     rank = next(rank for rank in RANKS if settings.rank <= rank)
     options = ["--enable-lora", "--max-lora-rank", str(rank), "--dtype", settings.dtype]
     options += ["--logprobs-mode", "processed_logprobs", "--gpu-memory-utilization", str(serve.gpu_memory)]
-    if copies > 1:  # one server for all copies: LoRA weights reach only those behind the server that takes them
+    if copies > 1:  # one server for all copies: LoRA weights reach only the copies behind the server that receives them
         options += ["--data-parallel-size", str(copies), "--api-server-count", "1"]
     return options
 
 
 def start_server(settings: LanguageActorParams) -> None:
-    """Start the server that settings ask for, unless it listens already.
+    """Start the server of settings, unless it already listens.
 
     Raises:
         RefusedError: it cannot be started.
@@ -202,7 +202,7 @@ def start_server(settings: LanguageActorParams) -> None:
 
 @contextmanager
 def servers(actors: Iterable[LanguageActorParams]) -> Iterator[None]:
-    """Start the servers of actors, one at each address, and end them with the block; processes may share them.
+    """Start the servers of actors, one per address, and stop them after the block; processes may share them.
 
     Raises:
         RefusedError: one cannot be started.

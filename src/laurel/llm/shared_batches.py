@@ -1,8 +1,9 @@
-"""Data-parallel training: each of several processes takes its part of every batch, and the gradient is one process's.
+"""Data-parallel training: each process takes its part of every batch, with the same gradient as a single process.
 
-TRL's trainers average gradients over the processes (PyTorch's DistributedDataParallel). Three things would still
-differ from one process: the order of the rows, the last batch of a pass, which accelerate fills up with rows seen
-before, and means over tokens in the imitation term of SimPO, DPO and KTO, as processes have different numbers of them.
+TRL's trainers average gradients over the processes (PyTorch's DistributedDataParallel). Three things would still differ
+from
+a single process: the order of the rows, the last batch of an epoch, which accelerate fills up with earlier rows, and
+means over tokens in the imitation term of SimPO, DPO and KTO, as processes have different numbers of tokens.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Which of the processes this is."""
+    """The rank of this process and the number of processes."""
 
     rank: int
     world: int
 
 
 def place() -> Place:
-    """Return the place that torch.distributed.run gave this process; (0, 1) where it did not start it."""
+    """Return the place assigned by torch.distributed.run; (0, 1) without it."""
     return Place(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 
@@ -36,7 +37,9 @@ def mean_of_all(value: float) -> float:
 
 
 def share_of(tokens: Tensor) -> Tensor | float:
-    """Return what turns a mean over this process's tokens into its part of the mean over those of all processes."""
+    """Return the factor that converts a mean over this process's tokens to its part of the mean over all processes'
+    tokens.
+    """
     where = place()
     if where.world == 1:
         return 1.0
@@ -47,15 +50,15 @@ def share_of(tokens: Tensor) -> Tensor | float:
 
 
 def dividing(n: int, processes: int) -> int:
-    """Return the most processes, up to a number, that can share n rows equally."""
+    """Return the largest number of processes, up to a maximum, that can share n rows equally."""
     return next(count for count in range(min(n, processes), 0, -1) if n % count == 0)
 
 
 class Parts:
-    """The row numbers of each batch that are this process's, in the order that a single process takes them: as they
-    are, or as accelerate's sampler draws it from a seed in each pass.
+    """This process's row indices of each batch, in the order of a single process: unshuffled, or shuffled in each epoch
+    as by accelerate's sampler with a seed.
 
-    Of a last batch that cannot be shared equally, the rest is left out: fewer rows than there are processes.
+    If the last batch cannot be shared equally, the remainder, fewer rows than there are processes, is left out.
     """
 
     def __init__(self, n_rows: int, batch_size: int, seed: int | None, where: Place) -> None:
@@ -81,7 +84,7 @@ class Parts:
 
 
 def shared(base: Any, where: Place) -> Any:
-    """Return TRL's trainer of rows, each batch of which is shared by the processes.
+    """Return a TRL trainer whose batches are shared by the processes.
 
     Args:
         base: SFTTrainer, DPOTrainer, KTOTrainer or CPOTrainer; its `per_device_train_batch_size` counts the rows of
@@ -93,7 +96,7 @@ def shared(base: Any, where: Place) -> Any:
     class Shared(base):  # type: ignore[misc]
         def get_train_dataloader(self) -> Any:
             usual, own = super().get_train_dataloader(), self.args
-            seed = own.seed if own.train_sampling_strategy == "random" else None  # KTO takes rows as they are
+            seed = own.seed if own.train_sampling_strategy == "random" else None  # KTO does not shuffle rows
             parts: Any = Parts(len(usual.dataset), own.per_device_train_batch_size, seed, where)
             return DataLoader(usual.dataset, batch_sampler=parts, collate_fn=usual.collate_fn)
 

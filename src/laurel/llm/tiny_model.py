@@ -1,6 +1,6 @@
 """An untrained language model: a Llama of a few layers with random weights, and a tokenizer learned from texts.
 
-For tests, examples, and tasks of few words.
+For tests, examples, and tasks with a small vocabulary.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 PAD, END = "<|pad|>", "<|end|>"
 RECURS = 3
-"""Times that a phrase must occur in the texts to become a token."""
+"""Minimum number of occurrences for a phrase to become a token."""
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}{% endfor %}"
@@ -28,13 +28,13 @@ def write_tiny_model(
     vocabulary: int = 600,
     seed: int = 0,
 ) -> Path:
-    """Write the model as transformers does; any text can be tokenised, and `texts` take few tokens.
+    """Write the model in transformers' format; any text can be tokenised, and `texts` need few tokens.
 
     Args:
-        texts: from which the tokenizer, a byte-level BPE, learns its words.
+        texts: training data of the tokenizer, a byte-level BPE.
         width: of its hidden states; its feed-forward layers have twice that.
-        context: tokens of prompt and answer together.
-        vocabulary: tokens at most, the bytes among them.
+        context: maximum total tokens of prompt and answer.
+        vocabulary: maximum number of tokens, including the bytes.
 
     Returns:
         The folder.
@@ -72,7 +72,7 @@ def write_tiny_model(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=True,
-        initializer_range=width**-0.5,  # learns several times as fast as from transformers' 0.02
+        initializer_range=width**-0.5,  # learns several times as fast as with transformers' default of 0.02
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)

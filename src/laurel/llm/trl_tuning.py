@@ -1,9 +1,9 @@
-"""Training of a causal language model by TRL's trainers on what it wrote: imitation (SFT), pairs (DPO, SimPO), single
+"""Training of a causal language model on its own answers by TRL's trainers: imitation (SFT), pairs (DPO, SimPO), single
 answers (KTO), or groups of scored answers to one prompt (GRPO, RLOO, InfoNCE).
 
-Groups were sampled and scored before; TRL's GRPO and RLOO are handed them where they would sample. The only loss that
-is computed here is InfoNCE, which TRL lacks, in the place of GRPO's. Each call makes a new trainer and optimizer, so
-that between two calls there is nothing to keep but the weights.
+Groups were sampled and scored before, and replace the sampling of TRL's GRPO and RLOO. The only loss implemented here
+is InfoNCE, which TRL lacks, in place of GRPO's. Each call makes a new trainer and optimizer, so the weights are the
+only state between calls.
 
 SimPO: Meng et al. 2024 (arXiv 2405.14734); DPO: Rafailov et al. 2023 (arXiv 2305.18290); KTO: Ethayarajh et al. 2024
 (arXiv 2402.01306); GRPO: Shao et al. 2024 (arXiv 2402.03300); RLOO: Ahmadian et al. 2024 (arXiv 2402.14740).
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Loss = Literal["dpo", "kto", "simpo", "infonce", "grpo", "rloo"]
 SHORT = 1024
-"""Characters of a row up to which attention is computed without fused kernels; longer rows would take much memory."""
+"""Maximum characters of a row for attention without fused kernels; longer rows would take much memory."""
 PAIRED: tuple[Loss, ...] = ("dpo", "kto", "simpo")
 """Losses that learn from pairs; the others learn from groups."""
 
@@ -46,34 +46,34 @@ class Pair(NamedTuple):
 
 
 class Group(NamedTuple):
-    """k answers to a prompt, each with what it is worth; all groups of a call have the same k."""
+    """k answers to a prompt with their scores; all groups of a call have the same k."""
 
     prompt: str
     answers: tuple[str | Sequence[int], ...]
-    """Texts, to which the model's end token is added; or tokens as they were drawn, with those that ended them."""
+    """Texts, to which the model's end token is added; or sampled tokens, including end tokens."""
     scores: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How the weights are trained in one call."""
+    """Settings of training in one call."""
 
     learning_rate: float = 1e-3
     batch_size: int = 64
-    """Pairs of a step, groups (infonce), or answers of groups (grpo, rloo)."""
+    """Batch size of a step: pairs, groups (infonce), or answers of groups (grpo, rloo)."""
     epochs: int = 1
     beta: float = 2.0
     """Of dpo, kto and simpo: scale of the implicit reward; of infonce: 1 / temperature; of grpo and rloo: weight of the
-    divergence from the model as it was before."""
+    KL divergence from the model before the call."""
     gamma: float = 0.5
-    """simpo only: the margin by which a chosen answer should be likelier."""
+    """simpo only: target margin between the chosen and the rejected answer."""
     imitation: float = 0.1
-    """Weight of the chosen answer's negative log-likelihood; grpo and rloo do not use it."""
+    """Weight of the chosen answer's negative log-likelihood; not for grpo and rloo."""
     max_grad_norm: float = 1.0
 
 
 def imitate(local: LocalModel, rows: Sequence[tuple[str, str]], how: Tuning, seed: int) -> float:
-    """Train the model in place to answer as it is shown: rows of a prompt and its answer; return the loss.
+    """Train the model in place on rows of prompts and answers; return the loss.
 
     Raises:
         MissingPackageError: TRL is not installed.
@@ -89,7 +89,7 @@ def imitate(local: LocalModel, rows: Sequence[tuple[str, str]], how: Tuning, see
 def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: Tuning, seed: int) -> float:
     """Train the model in place to prefer the chosen answers; return the loss.
 
-    The reference of dpo and kto is the model as it was before.
+    The reference of dpo and kto is the model before the call.
 
     Raises:
         MissingPackageError: TRL is not installed.
@@ -99,7 +99,7 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
     data = [pair._asdict() for pair in pairs]
     extra: dict[str, Any] = {"max_length": local.context, "beta": how.beta}
     if loss == "simpo":
-        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # it may change, but its version is pinned
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # experimental, but the version is pinned
         from trl.experimental.cpo import CPOConfig, CPOTrainer
 
         extra |= {"loss_type": "simpo", "simpo_gamma": how.gamma, "cpo_alpha": how.imitation}
@@ -121,27 +121,29 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
         for answer, good in ((pair.chosen, True), (pair.rejected, False))
     ]
     extra["per_device_train_batch_size"] = 2 * how.batch_size
-    # rows keep their order, so that batches do, too; processes would look for the file of what is kept in vain
+    # keeps the order of rows and batches; other processes would not find a cache file
     extra["precompute_ref_log_probs"] = how.epochs > 1 and place().world == 1
     trainer = _imitating(KTOTrainer, how.imitation) if how.imitation else KTOTrainer
     return _train(local, trainer, KTOConfig, single, how, seed, extra, reference=True)
 
 
 def _imitating(base: Any, weight: float) -> Any:
-    """Return TRL's KTO with the term that its DPO and SimPO have: chosen answers' negative log-likelihood a token."""
+    """Return TRL's KTO with the imitation term of its DPO and SimPO: the chosen answers' negative log-likelihood per
+    token.
+    """
 
     class Imitating(base):  # type: ignore[misc]
         def _compute_loss(self, model: Any, inputs: Any, return_outputs: bool) -> Any:
             logs: list[Tensor] = []
 
-            def heard(**given: Any) -> Any:
+            def recorded(**given: Any) -> Any:
                 outputs = model(**given)
                 logs.append(outputs.log_probs)
                 return outputs
 
-            loss = super()._compute_loss(heard, inputs, return_outputs)
+            loss = super()._compute_loss(recorded, inputs, return_outputs)
             mask = inputs["completion_mask"][:, 1:] * inputs["label"].bool()[:, None]
-            chosen = logs[-1][:, -mask.shape[1] :] * mask  # the first pass, without gradients, is of mismatched answers
+            chosen = logs[-1][:, -mask.shape[1] :] * mask  # the first pass is of mismatched answers
             own = weight * share_of(mask.sum())
             return loss - own * chosen.sum() / mask.sum().clamp(min=1)
 
@@ -149,11 +151,11 @@ def _imitating(base: Any, weight: float) -> Any:
 
 
 def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:
-    """Train the model in place towards the answers that score above their group's others; return the loss.
+    """Train the model in place towards the answers with the higher scores of their group; return the loss.
 
-    infonce: minus the logarithm of the share that the best answers (all that score highest) have together in a softmax
-    over the group of beta times their log-probability a token. grpo and rloo: divergence is measured from the model
-    as it was before.
+    infonce: the negative logarithm of the total probability of the best answers (all with the highest score) in a
+    softmax over the group of beta times the log-probability per token. grpo and rloo: the reference is the model before
+    the call.
 
     Raises:
         MissingPackageError: TRL is not installed.
@@ -165,16 +167,16 @@ def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, ho
 def gradient_of_groups(
     local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int, *, temperature: float
 ) -> tuple[float, dict[str, Tensor]]:
-    """Return the loss of all groups at once and its gradient by LoRA weight, for the caller's own optimizer.
+    """Return the loss of all groups and its gradient with respect to the LoRA weights, for the caller's optimizer.
 
-    Divergence is measured from the model without its LoRA weights.
+    The reference is the model without its LoRA weights.
 
     Args:
-        local: the model, which stays as it is.
-        groups: of one size; those of a batch fill `how.batch_size`, and batches only save memory.
+        local: the model, which is not modified.
+        groups: of equal size; batches of `how.batch_size` answers only save memory.
         loss: grpo or rloo.
-        how: max_grad_norm is the longest gradient, beta and batch_size as in training.
-        temperature: at which the answers were drawn.
+        how: max_grad_norm clips the gradient, beta and batch_size as in training.
+        temperature: of sampling the answers.
 
     Raises:
         MissingPackageError: TRL is not installed.
@@ -217,7 +219,7 @@ def _of_groups(
         trainer, config = GRPOTrainer, GRPOConfig
         if loss == "infonce":
             trainer = _contrastive(trainer, how)
-            extra |= {"beta": 0.0, "scale_rewards": "none"}  # no reference; scores less their group's mean
+            extra |= {"beta": 0.0, "scale_rewards": "none"}  # no reference; scores minus their group's mean
     elif loss == "rloo":
         from trl import RLOOConfig, RLOOTrainer
 
@@ -231,7 +233,7 @@ def _of_groups(
 
 
 def _contrastive(base: Any, how: Tuning) -> Any:
-    """Return TRL's GRPO with InfoNCE in the place of its loss."""
+    """Return TRL's GRPO with InfoNCE as its loss."""
     import torch
 
     class Contrastive(base):  # type: ignore[misc]
@@ -256,7 +258,7 @@ def _contrastive(base: Any, how: Tuning) -> Any:
 
 
 def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) -> Any:
-    """Return TRL's trainer of groups, which takes recorded answers where it would sample."""
+    """Return TRL's trainer of groups with recorded answers instead of sampling."""
     from accelerate.utils import gather_object
 
     waiting: dict[str, list[Group]] = {}
@@ -274,7 +276,7 @@ def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) ->
             answers: list[str | Sequence[int]] = []
             prompts = self.laurel_prompts[:: self.num_generations]
             first = place().rank * len(prompts)
-            for number, prompt in enumerate(gather_object(prompts)):  # of all processes: none takes another's group
+            for number, prompt in enumerate(gather_object(prompts)):  # of all processes
                 left = waiting[prompt]
                 group = left.pop()
                 left.insert(0, group)  # for the next epoch
@@ -310,22 +312,22 @@ def _train(
     from_base: bool = False,
     arguments: Mapping[str, Any] | None = None,
 ) -> float:
-    """Train a copy, which TRL may change as it likes, and take its weights over; frozen weights are shared."""
+    """Train a copy, which TRL may modify, and copy its weights back; frozen weights are shared."""
     from datasets import Dataset, disable_progress_bars
     from transformers import PrinterCallback
     from transformers.utils import logging
 
     where = place()
-    if where.world > 1 and not hasattr(trainer, "scores_of"):  # trainers of groups share them by themselves
+    if where.world > 1 and not hasattr(trainer, "scores_of"):  # trainers of groups do this themselves
         trainer = shared(trainer, where)
     disable_progress_bars()
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     model = _copy(local)
     if local.device.type == "cpu" and max(sum(len(str(text)) for text in row.values()) for row in data) <= SHORT:
-        model.set_attn_implementation("eager")  # products of matrices: a sixth less time for short rows
+        model.set_attn_implementation("eager")  # plain matrix products take a sixth less time for short rows
     with tempfile.TemporaryDirectory(prefix="laurel-") as scratch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about names that TRL uses and transformers will drop
+        warnings.simplefilter("ignore")  # TRL uses names that transformers has deprecated
         settings: dict[str, Any] = {
             "output_dir": scratch,
             "num_train_epochs": how.epochs,
@@ -357,7 +359,7 @@ def _train(
             )
         made.remove_callback(PrinterCallback)  # it would write to standard output
         if from_base and "ref" in made.model.peft_config:
-            made.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it takes the base
+            made.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it uses the base model
         loss = float(made.train().training_loss)
         loss = mean_of_all(loss) if where.world > 1 else loss
     logging.set_verbosity(before)
@@ -369,7 +371,7 @@ def _train(
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """Have TRL draw no bar while it computes the reference's probabilities, which none of its settings prevents."""
+    """Disable the progress bar of TRL's reference probabilities, for which it has no setting."""
     before = os.environ.get("TQDM_DISABLE")
     os.environ["TQDM_DISABLE"] = "1"
     try:

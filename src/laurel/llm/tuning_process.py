@@ -1,8 +1,8 @@
 """Tuning of a causal language model by several processes: one per GPU, or on the CPU.
 
-Each call writes a job into a folder (the rows, how to train, the trained weights) and starts `torch.distributed.run`,
-whose processes load the model, train it as one, and end; the first of them writes the new weights. A watchdog, the one
-of `laurel.llm.served`, ends them when the caller ends, for whatever reason. Between two calls nothing is running.
+Each call writes a job into a folder (rows, settings, trainable weights) and starts `torch.distributed.run`, whose
+processes load the model, train it in parallel, and end; the first of them writes the new weights. The watchdog of
+`laurel.llm.served` ends them when the caller ends for any reason. No process runs between calls.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from laurel.llm.trl_tuning import PAIRED, Group, Loss, Pair, Tuning, imitate, le
 KEY = "agent.language_model.processes"
 JOB, BASE, START, RESULT = "job.json", "base", "start.safetensors", "result.safetensors"
 FAILED = "failed-*.json"
-"""One of each process that failed, with its rank in the place of *."""
+"""Error files of failed processes, with their rank in place of *."""
 WATCHED_SECONDS = 1.0
 SHOWN = 2000
-"""Characters of the end of the log that are shown where processes die without a word."""
+"""Number of last characters of the log that are shown if processes die without an error file."""
 
 
 def tune(
@@ -42,17 +42,17 @@ def tune(
 
     Args:
         local: the model.
-        loss: which function; imitate takes rows of a prompt and its answer, others pairs or groups.
-        rows: what to learn from.
+        loss: the function; imitate takes rows of prompts and answers, others pairs or groups.
+        rows: training data.
         how: `batch_size` counts the rows of all processes.
         seed: of the order of the rows.
-        processes: that share each batch; 1: this process alone.
+        processes: number of processes that share each batch; 1: this process alone.
 
     Raises:
         MissingPackageError: TRL is not installed.
         TrainingError: the loss is NaN or infinite, or a process failed.
     """
-    if loss not in (*PAIRED, "imitate"):  # so that a batch of few groups is the same with any number of processes
+    if loss not in (*PAIRED, "imitate"):  # so that a batch with few groups is the same for any number of processes
         of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // len(rows[0].answers))
         processes = dividing(min(of_step, len(rows)), processes)
     if min(processes, len(rows)) == 1:
@@ -124,7 +124,7 @@ def _run(folder: Path, processes: int) -> None:
     try:
         watcher.wait()
     finally:
-        watcher.stdin.close()  # the watcher sees the end of it
+        watcher.stdin.close()  # the watchdog notices the end of its input
         watcher.wait()
     if (folder / RESULT).exists():
         return
@@ -141,11 +141,11 @@ def _run(folder: Path, processes: int) -> None:
 
 
 class _InProcessError(Exception):
-    """A process's own traceback, or the end of its log, as text: what `--debug` shows."""
+    """A process's traceback, or the end of its log, as text, for `--debug`."""
 
 
 def _take(folder: Path, local: LocalModel) -> float:
-    """Put the new weights into the model; return the loss."""
+    """Load the new weights into the model; return the loss."""
     from safetensors import safe_open
     from safetensors.torch import load_file
 
@@ -155,7 +155,7 @@ def _take(folder: Path, local: LocalModel) -> float:
 
 
 def _main(folder: Path) -> int:
-    """Do one process's part of a job; return its exit code."""
+    """Run one process's part of a job; return its exit code."""
     where = place()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
@@ -173,7 +173,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the one that started it has ended, even if that was killed."""
+    """End this process when its parent has ended, even if the parent was killed."""
     while os.getppid() == parent:
         time.sleep(WATCHED_SECONDS)
     os._exit(1)

@@ -1,6 +1,6 @@
-"""`params.yaml` as typed, frozen models; the one place where a parameter has a name, a type and a range.
+"""`params.yaml` as typed, frozen models: the only place that defines a parameter's name, type and range.
 
-An error names the file, the key, the value and what is allowed.
+An error names the file, the key, the value and the allowed values.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class EnvParams(Section):
     kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     """Keyword arguments of the environment. With any, it runs through Gymnasium, not EnvPool."""
     backend: Literal["auto", "envpool", "gymnasium"] = "auto"
-    """What steps many environments at once; auto: their own vector form (CartPole), EnvPool (C++) where it has the
-    id, or Gymnasium."""
+    """Backend that steps the environments in parallel; auto: a vector implementation of the environment's own
+    (CartPole), EnvPool (C++) where it has the id, or Gymnasium."""
     max_episode_steps: Count | None = None
-    """Truncate episodes here; null takes the environment's own limit."""
+    """Truncate episodes after this many steps; null: the environment's own limit."""
 
     def with_kwargs(self, kwargs: Mapping[str, JsonValue]) -> EnvParams:
         """Return the environment with further arguments."""
@@ -48,10 +48,10 @@ class EnvParams(Section):
 
 class PolicyShare(Section):
     kind: Annotated[str, AfterValidator(known_actor)] = "random"
-    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two; or an actor of
-    another package, by the name of its entry point."""
+    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two; or another package's
+    actor, by the name of its entry point."""
     share: Positive = 1.0
-    """Relative share of the environments that this policy drives."""
+    """Relative share of the environments in which this policy acts."""
     epsilon: Probability = 0.5
     """epsilon_random only: probability of a uniform action."""
     path: FilePath | None = None
@@ -70,7 +70,7 @@ class PolicyShare(Section):
     @property
     def replays_agent(self) -> bool:
         """Whether a trained agent acts, that of `path`."""
-        # the default is made while this module is imported, before any actor can be
+        # the default is built while this module is imported, when actors cannot be loaded yet
         return "kind" in self.model_fields_set and replays_agent(self.kind)
 
     @model_validator(mode="after")
@@ -82,51 +82,51 @@ class PolicyShare(Section):
 
 class CollectParams(Section):
     steps: Count
-    """Environment steps in all."""
+    """Total environment steps."""
     parts: Annotated[int, Field(ge=1, le=100)] = 1
-    """Independent parts of equal size, each with environments and random numbers of its own; on Kubeflow each is a
-    step of its own, and they run side by side."""
+    """Independent parts of equal size, each with its own environments and random seed; on Kubeflow they are separate
+    steps that run in parallel."""
     n_envs: Count = 64
-    """Environments of a part."""
+    """Environments per part."""
     shard_steps: Count = 100_000
-    """Rows after which a new Parquet shard begins (episodes are never split)."""
+    """Rows per Parquet shard (episodes are never split)."""
     policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
-    """The policies that act; each drives its share of the environments."""
+    """The behaviour policies; each acts in its share of the environments."""
 
 
 class CaptionParams(Section):
     with_action: bool = False
     """Name the action in each caption."""
     segment_length: Count = 1
-    """Consecutive steps that are judged together; repeats collapse to `text (xN)`."""
+    """Consecutive steps that are judged together as one segment; repeated captions become `text (xN)`."""
     enumerate: bool = True
-    """Let an environment that can list its captions add those that collection never met."""
+    """Add the captions that collection never met, for an environment that can list its captions."""
     max_segments: Count = 100_000
-    """Distinct segments of several steps that are kept, at most; dropped ones are counted."""
+    """Maximum number of distinct segments of several steps; the number of dropped ones is reported."""
 
 
 class EvaluateParams(Section):
     episodes: Count = 20
-    """Fresh episodes for each trained agent."""
+    """Evaluation episodes per trained agent."""
     n_envs: Count = 20
     kwargs: dict[str, JsonValue] = Field(default={}, exclude_if=lambda kwargs: not kwargs)
-    """Keyword arguments of the environment only in evaluation, over `env.kwargs`, e.g. {part: fresh} for prompts that
-    training never showed; observations and actions must stay as they are."""
+    """Keyword arguments that override `env.kwargs` in evaluation, e.g. {part: fresh} for prompts that training never
+    showed; they must not change the observation and action spaces."""
     greedy: bool = False
     """Take the likeliest action instead of sampling from the policy."""
     success_threshold: Probability = 0.9
     """Success rate over the last 100 episodes that counts as solved."""
     bootstrap: Count = 10_000
-    """Number of draws for the 95% intervals of means."""
+    """Bootstrap resamples for the 95% intervals of means."""
     animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
-    """Most frames of the animation of an episode before and after training; 0: no animation."""
+    """Maximum number of frames of the animation of an episode before and after training; 0: no animation."""
 
 
 class TrackingParams(Section):
     enabled: bool = True
     """Log runs to MLflow (at MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml)."""
     experiment: str = "laurel"
-    """MLflow's experiment that the runs are in."""
+    """MLflow experiment of the runs."""
     register_models: bool = True
     """Register the reward model and the best agent in MLflow's model registry."""
 
@@ -135,7 +135,7 @@ class Params(Section):
     """Everything a run depends on besides its code."""
 
     seed: Seed = 0
-    """All random numbers of the run derive from it."""
+    """Seed from which all random numbers of the run derive."""
     env: EnvParams
     collect: CollectParams
     caption: CaptionParams = CaptionParams()
@@ -144,7 +144,7 @@ class Params(Section):
     """The arms that are compared; `full` means all well-known arms."""
     rewards: Rewards = Field(default_factory=dict, validate_default=True)
     """Name of a reward -> settings of the method that makes it. `kind` names the method; left out, it is the reward's
-    own name. Rewards that only arms name have their kind's defaults."""
+    own name. A reward that is named only in an arm has the defaults of its kind."""
     shaping: ShapingParams = ShapingParams()
     agent: AgentParams
     evaluate: EvaluateParams = EvaluateParams()
@@ -171,8 +171,9 @@ class Params(Section):
                 )
         if self.pipeline.annotate_shards > 1 and (self.annotate.judges or self.annotate.feedback_seeds > 1):
             raise ValueError(
-                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but shares of a single label set alone "
-                "can be joined: set annotate_shards to 1, or leave annotate.judges and annotate.feedback_seeds out."
+                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but only the shares of a single label "
+                f"set can be joined: set annotate_shards to 1, or leave out annotate.judges and "
+                f"annotate.feedback_seeds."
             )
         return self
 
@@ -186,17 +187,17 @@ class Params(Section):
             )
             raise ValueError(
                 f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} depends on all labels so "
-                "far, which parallel steps do not share: set annotate_shards to 1, or take sampler uniform or "
+                "far, which parallel steps do not share: set annotate_shards to 1, or use sampler uniform or "
                 "frequency and stop.rule none."
             )
         return self
 
     def dump(self, *sections: str) -> dict[str, Any]:
-        """Return the named sections (all if none is named) as plain JSON values."""
+        """Return the named sections (all by default) as plain JSON values."""
         return self.model_dump(mode="json", include=set(sections) or None)
 
     def used(self, *sections: str) -> dict[str, Any]:
-        """Return what a `dump` has that can make a difference; see `laurel.params.arms.used`."""
+        """Return the part of a `dump` that can affect results; see `laurel.params.arms.used`."""
         return used({name: getattr(self, name) for name in sections or type(self).model_fields})
 
     @property
@@ -214,7 +215,7 @@ class Params(Section):
         return resolve_arms(self.arms, self.rewards, self.shaping, self.agent)
 
     def narrowed(self, arm: str) -> Params:
-        """Return the parameters with only one arm; a well-known one need not be among theirs.
+        """Return the parameters with only one arm: one of theirs, or a well-known one.
 
         Raises:
             KeyError: there is no such arm.
@@ -228,8 +229,8 @@ def load_params(path: Path) -> Params:
     """Read and check a params file.
 
     Raises:
-        ParamsError: the file is missing or not YAML, a key or value is not allowed, or answers are to be kept where the
-            user has not allowed it.
+        ParamsError: the file is missing or not YAML, a key or value is not allowed, or answers would be kept in a place
+            that the user has not permitted.
     """
     params = parse_params(read_mapping(path), str(path))
     refused = why_responses_are_refused(params.annotate.language_model.responses, path.parent)
@@ -251,7 +252,7 @@ def parse_params(content: dict[str, Any], source: str) -> Params:
 
 
 def parse_sections(content: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Check some sections by themselves, for a step that is given no others; errors as `parse_params`."""
+    """Check some sections alone, for a step that gets no others; errors as in `parse_params`."""
     fields: dict[str, Any] = {
         name: (field.annotation, field) for name, field in Params.model_fields.items() if name in content
     }

@@ -11,39 +11,39 @@ from laurel.params.kinds import known_actor
 
 
 class AlgorithmParams(Section):
-    """What the settings of all algorithms have; an algorithm adds its own and gives each a default."""
+    """Settings common to all algorithms; an algorithm adds its own and gives each a default."""
 
     algorithm: ClassVar[str]
-    """Whose settings they are, as `agent.algorithm` names it."""
+    """The algorithm, as `agent.algorithm` names it."""
     every_update: ClassVar[bool] = False
-    """Whether an update takes so long that each is followed by a checkpoint where agent.checkpoint_steps is null."""
+    """Whether updates are so slow that each is checkpointed when agent.checkpoint_steps is null."""
     n_envs: Count
     n_steps: Count
-    """Steps of each environment between two updates."""
+    """Steps of each environment per update."""
 
 
 class HintsParams(Section):
     """An actor whose log-probabilities are added to the network's logits early in training."""
 
     actor: Annotated[str, AfterValidator(known_actor)] = "llm_policy"
-    """The kind of that actor; it must give the probability of each discrete action."""
+    """Kind of the actor; it must provide the probability of each discrete action."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Options of that actor, e.g. {judge: player}."""
+    """Options of the actor, e.g. {judge: player}."""
     weight: Positive = 1.0
-    """Weight of its log-probabilities, at first."""
+    """Initial weight of its log-probabilities."""
     share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
-    """Share of the run over which the weight falls to 0."""
+    """Fraction of the run over which the weight decays to 0."""
     shuffled: bool = Field(default=False, exclude_if=lambda shuffled: not shuffled)
-    """A control: in each state the actor's probabilities are given to the actions in another order, which is drawn for
-    each agent. Its hints are as strong, and say nothing."""
+    """A control: in each state, permute the actor's probabilities over the actions, with a permutation drawn per agent.
+    Such hints have the same strength but carry no information."""
 
 
 class ClippedParams(AlgorithmParams):
-    """What algorithms with PPO's clipped loss have in common."""
+    """Settings common to algorithms with PPO's clipped loss."""
 
     n_envs: Count = 64
     n_steps: Count = 32
-    """Steps of each environment between two updates."""
+    """Steps of each environment per update."""
     n_epochs: Count = 3
     batch_size: Count = 512
     learning_rate: Positive = 2e-3
@@ -53,7 +53,7 @@ class ClippedParams(AlgorithmParams):
     gae_lambda: Probability = 0.95
     episodic: bool = Field(default=True, exclude_if=lambda episodic: episodic)
     """false: where the task ends an episode, bootstrap from the start of the next one (non-episodic returns, Burda et
-    al. 2018). Meant for agents without extrinsic reward, which would earn nothing more once they reach the goal."""
+    al. 2018). Meant for agents without extrinsic reward, which would earn nothing more after they reach the goal."""
     clip_range: Positive = 0.2
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
@@ -65,21 +65,22 @@ class PPOParams(ClippedParams):
     network: Literal["auto", "mlp", "cnn"] = "auto"
     """mlp: layers on all features; cnn: filters over images first; auto: cnn where an image has 16 by 16 or more."""
     recurrent: bool = False
-    """Remember earlier observations of the episode, by a gated recurrent unit (GRU) as wide as the last of `hidden`."""
+    """Remember earlier observations of the episode with a gated recurrent unit (GRU) as wide as the last of
+    `hidden`."""
     hidden: Widths = (64, 64)
     hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
-    """An actor that helps to explore, such as a language model; null: none. Discrete actions, plain layers only."""
+    """An actor that guides exploration, such as a language model; null: none. For discrete actions and an MLP only."""
 
     @model_validator(mode="after")
     def _hints_go_to_plain_layers(self) -> PPOParams:
         if self.hints is not None and (self.recurrent or self.network == "cnn"):
-            raise ValueError("has hints, which work with plain layers only: leave recurrent and network: cnn out.")
+            raise ValueError("has hints, which work only with an MLP: leave out recurrent and network: cnn.")
         return self
 
     @model_validator(mode="after")
     def _memory_has_a_width(self) -> PPOParams:
         if self.recurrent and not self.hidden:
-            raise ValueError("is recurrent, so hidden must have at least one width, which the memory takes.")
+            raise ValueError("is recurrent, so hidden must have at least one width, which is that of the GRU.")
         return self
 
 
@@ -87,9 +88,9 @@ class DQNParams(AlgorithmParams):
     algorithm: ClassVar[str] = "dqn"
     n_envs: Count = 8
     n_steps: Count = 8
-    """Steps of each environment between two rounds of learning."""
+    """Steps of each environment per round of learning."""
     gradient_steps: Count = 8
-    """Minibatches of a round of learning."""
+    """Minibatches per round of learning."""
     batch_size: Count = 128
     learning_rate: Positive = 1e-3
     anneal: bool = True
@@ -98,25 +99,25 @@ class DQNParams(AlgorithmParams):
     buffer_size: Count = 100_000
     """Size of the replay buffer, in steps."""
     learning_starts: Count = 1_000
-    """Steps before the first round."""
+    """Steps before the first round of learning."""
     target_every: Count = 30
     """Gradient steps between two updates of the target network."""
     double: bool = True
-    """Choose the next action by the network and value it by the target network (double DQN)."""
+    """Choose the next action with the online network and evaluate it with the target network (double DQN)."""
     multi_step: Count = 3
-    """n of the n-step returns that targets are made of."""
+    """n of the n-step returns in targets."""
     prioritized: bool = False
-    """Sample steps by their error (prioritised replay), instead of uniformly."""
+    """Sample steps by their TD error (prioritised replay) instead of uniformly."""
     priority_alpha: Probability = 0.6
-    """prioritized only: 0 is uniform, 1 in proportion to the error."""
+    """prioritized only: exponent of the priorities; 0 is uniform, 1 proportional to the error."""
     priority_beta: Probability = 0.4
     """prioritized only: initial exponent of the importance weights; at the end it is 1."""
     epsilon_start: Probability = 1.0
-    """Share of random actions at first."""
+    """Initial fraction of random actions."""
     epsilon_end: Probability = 0.02
-    """Share of random actions at the end, and in evaluation unless evaluate.greedy."""
+    """Final fraction of random actions, also used in evaluation unless evaluate.greedy."""
     epsilon_decay: Positive = 0.1
-    """Share of the run over which epsilon falls from its start to its end."""
+    """Fraction of the run over which epsilon decays from its initial to its final value."""
     max_grad_norm: Positive = 10.0
     layer_norm: bool = True
     """Layer normalisation of the hidden layers; without it, a network that has learned a task may forget it again."""
@@ -126,8 +127,9 @@ class DQNParams(AlgorithmParams):
     def _memory_fills_up(self) -> DQNParams:
         if self.learning_starts > self.buffer_size:
             raise ValueError(
-                f"has learning_starts {self.learning_starts}, but a replay buffer of {self.buffer_size} (buffer_size), "
-                "which would never hold enough to begin: lower the one or raise the other."
+                f"has learning_starts {self.learning_starts}, but a replay buffer of only {self.buffer_size} "
+                f"(buffer_size), "
+                "so learning would never begin: lower learning_starts or raise buffer_size."
             )
         return self
 
@@ -136,12 +138,12 @@ class ReinforceParams(AlgorithmParams):
     algorithm: ClassVar[str] = "reinforce"
     n_envs: Count = 16
     n_steps: Count = 64
-    """Steps of each environment between two updates, which learn from the episodes that ended in them."""
+    """Steps of each environment per update, which learns from the episodes that ended in them."""
     learning_rate: Positive = 5e-3
     gamma: Probability = 0.99
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
-    """Weight of the baseline's error."""
+    """Weight of the baseline's loss."""
     max_grad_norm: Positive = 1.0
     hidden: Widths = (64, 64)
 
@@ -150,13 +152,13 @@ class A2CParams(AlgorithmParams):
     algorithm: ClassVar[str] = "a2c"
     n_envs: Count = 8
     n_steps: Count = 64
-    """Steps of each environment between two updates."""
+    """Steps of each environment per update."""
     learning_rate: Positive = 6e-3
     anneal: bool = True
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     gae_lambda: Probability = 1.0
-    """1: returns over the whole rest of the rollout, as in the paper; lower: generalised advantage estimates."""
+    """1: returns over the rest of the rollout, as in the paper; lower: generalised advantage estimation."""
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 1.0
     max_grad_norm: Positive = 0.5
@@ -170,37 +172,37 @@ class TabularParams(AlgorithmParams):
     )
     """Which tabular algorithm."""
     n_envs: Count = 8
-    """Environments; all of them train one table."""
+    """Environments, which all update one table."""
     n_steps: Count = 16
-    """Steps of each environment between two rounds of learning."""
+    """Steps of each environment per round of learning."""
     gamma: Probability = 0.99
     epsilon: Probability = 0.1
-    """Share of random actions, also in evaluation unless evaluate.greedy."""
+    """Fraction of random actions, also in evaluation unless evaluate.greedy."""
     step_size: Probability = 0.1
-    """Step size towards the target; 0: entries are the average of all their targets."""
+    """Step size towards the target; 0: each entry is the average of its targets."""
     initial: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """Initial value of every entry; a high one makes the agent explore."""
+    """Initial value of every entry; optimistic values make the agent explore."""
     backup_steps: Count = 4
-    """n_step_sarsa and tree_backup only: steps of a target."""
+    """n_step_sarsa and tree_backup only: n of the n-step targets."""
 
 
 class BanditParams(AlgorithmParams):
-    """Bernoulli Thompson sampling is not among the methods: it needs rewards of 0 or 1, and shaped ones are neither."""
+    """Bernoulli Thompson sampling is not offered: it needs rewards of 0 or 1, which shaped rewards are not."""
 
     algorithm: ClassVar[str] = "bandit"
     method: Literal["reward_averaging", "ucb", "gradient", "gaussian_thompson"] = "reward_averaging"
     """Which bandit algorithm."""
     n_envs: Count = 8
-    """Environments; all of them choose among the same bandit arms, the actions."""
+    """Environments, which all share the same bandit arms, the actions."""
     n_steps: Count = 4
-    """Steps of each environment between two rounds of learning."""
+    """Steps of each environment per round of learning."""
     epsilon: Probability = 0.1
-    """reward_averaging only: share of random actions, also in evaluation unless evaluate.greedy."""
+    """reward_averaging only: fraction of random actions, also in evaluation unless evaluate.greedy."""
     initial: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """reward_averaging and gaussian_thompson only: initial estimate of every arm's reward; a high one makes it try all
-    of them."""
+    """reward_averaging and gaussian_thompson only: initial estimate of every arm's reward; optimistic values make the
+    agent try all arms."""
     step_size: Probability = 0.1
-    """All but gaussian_thompson: how far an estimate or a preference moves; 0: an estimate is the average."""
+    """All but gaussian_thompson: step size of an estimate or a preference; 0: estimates are sample averages."""
     c: NonNegative = 2.0
     """ucb only: weight of the confidence term."""
     prior_deviation: Positive = 1.0
@@ -211,36 +213,36 @@ class BanditParams(AlgorithmParams):
     @model_validator(mode="after")
     def _preferences_move(self) -> BanditParams:
         if self.method == "gradient" and not self.step_size:
-            raise ValueError("has method gradient, which keeps no averages: set step_size above 0, e.g. 0.1.")
+            raise ValueError("has method gradient, which cannot use sample averages: set step_size above 0, e.g. 0.1.")
         return self
 
 
 class GroupParams(AlgorithmParams):
-    """What grpo and rloo have in common: several completions of each prompt, compared with each other."""
+    """Settings common to grpo and rloo, which sample several completions of each prompt and compare them."""
 
     model: str = "smollm2"
     """The causal language model that is trained: smollm2 (`make language-model`), a directory, or a name on the hub."""
     rank: Count = 16
-    """Rank of the LoRA weights; only they are trained."""
+    """Rank of the LoRA weights, the only ones trained."""
     n_envs: Count = 32
-    """Completions sampled for an update; a multiple of `group`."""
+    """Completions sampled per update; a multiple of `group`."""
     n_steps: Count = 2
-    """Steps of each environment between two updates: a completion and the reset after it take one each."""
+    """Steps of each environment per update: a completion and the reset after it take one each."""
     group: Annotated[int, Field(ge=2)] = 8
-    """Completions of one prompt."""
+    """Completions per prompt."""
     max_tokens: Count = 24
-    """Tokens of a completion at most."""
+    """Maximum number of tokens per completion."""
     temperature: Positive = 0.7
     """Temperature of sampling."""
     stop: str = '"\n'
-    """Characters, any of which ends a completion without being part of it."""
+    """Stop characters: any of them ends a completion and is not part of it."""
     learning_rate: Positive = 5e-4
     batch_size: Count = 16
-    """Completions whose gradient is computed at once; this only affects memory."""
+    """Completions per gradient computation; this only affects memory."""
     beta: NonNegative = 0.05
-    """Weight of the divergence from the frozen model."""
+    """Weight of the KL divergence from the frozen model."""
     max_kl: Positive | None = None
-    """Learning stops once completions diverge by more than this from the frozen model, in nats a completion; null: no
+    """Learning stops once the KL divergence from the frozen model exceeds this, in nats per completion; null: no
     limit."""
     max_grad_norm: Positive = 1.0
 
@@ -252,7 +254,7 @@ class GroupParams(AlgorithmParams):
                 "multiple of batch_size, and batch_size one of group."
             )
         if self.n_steps % 2:
-            raise ValueError(f"has n_steps {self.n_steps}, but must be even: every other step is a reset.")
+            raise ValueError(f"has n_steps {self.n_steps}, which must be even: every other step is a reset.")
         return self
 
 

@@ -1,4 +1,4 @@
-"""The section `annotate`: which pairs are judged, at what cost, and what labels must hold."""
+"""The section `annotate`: which pairs are judged, the budget, and the checks that labels must pass."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from laurel.params.plugged import PluggedSection, listed, one_of
 
 Overrides = dict[str, JsonValue]
 SHARED = frozenset({"budget", "gold", "feedback_seeds", "judges"})
-"""What all judges of a run have in common."""
+"""Keys that all judges of a run share."""
 ENSEMBLE = "ensemble"
 MAIN = "main"
-"""The judge that the section itself is."""
+"""Name of the judge that the section itself configures."""
 
 
 def _annotator(value: object) -> object:
@@ -47,20 +47,22 @@ def _member(value: object) -> object:
 
 
 class BudgetParams(Section):
-    """What each stage that asks may spend; answers that are kept already cost nothing."""
+    """Limits of what each asking stage may spend; stored answers cost nothing."""
 
     max_calls: Count | None = None
     """Maximum number of requests; null: no limit."""
     max_tokens: Count | None = None
-    """Maximum number of tokens, of questions and answers together."""
+    """Maximum number of tokens, prompts and completions together."""
     max_cost: Positive | None = None
-    """Maximum cost in US dollars, by the table of prices."""
+    """Maximum cost in US dollars, according to the price table."""
     max_minutes: Positive | None = None
-    """Minutes after which no request is sent; pending ones are awaited."""
+    """Minutes after which no more requests are sent; pending ones are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
-    """stop: end the run and say what to do next; continue: use the pairs judged so far, and report the missing ones."""
+    """What to do when a limit is reached. stop: end the run and say what to do next; continue: use the pairs judged so
+    far, and report the missing ones."""
     prices: FilePath | None = None
-    """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: only the packaged ones."""
+    """A YAML file with your own prices, like llm/prices.yaml, which is looked up first; null: only the packaged
+    prices."""
 
     @property
     def limited(self) -> bool:
@@ -68,7 +70,7 @@ class BudgetParams(Section):
         return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_cost, self.max_minutes))
 
     def share(self, number: int, of: int) -> BudgetParams:
-        """Return the part of one of several machines that ask at the same time: all but the minutes is divided."""
+        """Return the budget of one of several machines that ask in parallel: all limits but the minutes are divided."""
         calls, tokens = (
             None if limit is None else limit * (number + 1) // of - limit * number // of
             for limit in (self.max_calls, self.max_tokens)
@@ -78,43 +80,43 @@ class BudgetParams(Section):
 
 
 class GateParams(Section):
-    """Limits that labels must satisfy before anything is trained on them. The run stops where the whole 95% interval of
-    a figure is beyond its limit; null is no limit. A gate on answers has no effect for an annotator that keeps none.
+    """Limits that labels must satisfy before anything is trained on them. The run stops if the whole 95% interval of a
+    figure is beyond its limit; null is no limit. A gate on answers has no effect for an annotator that keeps none.
     """
 
     min_parse_rate: Probability | None = 0.9
-    """Share of answers that can be read, at least."""
+    """Minimum share of answers that can be parsed."""
     max_position_bias: Annotated[float, Field(ge=0.0, le=0.5, allow_inf_nan=False)] | None = 0.4
-    """How far the share of answers that name the text shown first may be from 1/2. Asking in both orders cancels a
-    bias, but leaves few labels where it is strong."""
+    """Maximum position bias: how far the share of answers that name the text shown first may be from 1/2. Asking in
+    both orders cancels a bias, but a strong bias leaves few labels."""
     max_abstain_rate: Probability | None = 0.5
-    """Share of answers that abstain, at most; refusals are among them."""
+    """Maximum share of answers that abstain, including refusals."""
     min_success_preferred: Probability | None = 0.5
-    """Share of the questions of `probe.success_questions` in which a caption of success at the task is preferred, at
-    least; looked at before any pair is asked about. Set to null where the goal is not the task's own."""
+    """Minimum share of the questions of `probe.success_questions` in which a caption of success at the task is
+    preferred; checked before any pair is asked about. Set it to null if the goal is not the task's own."""
     min_swap_consistency: Probability | None = None
-    """Share of pairs that get the same label in either order, at least."""
+    """Minimum share of pairs that get the same label in either order."""
     max_intransitive: Probability | None = None
-    """Share of judged triads that are intransitive, at most; random answers have 1/4."""
+    """Maximum share of judged triads that are intransitive; 1/4 for random answers."""
     min_agreement: Probability | None = None
-    """Share of labels that agree with gold, at least; with the environment's progress if there is no gold."""
+    """Minimum share of labels that agree with gold labels, or with the environment's progress if there are none."""
     min_gold_pairs: Count | None = None
-    """Labels that can be compared with gold, at least."""
+    """Minimum number of labels that can be compared with gold labels."""
 
 
 def _several(members: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(members) < 2:
-        raise ValueError("must have two entries or more: one annotator alone cannot vote.")
+        raise ValueError("must have two entries or more: a vote needs several annotators.")
     return members
 
 
 class MemberParams(Section):
-    """An annotator that votes: as in `annotate`, except for what is set here."""
+    """An annotator of an ensemble: settings as in `annotate`, except for those given here."""
 
     model_config = ConfigDict(extra="allow")
 
     annotator: Annotated[str, BeforeValidator(_member)]
-    """The annotator that votes: any but an ensemble."""
+    """The annotator: any but an ensemble."""
     weight: Positive = 1.0
     """Weight of its vote, relative to the other members'."""
     embedding: Overrides = Field(default_factory=dict)
@@ -137,31 +139,33 @@ class EnsembleParams(Section):
     """The annotators that vote, each with its own values for keys of `annotate`, e.g. {annotator: openai, openai:
     {model: a}}."""
     tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
-    """Mean probabilities within this of 1/2 are ties."""
+    """Mean probabilities closer to 1/2 than this are ties."""
 
 
 class ProbeParams(Section):
-    """Questions with known answers, asked before any pair is (`laurel annotate probe` asks them at any time)."""
+    """Questions with known answers, asked before any pair (`laurel annotate probe` asks them at any time)."""
 
     min_score: Probability | None = None
-    """Share of them that must be answered rightly; 0 asks and only notes the score, null does not ask."""
+    """Minimum share of correct answers; 0: ask and only report the score; null: do not ask."""
     success_questions: Annotated[int, Field(ge=0, le=1000)] = 16
-    """Questions at most whether a caption of success at the task is better than another caption; 0 does not ask. Each
-    adds one pair, which is asked first. gates.min_success_preferred limits the share that must be answered rightly."""
+    """Maximum number of questions whether a caption of success at the task is better than another caption; 0: none.
+    Each adds one pair, which is asked first. gates.min_success_preferred sets the share that must be answered
+    correctly."""
 
 
 class StopParams(Section):
-    """When to stop asking before n_pairs; labels are looked at after each round."""
+    """When to stop before n_pairs; the rule is checked after each round."""
 
     rule: Literal["none", "accuracy", "rank"] = "none"
     """accuracy: the accuracy on held-out pairs no longer rises; rank: the order of the captions no longer changes."""
     tolerance: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.01
-    """accuracy: gains up to this count as none; rank: a correlation of successive rounds within this of 1 counts as no
-    change."""
+    """accuracy: smaller gains count as none; rank: a correlation between successive rounds closer to 1 than this counts
+    as no change."""
     patience: Count = 3
-    """Rounds in a row without gain or change."""
+    """Consecutive rounds without gain or change."""
     held_out: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)] = 0.1
-    """accuracy only: share of a round that is drawn uniformly to measure it; it is labelled and kept as the rest is."""
+    """accuracy only: share of a round that is drawn uniformly for measuring accuracy; these pairs become labels,
+    too."""
 
 
 class AnnotateParams(PluggedSection):
@@ -171,17 +175,18 @@ class AnnotateParams(PluggedSection):
 
     annotator: Annotated[str, BeforeValidator(_annotator), listed(ANNOTATORS)] = "embedding"
     """The annotator: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this
-    process), scripted (a simulated teacher), ensemble (several vote), or another package's; its section has its name.
+    process), scripted (a simulated teacher), ensemble (several vote), or another package's; its settings are in the
+    section of the same name.
     """
     n_pairs: Count = 2000
-    """Maximum number of pairs to judge; fewer if there are fewer distinct pairs."""
+    """Number of pairs to judge; fewer if there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
     """uniform: all pairs of distinct segments are equally likely; frequency: weighted by how often segments occurred.
-    The others depend on the labels so far, and choose pairs of: information: the most expected information about a
-    utility of the captions' embeddings; disagreement: the most disagreement in an ensemble; ranking: the most
-    information about the order, as in a sort, without an embedding; nearby: neighbouring ranks."""
+    The others depend on the labels so far. information: pairs with the most expected information about a utility of the
+    captions' embeddings; disagreement: with the most disagreement in an ensemble; ranking: with the most information
+    about the order, as in a sort, without embeddings; nearby: with neighbouring ranks."""
     round_pairs: Count = 200
-    """Pairs of a round; no effect where neither the sampler nor the stopping rule depends on labels."""
+    """Pairs per round; no effect unless the sampler or the stopping rule depends on labels."""
     stop: StopParams = StopParams()
     embedding: EmbeddingParams = EmbeddingParams()
     scripted: ScriptedParams = ScriptedParams()
@@ -195,17 +200,17 @@ class AnnotateParams(PluggedSection):
     """annotator: ensemble only; it needs at least two `members`."""
     probe: ProbeParams = ProbeParams()
     max_failure_rate: Probability = 0.05
-    """Share of pairs without a label because the annotator failed (status incomplete, parse_failed or api_failed), and
-    share of answers that never came or could not be read, above which the stage stops."""
+    """The stage stops if more than this share of pairs have no label because the annotator failed (status incomplete,
+    parse_failed or api_failed), or more than this share of answers are missing or cannot be parsed."""
     gold: FilePath | None = None
-    """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
+    """A file of human labels, as written by `laurel annotate review`, to compare labels with."""
     gates: GateParams = GateParams()
     feedback_seeds: Count = Field(default=1, exclude_if=lambda number: number == 1)
-    """Label sets, each with pairs of its own and rewards learned from them. The agent with seed s learns from set
-    number s modulo this, so that intervals over agents include how much sets differ."""
+    """Number of label sets, each with its own pairs and the rewards learned from them. The agent with seed s uses set
+    number s modulo this, so intervals over agents include the variance between label sets."""
     judges: dict[str, Overrides] = Field(default={}, exclude_if=lambda judges: not judges)
-    """Further annotators, side by side in one run: name -> what differs from this section, for rewards that name it as
-    their `judge`, e.g. {teacher: {annotator: scripted}}."""
+    """Further annotators in the same run, for rewards that name one as their `judge`: name -> keys that differ from
+    this section, e.g. {teacher: {annotator: scripted}}."""
 
     @property
     def section(self) -> Any:
@@ -214,7 +219,7 @@ class AnnotateParams(PluggedSection):
 
     @property
     def voters(self) -> tuple[AnnotateParams, ...]:
-        """The params of each annotator that judges: the members of an ensemble, otherwise only these."""
+        """The params of each annotator: the members of an ensemble, otherwise only these."""
         if self.annotator != ENSEMBLE or self.ensemble is None:
             return (self,)
         return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))
@@ -227,7 +232,7 @@ class AnnotateParams(PluggedSection):
         return tuple(member.weight for member in self.ensemble.members)
 
     def of_judge(self, name: str) -> AnnotateParams:
-        """Return the params that a judge judges by: MAIN, or one of `judges`."""
+        """Return the params of a judge: MAIN, or one of `judges`."""
         if name == MAIN:
             return self
         alone = self.model_copy(update={"judges": {}, "feedback_seeds": 1})
@@ -250,12 +255,12 @@ class AnnotateParams(PluggedSection):
 
     @property
     def drawn_by(self) -> str:
-        """How pairs are drawn where no label is known: by the sampler, or uniformly where it depends on labels."""
+        """The sampler before there are labels: the configured one, or uniform where that depends on labels."""
         return "uniform" if self.adaptive else self.sampler
 
     @property
     def in_rounds(self) -> bool:
-        """Whether which pairs are judged depends on labels."""
+        """Whether the choice of pairs depends on labels."""
         return self.adaptive or self.stop.rule != "none"
 
     @property
@@ -295,7 +300,7 @@ class AnnotateParams(PluggedSection):
     def _judges_are_annotators(self) -> AnnotateParams:
         for name, own in self.judges.items():
             if shared := SHARED.intersection(own):
-                raise ValueError(f"has judges.{name}.{min(shared)}, which all judges share: set it once, in annotate.")
+                raise ValueError(f"has judges.{name}.{min(shared)}, which all judges share: set it once in annotate.")
             asking = own.get("language_model")
             if isinstance(asking, dict) and "responses" in asking:
                 raise ValueError(f"has judges.{name}.language_model.responses, which all judges share: set it once.")
@@ -315,16 +320,16 @@ class AnnotateParams(PluggedSection):
             for number, member in enumerate(self.ensemble.members):
                 self.of_member(number)
                 if "responses" in member.language_model:
-                    raise ParamsError(f"ensemble.members[{number}]: responses is what all members share; set it once.")
+                    raise ParamsError(f"ensemble.members[{number}]: responses is shared by all members: set it once.")
         except ParamsError as error:
             raise ValueError(f"has an invalid member: {' '.join(str(error).splitlines())}") from None
         return self
 
     def of_member(self, number: int) -> AnnotateParams:
-        """Return the params that a member of the ensemble judges by.
+        """Return the params of a member of the ensemble.
 
         Raises:
-            ParamsError: what it has of its own is not allowed.
+            ParamsError: its own settings are not allowed.
         """
         assert self.ensemble is not None
         member = self.ensemble.members[number]
@@ -335,8 +340,8 @@ class AnnotateParams(PluggedSection):
         """Return the same params with some keys changed, keys of sections included.
 
         Args:
-            changes: key -> value, or of a section, key -> {key -> value}.
-            source: where the changes are from, for errors.
+            changes: key -> value; for a section, key -> {key -> value}.
+            source: origin of the changes, for errors.
 
         Raises:
             ParamsError: the changes are not allowed; one sentence for each.

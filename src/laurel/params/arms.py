@@ -1,4 +1,4 @@
-"""The section `arms`: which arms are compared. An arm is data: what it is paid, how that is shaped, and who learns.
+"""The section `arms`: which arms are compared. An arm is data: its rewards, their shaping, and the agent that learns.
 
 `arms` is a list of well-known names, `full` for all of them, or a mapping of names to arms, for example
 `{preference: {}, no_counts: {reward: preference, shaping: {beta: 0}}}`, or with a weighted sum and another algorithm
@@ -29,23 +29,23 @@ RANDOM = "random"
 
 
 class ArmParams(Section):
-    """An arm as params hold it."""
+    """An arm as written in params."""
 
     name: str
-    """Name of the arm, and of its agents' folder."""
+    """Name of the arm and of its agents' folder."""
     reward: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
-    """Rewards that are added up, each with its weight; empty: the environment's reward alone."""
+    """Rewards that are summed, each with its weight; empty: only the environment's reward."""
     shaping: dict[str, JsonValue] = Field(default_factory=dict)
-    """What differs from the section `shaping`."""
+    """Keys that differ from the section `shaping`."""
     agent: dict[str, JsonValue] | str = Field(default_factory=dict)
-    """What differs from the section `agent`; or the name of an actor that is not trained (random, or one of another
-    package), or {actor: NAME, options: {...}} with what it is made with."""
+    """Keys that differ from the section `agent`; or the name of an actor that is not trained (random, or another
+    package's), or {actor: NAME, options: {...}} with its arguments."""
     extrinsic: NonNegative | None = None
     """Weight of the environment's reward; null: shaping.extrinsic."""
     role: Role | None = None
-    """How the report treats it; null: as its rewards' methods say, or the actor of an arm that is not trained."""
+    """Its role in the report; null: that of its rewards' methods, or of its actor if it is not trained."""
     label: str | None = None
-    """What it is paid, for a reader of the report; null: its rewards and what differs."""
+    """Description for readers of the report; null: its rewards and the settings that differ."""
 
     @field_validator("name")
     @classmethod
@@ -102,7 +102,7 @@ class ArmParams(Section):
 
     @property
     def actor_options(self) -> dict[str, Any]:
-        """What that actor is made with."""
+        """Arguments of that actor."""
         options = {} if isinstance(self.agent, str) else self.agent.get("options")
         return options if isinstance(options, dict) else {}
 
@@ -214,9 +214,9 @@ class ArmInfo:
     name: str
     role: Role
     label: str
-    """What it is paid, for a reader of the report."""
+    """Description for readers of the report."""
     rewards: tuple[str, ...] = ()
-    """Names of the rewards it is paid besides the environment's."""
+    """Names of its rewards besides the environment's."""
     trained: bool = True
 
 
@@ -227,12 +227,12 @@ def arm_infos(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) ->
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """An arm as it is trained and played, with the settings that are its own."""
+    """An arm with its complete settings, as used in training and evaluation."""
 
     name: str
     role: Role
     reward: Mapping[str, float]
-    """Name -> weight; empty: the environment's reward alone."""
+    """Name -> weight; empty: only the environment's reward."""
     shaping: ShapingParams
     agent: AgentParams
     actor: str | None
@@ -247,7 +247,7 @@ class Arm:
 def resolve_arms(
     arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams], shaping: ShapingParams, agent: AgentParams
 ) -> dict[str, Arm]:
-    """Return the arms by name, in order, each with the sections `shaping` and `agent` as they are for it."""
+    """Return the arms by name, in order, each with its own versions of the sections `shaping` and `agent`."""
     return {arm.name: _resolved(arm, _info(arm, rewards).role, shaping, agent) for arm in arms}
 
 
@@ -264,7 +264,7 @@ def served_actors(arms: Iterable[Arm]) -> dict[str, LanguageActorParams]:
 
 
 def tuned_together(arms: Iterable[Arm]) -> bool:
-    """Whether several processes on GPUs tune the model of any arm."""
+    """Whether any arm's model is tuned by several processes on GPUs."""
     return any(own.processes > 1 for _, own in _language_actors(arm for arm in arms if arm.agent.device != "cpu"))
 
 
@@ -296,10 +296,10 @@ def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) ->
 
 
 def used(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of some sections can make a difference, as JSON values: no tracking, no workers, no settings of
-    algorithms not taken.
+    """Return the values of some sections that can affect results, as JSON: no tracking, no workers, no settings of
+    unused algorithms.
 
-    Arms are a mapping by name here, each with the settings of its own algorithm where that is another.
+    Here arms are a mapping by name, each with the settings of its own algorithm if that differs.
     """
     content = dumped({name: section for name, section in sections.items() if name != "tracking"})
     agent: AgentParams | None = sections.get("agent")
@@ -321,7 +321,7 @@ def _used_agent(agent: AgentParams) -> dict[str, Any]:
 
 
 def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
-    """Say each value with its dotted key, in the order of these."""
+    """Format each value with its dotted key, sorted by key."""
     return [
         words
         for name, value in sorted(values.items())
@@ -365,13 +365,13 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
 
 
 def _own_hints(arm: ArmParams) -> Mapping[str, Any] | None:
-    """Return the hints in an arm's own line, which are what sets it apart; None where it has none."""
+    """Return the hints that an arm itself sets, which distinguish it from others; None if it sets none."""
     ppo = arm.agent.get("ppo") if isinstance(arm.agent, dict) else None
     hints = ppo.get("hints") if isinstance(ppo, dict) else None
     return hints if isinstance(hints, dict) else None
 
 
 def _by_judge(name: str, rewards: Mapping[str, RewardParams]) -> str:
-    """Say whose preferences a reward is learned from, where they are not the main judge's."""
+    """Name the judge whose preferences a reward is learned from, unless it is the main one."""
     judge = judge_of(name, rewards)
     return "" if judge in (None, MAIN) else f" (judge {judge})"

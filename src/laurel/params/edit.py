@@ -1,4 +1,4 @@
-"""Values changed in the text of a params file: comments, order and layout stay as they are."""
+"""Change values in the text of a params file, keeping comments, order and layout."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def edited(text: str, changes: Mapping[str, JsonValue]) -> str:
 
     Args:
         text: of the file; a mapping of mappings.
-        changes: dotted name -> value. What the file does not have is added to its section.
+        changes: dotted name -> value. Keys that the file lacks are added to their section.
 
     Raises:
-        ParamsError: the text is not such a mapping, or a part of a name is not a section.
+        ParamsError: the text is not a mapping of mappings, or part of a name is not a section.
     """
     for name, value in changes.items():
         text = _changed(text, name.split("."), value)
@@ -38,13 +38,13 @@ def _changed(text: str, path: Sequence[str], value: JsonValue) -> str:
         key, place = found
     assert place is not None
     end = _end(place)
-    if _is_block(place) or place.start_mark.index == end:  # it begins on a line of its own, or there is nothing yet
+    if _is_block(place) or place.start_mark.index == end:  # it begins on its own line, or is still empty
         return f"{text[: key.end_mark.index]}: {_written(value)}{text[max(end, key.end_mark.index + 1) :]}"
     return text[: place.start_mark.index] + _in_place(text[place.start_mark.index : end], _written(value), text[end:])
 
 
 def _in_place(old: str, new: str, rest: str) -> str:
-    """Write one value in place of another; a comment after it stays in its column as far as there is room."""
+    """Replace one value by another; a comment after it keeps its column if there is room."""
     gap = re.match(r" +(?=#)", rest)
     if gap is None:
         return new + rest
@@ -52,7 +52,7 @@ def _in_place(old: str, new: str, rest: str) -> str:
 
 
 def _added(text: str, section: yaml.MappingNode, path: Sequence[str], value: JsonValue) -> str:
-    """Add a key, and the sections that lead to it, as the first of a section."""
+    """Add a key, and the sections around it, as the first entry of a section."""
     written = _written(value)
     for part in reversed(path[1:]):
         written = f"{{{part}: {written}}}"

@@ -1,4 +1,6 @@
-"""What the sections of `params.yaml` are made of: types of values with their ranges, and the section itself."""
+"""Building blocks of the sections of `params.yaml`: types of values with their ranges, and the base class of
+sections.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse an empty list, and one that names something twice."""
+    """Refuse an empty list and duplicate entries."""
     twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
     if twice is not None:
         raise ValueError(f"names {twice} twice; list it once.")
@@ -50,6 +52,6 @@ def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Section(BaseModel):
-    """A group of parameters: immutable, and closed to names it does not know."""
+    """A group of parameters: immutable, and unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)

@@ -1,4 +1,4 @@
-"""A params file: reads its YAML, and says in a sentence what is wrong with a key or value."""
+"""Read a params file's YAML, and explain in a sentence what is wrong with a key or value."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from laurel.errors import ParamsError, closest
 from laurel.textfile import UnfitFileError, read_text
 
 MOST_BYTES = 200_000
-"""Largest file; the repository's params.yaml has less than a tenth."""
+"""Maximum size of a file; the repository's params.yaml has less than a tenth of it."""
 MOST_CHARACTERS = 4_000_000
-"""Most characters of a document, each alias counted as what it repeats."""
+"""Maximum number of characters of a document, with aliases expanded."""
 MOST_SENTENCES = 10
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-"""What users name arms and rewards: each is the name of a folder, too."""
+"""Names of arms and rewards, which are also names of folders."""
 
 _ALLOWED = {
     "int_type": "a whole number",
@@ -33,7 +33,7 @@ _ALLOWED = {
     "tuple_type": "a list",
     "dict_type": "a mapping",
     "invalid-json-value": "made of null, true, false, numbers, text, lists and mappings",
-    "recursion_loop": "free of references to itself",
+    "recursion_loop": "free of self-references",
 }
 """Pydantic's kinds of error -> what is allowed, in YAML's words."""
 
@@ -71,7 +71,7 @@ def read_mapping(path: Path, start: str = "laurel init makes a project that has 
 
 
 def parse_yaml(text: str) -> Any:
-    """Return what the only document of a text holds.
+    """Return the content of a text's single document.
 
     Raises:
         yaml.YAMLError: it is not plain YAML, or grows to more than MOST_CHARACTERS through aliases.
@@ -81,12 +81,12 @@ def parse_yaml(text: str) -> Any:
 
 
 def parse_documents(text: str) -> list[Any]:
-    """Return what the documents of a text hold; errors as in `parse_yaml`."""
+    """Return the content of each document of a text; errors as in `parse_yaml`."""
     return list(yaml.load_all(text, _Loader))
 
 
 def read_value(text: str, source: str) -> Any:
-    """Read a value as it would stand in a params file.
+    """Read a value as written in a params file.
 
     Raises:
         ParamsError: it is not YAML.
@@ -101,22 +101,22 @@ def sentences(source: str, model: type[BaseModel], error: ValidationError, prefi
     """Turn pydantic's errors into lines, the first few of many.
 
     Args:
-        source: the file, or what stands for it.
+        source: the file, or what to name instead.
         model: the model that was validated.
-        error: what came of it.
-        prefix: goes before the location of each.
+        error: raised by the validation.
+        prefix: put before each location.
     """
     items = error.errors(include_url=False)
     lines = [sentence(source, model, {**item, "loc": (*prefix, *item["loc"])}) for item in items[:MOST_SENTENCES]]
     more = len(items) - len(lines)
-    return "\n".join([*lines, *([f"{source}: and {more:,} more mistakes of this kind or another."] if more else [])])
+    return "\n".join([*lines, *([f"{source}: and {more:,} more errors."] if more else [])])
 
 
 def sentence(source: str, model: type[BaseModel], item: Any) -> str:
     """Turn one of pydantic's errors into a sentence: file, key, value, what is allowed.
 
     Args:
-        source: the file, or what stands for it.
+        source: the file, or what to name instead.
         model: the model that was validated.
         item: one of `ValidationError.errors()`. A validator's own message follows the key, with its full stop.
     """
@@ -130,13 +130,13 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
 
 
 def refusal(loc: tuple[str | int, ...], says: str, value: Any) -> ValidationError:
-    """Return an error for a validator to raise: a sentence about what is at a location below the validator's field."""
+    """Return an error for a validator to raise, about a location below the validator's field."""
     problem = PydanticCustomError("value_error", "{error}", {"error": says})
     return ValidationError.from_exception_data("params", [InitErrorDetails(type=problem, loc=loc, input=value)])
 
 
 def refusals(model: type[BaseModel], error: ValidationError, loc: tuple[str | int, ...]) -> ValidationError:
-    """Return the errors of a model that a validator chose by itself, as ones at a location below its field."""
+    """Return the errors of a model that a validator selected, relocated below the validator's field."""
     return ValidationError.from_exception_data(
         "params",
         [
@@ -151,7 +151,7 @@ def refusals(model: type[BaseModel], error: ValidationError, loc: tuple[str | in
 
 
 def _says(model: type[BaseModel], item: Any) -> str:
-    """Return what a sentence says after the key."""
+    """Return the part of the message after the key."""
     loc, value = item["loc"], item["input"]
     match item["type"]:
         case "extra_forbidden":
@@ -174,7 +174,7 @@ def _says(model: type[BaseModel], item: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain YAML that refuses a key set twice, and reads 3e-4 as YAML 1.2 does: as a number."""
+    """Plain YAML that refuses duplicate keys and reads 3e-4 as a number, like YAML 1.2."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -201,13 +201,13 @@ class _Loader(yaml.SafeLoader):
 
 
 def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return how many characters a node stands for, each alias counted as what it repeats.
+    """Return the number of characters of a node with its aliases expanded.
 
     Raises:
         ConstructorError: too many, or one of them is a NUL, which no path and no name may hold.
     """
     if id(node) not in known:
-        known[id(node)] = 1  # a reference to itself; what holds one is refused when it is checked
+        known[id(node)] = 1  # a self-reference, which validation refuses
         if isinstance(node, yaml.ScalarNode):
             if "\0" in node.value:
                 raise ConstructorError(problem="a text holds a NUL", problem_mark=node.start_mark)
@@ -230,10 +230,10 @@ _Loader.add_implicit_resolver(
 
 
 def _fields_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
-    """Return the field names of the section that a location below a model leads to."""
+    """Return the field names of the section at a location below a model."""
     for part in path:
         if isinstance(part, str) and part not in model.model_fields:
-            continue  # a key of a mapping, whose values are of this model
+            continue  # a key of a mapping with values of this model
         annotation = model.model_fields[part].annotation if isinstance(part, str) else model
         args = [arg for arg in (annotation, *get_args(annotation)) if isinstance(arg, type)]
         model = next((arg for arg in args if issubclass(arg, BaseModel)), model)
@@ -241,7 +241,7 @@ def _fields_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """Write a value as in YAML, cut where it is long."""
+    """Write a value as YAML, shortened if it is long."""
     match value:
         case None:
             text = "null"

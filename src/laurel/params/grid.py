@@ -18,14 +18,14 @@ from laurel.params.judges import ChatSection
 
 class GridParams(Section):
     pairs: Count = 200
-    """Pairs that every cell judges, at most; fewer where fewer have a known answer."""
+    """Maximum number of pairs that every cell judges; fewer if fewer have a known answer."""
     models: Annotated[tuple[dict[str, JsonValue], ...], Field(strict=False), AfterValidator(filled)]
     """For each model, its own entries of the section annotate, e.g. {annotator: openai, openai: {model: a}}; and, if
     wanted, a `name` for it."""
     prompts: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(distinct)] | None = None
-    """Prompts to try with chat models; null takes each model's own."""
+    """Prompts to try with chat models; null: each model's own."""
     temperatures: Annotated[tuple[NonNegative, ...], Field(strict=False), AfterValidator(distinct)] | None = None
-    """Temperatures to try with chat models that write their answers; null takes each model's own."""
+    """Temperatures to try with chat models that generate their answers; null: each model's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Cell:
 
     model: str
     prompt: str | None
-    """The prompt; None where it is not asked with one; likewise `temperature`."""
+    """The prompt; None if it uses none. Likewise `temperature`."""
     temperature: float | None
     annotate: AnnotateParams
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Title in tables."""
         return called(self.model, self.prompt, self.temperature)
 
 
 def called(model: str, prompt: str | None, temperature: float | None) -> str:
-    """Return what a judge is called; None is left out."""
+    """Return a judge's title from the parts that are not None."""
     warmth = None if temperature is None else f"temperature {temperature:g}"
     return ", ".join(part for part in (model, prompt, warmth) if part)
 
@@ -55,7 +55,7 @@ def load_grid(path: Path, annotate: AnnotateParams) -> tuple[GridParams, tuple[C
 
     Args:
         path: YAML with the keys of GridParams.
-        annotate: what the cells have in common.
+        annotate: the settings that all cells share.
 
     Raises:
         ParamsError: the file is missing, or a key or value is not allowed.

@@ -1,4 +1,4 @@
-"""Groups of plug-ins whose kinds parameters name; what a kind is, its own package says."""
+"""Groups of plug-ins whose kinds parameters name; each kind is defined in its own package."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ALGORITHMS = Plugins[Any]("algorithm", group="laurel.algorithms", package="laure
 ACTORS = Plugins[Any]("actor", group="laurel.actors", package="laurel.agents.actors")
 
 Role = Literal["baseline", "method", "control", "bound"]
-"""baseline: what a learned reward has to beat, the environment's reward alone or an actor that is not trained; method:
-a reward made from feedback, or a language model that acts, plans or hints; control: knows nothing of the task; bound:
-knows more than a method may, for reference."""
+"""baseline: the environment's reward alone or an untrained actor, which a learned reward must beat; method: a reward
+made from feedback, or a language model that acts, plans or hints; control: has no information about the task; bound:
+has more information than a method may use, for reference."""
 
 
 def known_actor(kind: str) -> str:
-    """Refuse an actor that is neither one of ours nor another package's."""
+    """Refuse an actor that neither Laurel nor another package provides."""
     if kind not in ACTORS.kinds():
         raise ValueError(f'is "{kind}", but must be one of {", ".join(ACTORS.kinds())}.')
     return kind
@@ -31,15 +31,15 @@ def role_of_actor(kind: str, options: Mapping[str, Any] = MappingProxyType({})) 
     """Return the role of arms of an actor, which its kind declares; see `laurel.agents.actor.Actor.role`.
 
     Args:
-        options: that the actor is made with; the role of some kinds depends on them.
+        options: the actor's arguments; the role of some kinds depends on them.
 
     Raises:
-        ParamsError: there is no such role, or another package's function of the options fails.
+        ParamsError: there is no such role, or another package's function that computes it fails.
     """
     declared: Any = getattr(_actor(kind), "role", "baseline")
     try:
         role: Role = declared(options) if callable(declared) else declared
-    except Exception as error:  # the code is another package's
+    except Exception as error:  # another package's code may raise anything
         why = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
         raise ParamsError(f'The actor "{kind}": its role for the options {dict(options)} raised {why}.') from error
     if role not in get_args(Role):
@@ -50,12 +50,14 @@ def role_of_actor(kind: str, options: Mapping[str, Any] = MappingProxyType({})) 
 
 
 def replays_agent(kind: str) -> bool:
-    """Whether an actor is a trained agent, whose directory it needs; see `laurel.agents.actor.Actor.replays_agent`."""
+    """Whether an actor replays a trained agent, and so needs its directory; see
+    `laurel.agents.actor.Actor.replays_agent`.
+    """
     return bool(getattr(_actor(kind), "replays_agent", False))
 
 
 def options_of_actor(kind: str) -> Mapping[str, inspect.Parameter]:
-    """Return the arguments that an actor is made with."""
+    """Return the constructor arguments of an actor."""
     return inspect.signature(_actor(kind)).parameters
 
 

@@ -1,4 +1,4 @@
-"""Every parameter with its type, range, default and a sentence, from the models: what `laurel params` prints."""
+"""Every parameter with its type, range, default and description, from the models: the output of `laurel params`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MEANING: Mapping[str, str] = {
     "batch_size": "Minibatch size.",
     "learning_rate": "Learning rate of the optimiser (Adam).",
     "weight_decay": "Weight decay of the optimiser.",
-    "max_epochs": "Passes over the data at most.",
-    "n_epochs": "Passes over each rollout.",
+    "max_epochs": "Maximum number of epochs.",
+    "n_epochs": "Epochs over each rollout.",
     "gamma": "Discount factor of future rewards.",
     "gae_lambda": "Lambda of generalised advantage estimation: 0 is one-step TD, 1 Monte Carlo.",
     "clip_range": "Epsilon of the clipped objective: the probability ratio is clipped to 1 - epsilon and 1 + epsilon.",
@@ -29,13 +29,14 @@ MEANING: Mapping[str, str] = {
     "value_coef": "Weight of the value loss.",
     "max_grad_norm": "Norm to which gradients are clipped.",
     "hidden": "Widths of the hidden layers.",
-    "temperature": "Temperature of sampling: 0 takes the likeliest token.",
+    "temperature": "Sampling temperature; 0: greedy decoding.",
     **dict.fromkeys(
-        ("embedding", "scripted", "language_model", "openai", "huggingface"), "As the section of annotate of this name."
+        ("embedding", "scripted", "language_model", "openai", "huggingface"),
+        "As in the section of annotate with this name.",
     ),
-    "top_p": "Nucleus sampling: draw from the likeliest tokens that together have this probability.",
+    "top_p": "Top-p of nucleus sampling.",
 }
-"""What a name means in every section that says nothing else about it."""
+"""Default description of a name, for sections that do not describe it."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class Parameter:
     """A parameter as the user sees it."""
 
     name: str
-    """Dotted; a list's entries have `[]`, a mapping's `NAME` in it."""
+    """Dotted; entries of a list are written `[]`, those of a mapping `NAME`."""
     allowed: str
     default: str
-    """As in the file; "required" without one."""
+    """As in the file; "required" if there is none."""
     sentence: str
 
     def __str__(self) -> str:
@@ -63,7 +64,7 @@ def listed(section: str = "") -> list[Parameter]:
     """
     schema = Params.model_json_schema()
     found = list(_below(schema, schema["$defs"], ""))
-    for kind in METHODS.kinds():  # each has settings of its own, under the names of its rewards
+    for kind in METHODS.kinds():  # each has its own settings, under the names of its rewards
         own = METHODS.load(kind, "rewards").Settings.model_json_schema()
         found += _below(own, own.get("$defs", {}), f"rewards.{kind}.")
     for place in (AnnotateParams, AgentParams):
@@ -87,7 +88,7 @@ def _below(model: Mapping[str, Any], models: Mapping[str, Any], prefix: str) -> 
             continue
         default = f"default {_shown(field['default'])}" if "default" in field else "required"
         if name not in model.get("required", ()) and "default" not in field:
-            default = "default {}"  # a mapping that begins empty
+            default = "default {}"  # a mapping that is empty by default
         sentence = field.get("description") or MEANING.get(name, "")
         yield Parameter(f"{prefix}{name}", _allowed(field, models), default, " ".join(sentence.split()))
         for part in (field, *field.get("anyOf", ())):
@@ -100,7 +101,7 @@ def _below(model: Mapping[str, Any], models: Mapping[str, Any], prefix: str) -> 
 
 
 def _model(field: Mapping[str, Any], models: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the section that a field is; None where it is a value."""
+    """Return the section of a field; None for a plain value."""
     found = models.get(str(field.get("$ref", "")).rpartition("/")[2], {})
     return found if "properties" in found else None
 

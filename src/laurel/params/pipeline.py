@@ -26,11 +26,11 @@ STEPS = (
     "evaluate",
     "finish",
 )
-"""The steps of the pipeline on Kubeflow: the stages, and what divides their work and joins it again."""
+"""The steps of the pipeline on Kubeflow: the stages, and the steps that split and merge their work."""
 SWEEP_STEPS = ("try-candidate", "pick-best")
-"""The steps of a sweep in place of train-agents and merge-agents, on the same machines."""
+"""The steps of a sweep, which replace train-agents and merge-agents and use the same machines."""
 ROUND_STEPS = ("train-round", "propose")
-"""The steps of agents with `agent.language_model.shards` in place of train-agents, on the same machines."""
+"""The steps that replace train-agents for agents with `agent.language_model.shards`, on the same machines."""
 
 
 def _quantity(value: str) -> str:
@@ -49,7 +49,7 @@ def _steps_alone(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short_name(value: Any) -> Any:
-    """Read Vertex AI's names of accelerators, such as NVIDIA_TESLA_T4 or NVIDIA_H100_80GB, as the short ones."""
+    """Shorten Vertex AI's names of accelerators, such as NVIDIA_TESLA_T4 or NVIDIA_H100_80GB."""
     if not isinstance(value, str):
         return value
     name = value.upper().removeprefix("NVIDIA_").removeprefix("TESLA_")
@@ -57,39 +57,42 @@ def _short_name(value: Any) -> Any:
 
 
 class ResourceParams(Section):
-    """What a step's machine has; what is left out keeps its default."""
+    """Resources of a step's machine; keys that are left out keep their defaults."""
 
     cpu: Annotated[float, Field(gt=0.0, le=1000.0, allow_inf_nan=False)] | None = None
     """Cores."""
     memory: Annotated[str, AfterValidator(_quantity)] | None = None
     """E.g. 16G or 512Mi."""
     accelerator: Annotated[Accelerator | None, BeforeValidator(_short_name)] = None
-    """Type of GPU, e.g. T4, L4, A100 or H100; null is a machine without one."""
+    """Type of GPU, e.g. T4, L4, A100 or H100; null: no GPU."""
     accelerators: Annotated[int, Field(ge=0, le=16)] | None = None
-    """How many GPUs; left out, one where a type is given."""
+    """Number of GPUs; by default one if a type is given."""
 
     @model_validator(mode="after")
     def _type_with_count(self) -> ResourceParams:
         if self.accelerator is not None and self.accelerators == 0:
             raise ValueError(f"asks for 0 accelerators of type {self.accelerator}: ask for 1 or more, or name no type.")
         if self.accelerator is None and self.accelerators:
-            raise ValueError(f"asks for {self.accelerators} accelerators of no type: name it, e.g. accelerator: L4.")
+            raise ValueError(
+                f"asks for {self.accelerators} accelerators without a type: name one, e.g. accelerator: L4."
+            )
         return self
 
 
 class PipelineParams(Section):
-    """The run on Kubeflow or Vertex AI; `dvc repro` reads nothing here, and no figure depends on it."""
+    """The run on Kubeflow or Vertex AI; `dvc repro` ignores this section, and no result depends on it."""
 
     annotate_shards: Annotated[int, Field(ge=1, le=100)] = 1
-    """Steps that share the pairs to judge, side by side."""
+    """Parallel steps that share the pairs to judge."""
     seeds_per_step: Count | None = None
-    """Training runs of an arm that share a step and its cores; null: all seeds."""
+    """Seeds of an arm that are trained in one step and share its cores; null: all."""
     parallelism: Count | None = None
-    """Branches of a loop (parts, shards, training) that run at once, at most; null: all."""
+    """Maximum number of parallel branches of a loop (parts, shards, training); null: all."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
-    """Further attempts at a step that failed."""
+    """Retries of a failed step."""
     checkpoints: str | None = None
-    """Folder that all steps see, such as a volume that the cluster mounts: a training step that is tried again
-    resumes from there. null: on Vertex AI a folder of the bucket; on a cluster none, so that it starts over."""
+    """Folder for checkpoints that all steps share, such as a volume mounted by the cluster, from which a retried
+    training step resumes. null: on Vertex AI a folder of the bucket; on a cluster none, so a retried step starts
+    over."""
     resources: Annotated[dict[str, ResourceParams], AfterValidator(_steps_alone)] = Field(default_factory=dict)
-    """Step -> what its machine has."""
+    """Step -> resources of its machine."""

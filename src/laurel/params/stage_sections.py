@@ -1,4 +1,4 @@
-"""The sections of params.yaml that a stage depends on, as it takes them."""
+"""The sections of params.yaml that each stage depends on."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from laurel.params.training import AgentParams, ShapingParams
 
 
 class AnnotateSections(TypedDict):
-    """What labels depend on."""
+    """Sections that labels depend on."""
 
     seed: int
     env: EnvParams
     caption: CaptionParams
     annotate: AnnotateParams
     judges: Sequence[str]
-    """Names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing."""
+    """Names of the judges that arms need: MAIN, or those of annotate.judges; () asks nothing."""
     tracking: TrackingParams
 
 
 class RewardSections(TypedDict):
-    """What making rewards depends on."""
+    """Sections that rewards depend on."""
 
     seed: int
     env: EnvParams
@@ -38,13 +38,13 @@ class RewardSections(TypedDict):
 
 
 class TrainingSections(RewardSections):
-    """What training agents depends on."""
+    """Sections that training agents depends on."""
 
     shaping: ShapingParams
 
 
 class EvaluationSections(TrainingSections):
-    """What evaluating agents depends on."""
+    """Sections that evaluation depends on."""
 
     collect: CollectParams
     evaluate: EvaluateParams

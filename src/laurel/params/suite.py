@@ -1,7 +1,7 @@
 """A suite: the parameters of many runs, as the product of axes such as environments and judges.
 
     title: Which judges help
-    params: {agent: {steps: 250000}}                  # of every run, over what the axes leave open
+    params: {agent: {steps: 250000}}                  # shared by all runs; axes override them
     axes:
       environment:
         DoorKey-8x8: {env: {id: MiniGrid-DoorKey-8x8-v0}}
@@ -36,7 +36,9 @@ def _named(levels: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("is empty, but must have at least one entry.")
     unfit = next((name for name in levels if not NAME.fullmatch(name)), None)
     if unfit is not None:
-        raise ValueError(f'has the name "{unfit}": a name is made of letters, digits, - and _, as it is a folder, too.')
+        raise ValueError(
+            f'has the name "{unfit}": a name consists of letters, digits, - and _, and is also used for a folder.'
+        )
     return levels
 
 
@@ -45,7 +47,7 @@ class SuiteParams(Section):
 
     title: str
     about: str = ""
-    """What the suite asks; a paragraph of its page."""
+    """The question that the suite answers; a paragraph of its page."""
     params: Sections = Field(default_factory=dict)
     """Parameters of every run, as in params.yaml."""
     axes: Annotated[dict[str, Annotated[dict[str, Sections], AfterValidator(_named)]], AfterValidator(_named)]
@@ -55,11 +57,11 @@ class SuiteParams(Section):
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """One run of a suite: a level of each axis, and the parameters that follow."""
+    """One run of a suite: a level of each axis, and the resulting parameters."""
 
     levels: Mapping[str, str]
     content: Mapping[str, Any]
-    """As params.yaml would hold it."""
+    """As in params.yaml."""
     params: Params
 
     @property
@@ -96,7 +98,7 @@ def load_suite(file: Path) -> Suite:
 
 
 def merged(base: Any, changes: Any) -> Any:
-    """Return mappings of mappings laid over each other; anything else is replaced.
+    """Merge nested mappings; values that are not mappings are replaced.
 
     >>> merged({"env": {"id": "A", "kwargs": {}}, "arms": ["x"]}, {"env": {"id": "B"}, "arms": ["y"]})
     {'env': {'id': 'B', 'kwargs': {}}, 'arms': ['y']}

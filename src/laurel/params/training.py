@@ -1,4 +1,4 @@
-"""The sections `shaping` and `agent`: what is paid of a reward, and who learns from it."""
+"""The sections `shaping` and `agent`: how rewards are shaped, and which agents learn from them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from laurel.params.sb3 import SB3Algorithm, SB3Params
 
 class ShapingParams(Section):
     quantile: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.5
-    """Normalised rewards at or below this quantile over distinct captions are paid nothing, others
-    what they exceed it by."""
+    """Threshold, as a quantile over distinct captions: normalised rewards at or below it become 0, others are reduced
+    by it."""
     beta: NonNegative = 3.0
-    """A caption's N-th occurrence in an episode is paid 1/N^beta of its reward."""
+    """A caption's N-th occurrence in an episode earns 1/N^beta of its reward."""
     intrinsic: NonNegative = 0.1
     """Weight of the learned reward."""
     extrinsic: NonNegative = 1.0
     """Weight of the environment's reward."""
     form: Annotated[Literal["bonus", "potential"], Field(exclude_if=lambda form: form == "bonus")] = "bonus"
-    """bonus: pays a caption for itself, less the more often it occurs; potential: pays the change of the captions'
-    reward, which does not change which policies are optimal (beta has no effect)."""
+    """bonus: a caption earns its reward, which decreases with its count; potential: a step earns the difference in
+    reward between successive captions, which does not change the optimal policies (beta has no effect)."""
     gamma: Annotated[Probability | None, Field(exclude_if=lambda gamma: gamma is None)] = None
-    """form: potential only: discount of the next potential; null: the agent's own, as the theory requires."""
+    """form: potential only: discount of the next potential; null: the agent's gamma, as the theory requires."""
 
     @property
     def discount(self) -> float:
@@ -45,7 +45,7 @@ class ShapingParams(Section):
 
 
 def _algorithm(value: object) -> object:
-    """Refuse an algorithm that is not known; name the engine of one that only Stable-Baselines3 has."""
+    """Refuse an unknown algorithm; if it is one of Stable-Baselines3, say how to use that."""
     if isinstance(value, str) and value not in ALGORITHMS.kinds():
         named = next((name for name in get_args(SB3Algorithm) if name.casefold() == value.casefold()), None)
         if named is not None:
@@ -57,15 +57,16 @@ def _algorithm(value: object) -> object:
 
 
 class CurriculumParams(Section):
-    """A curriculum over the tasks of laurel/Tasks-v0: new episodes are of tasks in which success changes most."""
+    """A curriculum over the tasks of laurel/Tasks-v0: new episodes prefer tasks whose success rate changes most."""
 
     interest: str | None = None
     """The judge that says which tasks are interesting: main, the annotator of the section annotate, or one of
-    annotate.judges; null: only learning progress."""
+    annotate.judges; null: use only learning progress."""
     rate: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1
     """Rate of the moving averages of success over a task's episodes."""
     mastered: Probability = 0.5
-    """Success from which a task is done well; tasks that the judge finds boring beside it get less weight."""
+    """Success rate from which a task counts as mastered; tasks that the judge finds boring in comparison get less
+    weight."""
     boring: NonNegative = 0.001
     """Weight of a boring task."""
 
@@ -80,19 +81,20 @@ class AgentParams(PluggedSection):
     steps: Count
     """Environment steps of a training run."""
     algorithm: Annotated[str, BeforeValidator(_algorithm), listed(ALGORITHMS)] = "ppo"
-    """The algorithm of all arms, Laurel's or another package's; the section of its name has its settings."""
+    """The algorithm of all arms, Laurel's or another package's; the section of the same name has its settings."""
     engine: Literal["laurel", "sb3"] = "laurel"
-    """What trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
+    """Training engine: Laurel's own algorithms, or Stable-Baselines3 (the extra sb3), whose algorithm `sb3` names."""
     checkpoint_steps: Count | None = None
     """Environment steps between checkpoints; null: 50,000, and in language_model, whose rounds are long, one round."""
     workers: Count | None = None
-    """Processes that train agents, each several in lockstep; null takes one a CPU that may be used, also in a
-    container, or a single one on a GPU. What an agent becomes does not depend on it."""
+    """Training processes, each with several agents in lockstep; null: one per usable CPU, also in a container, or one
+    on a GPU. Results do not depend on it."""
     device: Device = "cpu"
-    """Where networks are trained; auto: a GPU if there is one. CartPole and MiniGrid's DoorKey and Empty then
-    run there, too, with PPO of plain layers, unless env.backend names another. Small networks are faster on the CPU."""
+    """Device on which networks are trained; auto: a GPU if there is one. With PPO and an MLP, CartPole and MiniGrid's
+    DoorKey and Empty then run there, too, unless env.backend names another backend. Small networks are faster on the
+    CPU."""
     curriculum: CurriculumParams | None = Field(default=None, exclude_if=lambda curriculum: curriculum is None)
-    """Which tasks episodes are of, in laurel/Tasks-v0; null: all of them in turns."""
+    """How tasks are chosen in laurel/Tasks-v0; null: all of them in turn."""
     ppo: PPOParams = PPOParams()
     dqn: DQNParams = DQNParams()
     reinforce: ReinforceParams = ReinforceParams()
@@ -120,7 +122,7 @@ class AgentParams(PluggedSection):
 
     @property
     def trainer(self) -> str:
-        """What the algorithm that trains is called, as in ppo, q_learning, ucb (bandit) or SAC (sb3)."""
+        """Name of the training algorithm, e.g. ppo, q_learning, ucb (bandit) or SAC (sb3)."""
         if self.engine == "sb3":
             return f"{self.sb3.algorithm} (sb3)"
         if self.algorithm == "bandit":
@@ -129,6 +131,6 @@ class AgentParams(PluggedSection):
 
     @property
     def settings(self) -> AlgorithmParams:
-        """The settings of the algorithm that is used; of the engine laurel only."""
+        """The settings of the algorithm in use; only for the engine laurel."""
         found: AlgorithmParams = self.section_of(self.algorithm)
         return found

@@ -1,4 +1,6 @@
-"""Which arms can be trained in an environment, by whether their rewards can be paid there. Imports nothing heavy."""
+"""Which arms can be trained in an environment, i.e. whether their rewards are available there. Imports nothing
+heavy.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from laurel.rewards.method import RewardContext
 
 
 def skipped_arms(arms: Iterable[ArmParams | Arm], context: RewardContext, adapter: EnvAdapter) -> dict[str, str]:
-    """Return arm -> a sentence that says why it cannot be trained here."""
+    """Return arm -> a sentence on why it cannot be trained here."""
     skipped = {}
     for arm in arms:
         for name in arm.reward:
@@ -32,7 +34,7 @@ def trained_arms(arms: Iterable[ArmParams | Arm], context: RewardContext, adapte
 def used_label_sets(arms: Iterable[Arm], context: RewardContext) -> dict[str, set[int]]:
     """Return judge -> the numbers of its label sets that the rewards of agents are learned from.
 
-    The agent with seed s learns from the label set s modulo annotate.feedback_seeds, so that some may be left over.
+    The agent with seed s learns from the label set s modulo annotate.feedback_seeds, so some sets may be unused.
     """
     used: dict[str, set[int]] = {}
     for arm in arms:

@@ -1,4 +1,4 @@
-"""What a reward is: something that pays steps of running environments."""
+"""The interface of rewards, which score the steps of running environments."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import Transitions
 
 UNPAID = np.float32(-np.inf)
-"""Raw reward of a step that a reward does not score; shaping pays nothing for it."""
+"""Raw reward of a step that a reward does not score; it becomes 0 after shaping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """T steps of N environments in the order in which they were taken, the ends of episodes among them."""
+    """T consecutive steps of N environments, including the ends of episodes."""
 
     transitions: Transitions
     """(T * N) rows: all environments' first step, then all their second, and so on."""
     captions: IntArray
-    """(T, N) ids of captions; NOTHING (-1) if there is nothing to say."""
+    """(T, N) ids of captions; NO_CAPTION (-1) without a caption."""
     texts: Sequence[str]
     """texts[id] is the caption; grows while training meets new ones."""
     valid: BoolArray
     """(T, N) False where the environment was reset instead of stepped."""
     terminated: BoolArray
-    """(T, N) the episode ended with this step by the task's own rules."""
+    """(T, N) True if the task ended the episode with this step."""
     truncated: BoolArray
-    """(T, N) the episode was cut with this step."""
+    """(T, N) True if the episode was truncated with this step."""
 
 
 class Reward(Protocol):
-    """Pays steps in normalised units; shaping then pays what exceeds `threshold`."""
+    """Scores steps in normalised units; shaping then uses the excess over `threshold`."""
 
     @property
     def threshold(self) -> float:
@@ -44,20 +44,20 @@ class Reward(Protocol):
 
     @property
     def unseen(self) -> int:
-        """Captions that were not known when training began, and were scored when they were first met."""
+        """Number of captions that were unknown when training began and were scored when first met."""
         ...
 
     def begin(self, n_envs: int) -> None:
-        """Reset: the next steps are of N environments at the beginning of episodes."""
+        """Reset: the next steps are of N environments at the start of episodes."""
         ...
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return raw rewards (T, N), UNPAID if there is no reward; the steps follow the steps of the last call."""
+        """Return raw rewards (T, N), UNPAID if there is no reward; the steps continue those of the last call."""
         ...
 
 
 class Memoryless:
-    """Base class of rewards that pay a step by itself, the same in all episodes."""
+    """Base class of rewards that depend only on the step itself."""
 
     unseen: int = 0
 
@@ -73,21 +73,21 @@ class LearningReward(Reward, Protocol):
     """Name of the reward in params.yaml."""
 
     def keep(self, place: Path) -> None:
-        """Write the learned reward, as an artefact, and all that `resume` needs, into a new directory."""
+        """Write the learned reward, as an artefact, and the data that `resume` needs, into a new directory."""
         ...
 
     def resume(self, place: Path, steps: int) -> None:
-        """Prepare to see the first `steps` again, up to the checkpoint, and to learn from them as before.
+        """Prepare to process the first `steps` again, up to the checkpoint, and to learn from them as before.
 
         Raises:
-            DataError: what was kept is missing or damaged.
+            DataError: the stored data is missing or damaged.
         """
         ...
 
 
 @runtime_checkable
 class AskingReward(Reward, Protocol):
-    """A reward that asks a language model about the steps that it pays."""
+    """A reward that asks a language model about the steps it scores."""
 
     @property
     def account(self) -> Mapping[str, Any]:

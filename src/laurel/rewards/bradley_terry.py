@@ -1,10 +1,10 @@
 """A Bradley-Terry ensemble: rewards of items such that the better item of a pair has the higher one.
 
-    p(first better) = sigmoid(r(first) - r(second)),  r(segment) = L / n (r of its n items added up)
+    p(first better) = sigmoid(r(first) - r(second)),  r(segment) = L / n (sum of r over its n items)
 
-with L the items of the longest segment (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741, who add up
-segments of one length): a shorter segment counts as if it went on like this, and length by itself is worth nothing.
-Items are rows of features, whatever they stand for. All members are trained at once, as one batched network.
+with L the number of items of the longest segment (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741, who
+sum over segments of equal length): a shorter segment is extrapolated to length L, so that length itself has no value.
+Items are rows of features of any kind. All members are trained at once, as one batched network.
 
 Computes in the precision of the features. In double precision training gives the same weights, to single precision, on
 every CPU; in single precision it takes about half the time, but weights depend on the order in which a CPU adds.
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 WEIGHT_GRID = 2.0**24
 """Weights of a trained ensemble are multiples of 1 / WEIGHT_GRID, so that CPUs seldom differ by rounding errors."""
 PREDICTED_ITEMS = 2**18
-"""Most items whose rewards are predicted at once, which bounds memory."""
+"""Maximum number of items per forward pass, which bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Comparisons:
     members: IntArray
     """(S, L) item numbers of each segment, -1 where it is shorter."""
     group: IntArray
-    """(S,) segments of one group stand for the same text, and are held out together."""
+    """(S,) segments of a group have the same text, and are held out together."""
     first: IntArray
     """(P,) segments."""
     second: IntArray
@@ -85,14 +85,14 @@ class Ensemble(nn.Module):
             self.biases.append(nn.Parameter(bias))
 
     def config(self) -> dict[str, Any]:
-        """What `Ensemble(**config)` needs to be made again, weights aside."""
+        """Arguments to recreate it as `Ensemble(**config)`, without weights."""
         return self._config
 
     @torch.no_grad()
     def round_weights(self) -> None:
         """Make weights multiples of 1 / WEIGHT_GRID.
 
-        The bias of the output cancels out of every comparison: its gradient is nothing but rounding errors.
+        The output bias cancels out in every comparison: its gradient consists of rounding errors.
         """
         for weight in self.parameters():
             weight.copy_((torch.round(weight * WEIGHT_GRID) + 0.0) / WEIGHT_GRID)
@@ -103,7 +103,7 @@ class Ensemble(nn.Module):
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias.to(x.dtype), x, weight.to(x.dtype))
             if layer < len(self.weights) - 1:
-                x = self._activate(x)  # in place: its input is not needed again
+                x = self._activate(x)  # in place: the input is not needed again
         return x[..., 0]
 
 
@@ -134,9 +134,9 @@ def cross_validate(
     device: torch.device = CPU,
     advance: Callable[[int], object] = int,
 ) -> CrossValidation:
-    """Train K members, member k without the segments of fold k, and let each judge what it has not seen.
+    """Train K members, member k without the segments of fold k, and let each predict the pairs that it has not seen.
 
-    The split is by group, not by pair: with a split by pair the same text would be on both sides. The
+    The split is by group, not by pair: with a split by pair the same text would be in both parts. The
     number of epochs is chosen by the same held-out loss, one number for all members. `advance` runs after each epoch.
     """
     rng = np.random.default_rng(seed)
@@ -246,7 +246,7 @@ class Trainer:
         return torch.sigmoid(torch.cat(logits, dim=1)).cpu().numpy()
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """Return the difference of segment rewards (K, B); an item that may occur again is evaluated once."""
+        """Return the difference of segment rewards (K, B); a repeated item is evaluated once."""
         segments = self._sides[:, rows].view(-1)  # (2B,)
         if self._repeating:
             distinct, place = torch.unique(self._items[segments], return_inverse=True)
@@ -259,7 +259,7 @@ class Trainer:
 
 
 def _items_repeat(comparisons: Comparisons) -> bool:
-    """Whether it pays to look for repeated items: captions repeat, observations of steps hardly ever do."""
+    """Whether deduplicating items is worthwhile: captions repeat, observations of steps hardly ever do."""
     compared = comparisons.members[np.concatenate([comparisons.first, comparisons.second])]
     counts = np.bincount(compared[compared >= 0])
     return bool(counts.sum() >= 2 * np.count_nonzero(counts))

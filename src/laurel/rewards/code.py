@@ -1,4 +1,4 @@
-"""Rewards that are code: written by a language model, tried, improved; see `laurel.rewards.methods.code`."""
+"""Rewards that are code written by a language model; see `laurel.rewards.methods.code`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from laurel.rewards.sandbox import Sandbox, SandboxError
 
 SOURCE, CONFIG = "reward.py", "code.json"
 MOST_FAILED = 0.01
-"""Share of transitions for which a function may fail."""
+"""Maximum share of transitions for which a function may fail."""
 LEAST_FAILED = 100
-"""Failed transitions below which training is not stopped, whatever their share."""
+"""Number of failed transitions below which training is never stopped."""
 MOST_REMEMBERED = 200_000
-"""Distinct transitions whose rewards are remembered at a time."""
+"""Maximum number of distinct transitions whose rewards are cached."""
 Rows = tuple[list[list[Number]], list[Any], list[list[Number]]]
 """Numbers before, actions, numbers after."""
 
 
 class CodeReward(Memoryless):
-    """Pays what a function returns, in normalised units; each distinct transition is computed once.
+    """Rewards steps with a function's value, in normalised units; each distinct transition is computed once.
 
-    Keeps nothing between steps but what it has computed, so that several agents may be paid by one.
+    It has no state besides a cache, so that several agents can share it.
 
     Args:
         source: Python that defines the function.
-        quantile: where the threshold is.
+        quantile: of the threshold.
     """
 
     def __init__(self, source: str, numbers: Numbers, normalizer: Normalizer, quantile: float) -> None:
@@ -54,7 +54,7 @@ class CodeReward(Memoryless):
         """Return the function's rewards (T, N), UNPAID where it fails.
 
         Raises:
-            SandboxError: it was stopped at its limits, or fails too often.
+            SandboxError: it exceeded its limits, or fails too often.
         """
         paid = np.full(steps.valid.size, UNPAID)
         places = np.flatnonzero(steps.valid.reshape(-1))
@@ -100,7 +100,7 @@ def rows_of(transitions: Transitions, numbers: Numbers) -> Rows:
 
 
 def table_of(transitions: Transitions, numbers: Numbers) -> DoubleArray:
-    """Return what a function sees of N transitions as rows (N, K): equal rows must be paid the same."""
+    """Return a function's inputs for N transitions as rows (N, K): equal rows must get equal rewards."""
     values = numbers.adapter.feature_values
     before, after = values(transitions.observation), values(transitions.next_observation)
     action = transitions.action.reshape(len(transitions), -1)
@@ -112,7 +112,7 @@ def load(place: Path, adapter: EnvAdapter, quantile: float) -> CodeReward:
     """Load the reward.
 
     Raises:
-        DataError: the artefact is missing or damaged, or the environment's numbers have other names now.
+        DataError: the artefact is missing or damaged, or the names of the environment's numbers have changed.
     """
     content, numbers = _read(place), Numbers(adapter)
     try:

@@ -1,4 +1,4 @@
-"""The search for a reward that is code: functions are written in rounds, tried, scored and reflected on.
+"""The search for a reward function in code: functions are written in rounds, tried, scored and reflected on.
 
 See `laurel.rewards.methods.code`.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MOST_STEPS = 20_000
 """Collected steps, in whole episodes, that functions are tried on."""
 FIRST, TWICE = 20, 200
-"""How many transitions a function is tried on first, and on how many it is called again to see if it repeats."""
+"""Number of transitions of the first test of a function, and of the test whether it is deterministic."""
 UNTRIED, FAILED_TRIAL = "refused", "failed in training"
 
 
@@ -107,14 +107,14 @@ class ChatWriter:
 # -- the loop -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Candidate:
-    """A function that was written, and how its trial went."""
+    """A function, and the result of its trial."""
 
     round: int
     source: str
     problem: str = ""
-    """Why it cannot be used, or an empty string."""
+    """Why it cannot be used; empty if it can."""
     kind: str = CODE
-    """Kind of the problem, in a word."""
+    """Kind of the problem."""
     score: float | None = None
     tried: Tried | None = None
     agreement: float = float("nan")
@@ -125,7 +125,7 @@ class Candidate:
 
     @property
     def what(self) -> str:
-        """Its result, in words."""
+        """Its result as text."""
         return self.problem or "usable"
 
 
@@ -137,17 +137,17 @@ class Search:
     sample: Sample
     writer: Writer
     try_out: Callable[[CodeReward], Tried] | None
-    """A short training; None: functions are compared by their agreement with the collected returns."""
+    """A short training run; None: functions are compared by their agreement with the collected returns."""
     quantile: float
     """Quantile of the trial's shaping."""
 
     @property
     def chosen_by(self) -> str:
-        """The kind of score, in words."""
+        """The kind of score as text."""
         return "mean return of a short training" if self.try_out else "rank correlation with collected returns"
 
     def run(self, rounds: int) -> tuple[Candidate, list[Candidate]]:
-        """Return the best function, and all that were written.
+        """Return the best function, and all functions.
 
         Raises:
             AnnotationError: none could be used.
@@ -167,7 +167,7 @@ class Search:
                 new.append(found)
             every += new
             usable = [one for one in every if one.score is not None]
-            best = max(usable, key=_worth, default=None)
+            best = max(usable, key=_finite_score, default=None)
             feedback = reflection(new, best, self.chosen_by)
             of_use = sum(one.score is not None for one in new)
             wrote = f"{self.writer.name} wrote {len(new)} functions, of which {of_use} can be used"
@@ -181,7 +181,7 @@ class Search:
 
     def _judged(self, number: int, reading: Reading[Written] | None, known: Mapping[str, Candidate]) -> Candidate:
         if reading is None or reading.value is None:
-            return Candidate(number, "", "the answer never came, or has no block of code", "no code")
+            return Candidate(number, "", "there was no answer, or it has no block of code", "no code")
         written = reading.value
         if written.problem:
             return Candidate(number, written.source, written.problem, reading.verdict)
@@ -202,12 +202,12 @@ class Search:
         return replace(found, score=tried.score, tried=tried)
 
 
-def _worth(candidate: Candidate) -> float:
+def _finite_score(candidate: Candidate) -> float:
     return -math.inf if candidate.score is None or math.isnan(candidate.score) else candidate.score
 
 
 def examined(candidate: Candidate, sample: Sample, numbers: Numbers) -> Candidate:
-    """Try a function on collected steps; return what it pays and its components, or why it cannot be used."""
+    """Try a function on collected steps; return its rewards and components, or why it cannot be used."""
     before, actions, after = sample.rows
     with Sandbox(candidate.source, numbers.names) as sandbox:
         try:
@@ -277,7 +277,7 @@ def _counted(candidates: Sequence[Candidate]) -> str:
 
 
 def save(place: Path, search: Search, best: Candidate, every: Sequence[Candidate]) -> dict[str, Any]:
-    """Write the artefact; return figures of it for the report."""
+    """Write the artefact; return its figures for the report."""
     (place / SOURCE).write_text(best.source, encoding="utf-8")
     content = {
         "names": list(search.numbers.names),

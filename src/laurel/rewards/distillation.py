@@ -15,7 +15,7 @@ from laurel.rewards.base import UNPAID, Steps
 from laurel.seeding import derive_seed
 
 CLIP = 5.0
-"""Normalised features beyond this are cut, as in the paper."""
+"""Normalised features are clipped at this value, as in the paper."""
 TINY = 1e-8
 
 
@@ -36,12 +36,12 @@ class Moments:
 
 
 class Distillation:
-    """Pays the error of a network that learns to predict the output of another one, which is never trained.
+    """Rewards steps with the prediction error of a network that is trained to match a fixed random one.
 
     Args:
         features: packed observations (N, D) -> (N, F).
         seed: draws the networks.
-        batch_size: steps of a gradient step; each step is learned from once.
+        batch_size: steps per gradient step; each step is used once.
         gamma: discount of the sums that normalise the bonus.
     """
 
@@ -62,7 +62,7 @@ class Distillation:
         self._networks: tuple[nn.Module, nn.Module] | None = None
 
     def begin(self, n_envs: int) -> None:
-        """Forget all that was learned: a new training run begins, or an evaluation."""
+        """Discard everything learned: a new training run or evaluation begins."""
         self._networks = None
         self._seen, self._sums = Moments(), Moments()
         self._discounted = np.zeros(n_envs)

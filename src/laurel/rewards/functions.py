@@ -30,19 +30,19 @@ Scorer = Callable[[list[str]], FloatArray]
 
 @dataclass
 class CaptionReward:
-    """A reward for each caption, looked up by id; captions not in the table are scored when they are met."""
+    """A reward per caption, looked up by id; captions not in the table are scored when first met."""
 
     known: Mapping[str, float]
-    """Rewards known beforehand; empty for a function that needs none."""
+    """Precomputed rewards; empty for a function that needs none."""
     threshold: float
     score: Scorer
     """Scores texts that are not `known`."""
     unseen: int = 0
     _table: FloatArray = field(default_factory=lambda: np.full(1, UNPAID))
-    """_table[id + 1] is the pay of a caption; id -1 stands for no caption."""
+    """_table[id + 1] is the reward of a caption; id -1 means no caption."""
 
     def begin(self, n_envs: int) -> None:
-        """Forget the ids of captions; a caption is paid the same in all episodes."""
+        """Clear the ids of captions; a caption has the same reward in all episodes."""
         self.unseen, self._table = 0, np.full(1, UNPAID)
 
     def pay(self, steps: Steps) -> FloatArray:
@@ -63,7 +63,7 @@ class CaptionReward:
 
 @dataclass
 class ObservationReward(Memoryless):
-    """The reward model read on observations before and after, instead of on the caption."""
+    """The reward model applied to the observations before and after a step, instead of to the caption."""
 
     model: RewardModel
     threshold: float
@@ -94,7 +94,7 @@ class ScoredCaptions:
         )
 
     def shuffled(self, seed: int) -> ScoredCaptions:
-        """Return the same rewards, each given to another caption, drawn by a seed."""
+        """Return the same rewards permuted over captions, by a seed."""
         order = generator(seed, "shuffled_labels").permutation(len(self.known))
         values = list(self.known.values())
         return replace(self, known={text: values[i] for text, i in zip(self.known, order.tolist(), strict=True)})
@@ -107,7 +107,7 @@ class ScoredCaptions:
 
     @classmethod
     def load(cls, place: Path) -> tuple[ScoredCaptions, dict[str, Any]]:
-        """Read what `save` wrote.
+        """Read the output of `save`.
 
         Raises:
             DataError: a file is missing or damaged.
@@ -152,7 +152,7 @@ def _scorer(model: RewardModel) -> Scorer:
 
 @dataclass
 class WeightedSum:
-    """A weighted sum of rewards; one that does not pay a step counts as its threshold there."""
+    """A weighted sum of rewards; one that does not score a step counts with its threshold."""
 
     parts: Sequence[tuple[Reward, float]]
 
@@ -179,7 +179,7 @@ class WeightedSum:
 
 
 def parts_of(reward: Reward | None) -> Iterator[Reward]:
-    """Yield the rewards that a sum adds up, the reward itself where it is not a sum, and nothing for None."""
+    """Yield the terms of a sum of rewards, the reward itself if it is not a sum, and nothing for None."""
     if isinstance(reward, WeightedSum):
         for part, _ in reward.parts:
             yield from parts_of(part)

@@ -1,8 +1,8 @@
 """The online judge: a process that answers questions of agents in training, and is restarted when it dies.
 
 Agents ask through a `QuestionQueue`. A judge that dies, hangs or is refused does not stop training: open questions stay
-there and are answered when it is back. Answers of a chat model are in the store of responses, which is asked first, so
-that no answer is paid for twice; what was spent of the budget is noted for the next process.
+there and are answered when it is back. Answers of a chat model are cached in the response store, so that none is paid
+for twice; spending is recorded for the next process.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ HEARTBEAT_SECONDS = 1.0
 HUNG_SECONDS = 60.0
 """A judge that does not respond for this long is ended and started again."""
 LONGEST_PAUSE = 30.0
-"""Most seconds between two starts of a judge that dies without an answer."""
+"""Maximum seconds between two starts of a judge that dies without an answer."""
 STARTS = 5
-"""Starts of a judge that dies each time before it can answer: it would die again, so training does not begin."""
+"""Number of failed starts after which training does not begin."""
 STARTED_WITHIN = 600.0
-"""Seconds that a judge may take to load its model before training begins without it."""
+"""Maximum seconds for loading a judge's model, after which training begins without it."""
 
 
 class Judging:
@@ -49,8 +49,9 @@ class Judging:
 
     Args:
         context: has the section annotate.
-        topics: what will be asked; without any, no process is started.
-        preload: modules that worker processes find imported, as in `laurel.pool.run_jobs`; the first caller decides.
+        topics: of questions; without any, no process is started.
+        preload: modules that are imported before worker processes are forked, as in `laurel.pool.run_jobs`; the first
+            caller decides.
 
     Raises:
         LaurelError: a judge cannot be made, e.g. because a key or a model is missing.
@@ -63,12 +64,12 @@ class Judging:
         self._args = run_seed, context, tuple(dict.fromkeys(topics))
         self._over = threading.Event()
         self.restarts = 0
-        """How often the process was started again."""
+        """Number of restarts of the process."""
         self.notes: list[str] = []
-        """What a reader of the report must know of the judge; complete after the block."""
+        """Notes on the judge for readers of the report; complete after the block."""
         self.usage: Usage = {}
         self.asked: list[Asked] = []
-        """Samples of what chat models were asked."""
+        """Samples of questions to chat models."""
 
     def __enter__(self) -> Judging:
         if not self._args[2]:
@@ -81,7 +82,7 @@ class Judging:
         self._thread.start()
         try:
             self._wait()
-        except BaseException:  # also Ctrl-C: no judge must stay behind
+        except BaseException:  # also Ctrl-C: do not leave a judge running
             self.__exit__(None, None, None)
             raise
         return self
@@ -97,7 +98,7 @@ class Judging:
 
     @property
     def queue(self) -> Path | None:
-        """Where agents ask; None if there is no judge."""
+        """Queue for agents' questions; None if there is no judge."""
         return self._path if self._args[2] else None
 
     def _wait(self) -> None:
@@ -133,7 +134,7 @@ class Judging:
             )
 
     def _watched(self) -> str | None:
-        """Run a process until it ends; return why it must be started again, None where it need not be."""
+        """Run a process until it ends; return why it must be restarted, None if it need not be."""
         with Workers(1, self._preload) as workers:
             job = Job("judge", serve, (*self._args, self._path))
             workers.start(job)
@@ -176,7 +177,7 @@ def serve(
 
     Raises:
         BudgetError: the budget is spent.
-        UnreadableError: nothing that the model answers can be read.
+        UnreadableError: none of the model's answers can be read.
         LaurelError: a judge cannot be made.
     """
     import torch
@@ -185,7 +186,7 @@ def serve(
     from laurel.feedback.unreadable import UnreadableError
 
     threading.Thread(target=_beat, args=(advance,), name="heartbeat", daemon=True).start()
-    torch.set_num_threads(1)  # the same sums in the same order, and agents train beside it
+    torch.set_num_threads(1)  # deterministic order of summation; also, agents train in parallel
     queue, adapter = QuestionQueue(path), context.adapter
     budget = Budget(context.annotate.budget)
     if noted := queue.fact(SPENT):
@@ -199,7 +200,7 @@ def serve(
         responders[one.name] = make_responder(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
 
     def spent() -> None:
-        """Note what this process and those before it have used, and what they asked."""
+        """Record the usage and questions of this process and its predecessors."""
         used = before
         asked = joined([*sampled, *(one for responder in responders.values() for one in responder.asked)])
         for responder in responders.values():
@@ -208,7 +209,7 @@ def serve(
         queue.note(USAGE, json.dumps(used))
         queue.note(SAMPLE, json.dumps(asked))
 
-    if queue.fact(READY) is None:  # a judge that was restarted need not say so again
+    if queue.fact(READY) is None:  # a restarted judge need not repeat it
         who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}
         queue.note(READY, json.dumps(who))
     most = max(responder.at_once for responder in responders.values())
@@ -218,9 +219,9 @@ def serve(
             idle = not _answer(queue, responders, most, spent)
             pause = 0.0
         except (BudgetError, UnreadableError):
-            spent()  # the last calls before the end
+            spent()  # the last calls before exit
             raise
-        except LaurelError as error:  # such as a server that is down: it may come back
+        except LaurelError as error:  # e.g. a server is down: it may come back
             pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False
             if str(error) != told:
                 told = str(error)
@@ -229,20 +230,20 @@ def serve(
             time.sleep(rest)
             rest = min(2 * rest, LONGEST_IDLE)
             continue
-        spent()  # failed calls cost something, too
+        spent()  # failed calls also have a cost
         rest = IDLE_SECONDS
         time.sleep(pause)
 
 
 def _answer(queue: QuestionQueue, responders: dict[str, Responder], most: int, spent: Callable[[], None]) -> int:
-    """Answer the newest questions, and note what they took before each responder answers; return their number."""
+    """Answer the newest questions, and record usage before each responder answers; return their number."""
     found = queue.open(most)
     for name, responder in responders.items():
         mine = [question for question in found if question.topic == name]
         if not mine:
             continue
         verdicts = responder.answers([one.item for one in mine])
-        spent()  # a judge that is killed from here on has the usage of earlier responders written down
+        spent()  # if the judge is killed from here on, the usage of earlier responders is recorded
         for question, verdict in zip(mine, verdicts, strict=True):
             if verdict.status == "unasked":
                 raise BudgetError("Its budget is spent (annotate.budget).")

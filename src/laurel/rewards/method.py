@@ -1,8 +1,8 @@
 """The interface of reward methods. One file per method: a subclass of `Method`, bound to METHOD.
 
-A method turns the outputs of earlier stages (or nothing at all) into an artefact, a directory that holds all that
-paying needs, and loads that again as a `Reward`. The module of a method imports nothing heavy at its top, since params
-are checked against its settings.
+A method turns the outputs of earlier stages (or nothing) into an artefact, a self-contained directory, and loads that
+as a `Reward`. A method's module must not import anything heavy at the top, since params are checked against its
+settings.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ Own = TypeVar("Own", bound=RewardParams)
 Source = Literal["trajectories", "captions", "preferences"]
 """An output of a stage before train-reward."""
 QUALITY = "quality.json"
-"""File that a method may write into its artefact: how far the reward can be trusted, for the report."""
+"""File that a method may write into its artefact: the quality of the reward, for the report."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """Results of agents in a short training on a reward."""
+    """Results of a short training run on a reward."""
 
     score: float
-    """Mean return by the environment's own reward in the last quarter of it."""
+    """Mean return, by the environment's own reward, in the last quarter of the run."""
     returns: Sequence[float]
-    """Mean return in each fifth of it; NaN where no episode ended."""
+    """Mean return in each fifth of the run; NaN if no episode ended."""
 
 
 class Trial(Protocol):
     """Trains agents on a reward for a short while."""
 
     def __call__(self, reward: Reward, settings: TrialParams) -> Tried:
-        """Train `settings.seeds` agents; the reward keeps nothing between calls, so that all of them are paid by it.
+        """Train `settings.seeds` agents, which share the stateless reward.
 
         Raises:
-            LaurelError: the reward cannot be paid, or training diverged.
+            LaurelError: the reward fails, or training diverged.
         """
         ...
 
@@ -66,40 +66,40 @@ class Program:
     source: str
     writer: str
     simulated: bool
-    """Whether no language model wrote it."""
+    """Whether it was written by a simulated writer instead of a language model."""
     chosen_by: str
-    """The score that it was chosen by, as the head of a column."""
+    """Name of the score by which it was chosen, for a table header."""
     candidates: Sequence[tuple[int, str, float | None, bool]]
-    """For each function that was written: round, outcome, score, and whether it is the source."""
+    """For each function: round, outcome, score, and whether it is the chosen one."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What rewards are made from: outputs of stages, and rewards made before."""
+    """Inputs of rewards: outputs of stages, and other rewards."""
 
     captions: Path
     preferences: Path
     reward: Path
-    """Where all rewards of the run are, each in a folder of its name."""
+    """Directory of all rewards of the run, each in a folder of its name."""
     trajectories: Path | None = None
-    """The collected steps; None for a seed that train-reward did not have, such as those of a search."""
+    """The collected steps; None for a seed that is unknown to train-reward, such as those of a search."""
     label_set: int = 0
-    """Number of the label set, one of annotate.feedback_seeds, that the preferences are from."""
+    """Number of the preferences' label set, out of annotate.feedback_seeds."""
     judge: Path | None = None
-    """The queue of the online judge, for rewards that are learned while these are trained."""
+    """The queue of the online judge, for rewards that are learned during training."""
     agents: Path | None = None
-    """Folder of trained agents: the final state of such a reward is stored with each."""
+    """Folder of trained agents, each with the final state of such a reward."""
     trial: Trial | None = None
-    """The short training by which some methods choose; only the stage train-reward has one."""
+    """Short training runs for methods that compare candidates; only in the stage train-reward."""
 
     def made(self, name: str) -> Path:
-        """Return the directory of a reward that was made before, from the same label set."""
+        """Return the directory of another reward, made from the same label set."""
         return set_of(self.reward / name, self.label_set)
 
 
 @dataclass(frozen=True)
 class RewardContext:
-    """The sections of params that a method may read besides its own: rewards are made anew where they change."""
+    """The sections of params that a method may read besides its own: rewards are made again when they change."""
 
     env: EnvParams
     caption: CaptionParams
@@ -109,7 +109,7 @@ class RewardContext:
 
     @cached_property
     def account(self) -> Account:
-        """The budget and usage of asking for these rewards; shared by all that are made with this context."""
+        """The budget and usage of asking for rewards, shared by all rewards of this context."""
         return Account(self.annotate.budget)
 
     @classmethod
@@ -123,18 +123,18 @@ class RewardContext:
         return replace(inputs, preferences=labels_of(inputs.preferences, judge, number), label_set=number)
 
     def label_sets(self, settings: RewardParams) -> int:
-        """Return how many label sets a reward is made from; a single one where it reads no preferences."""
+        """Return from how many label sets a reward is made; 1 if it uses no preferences."""
         return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources(self.rewards) else 1
 
     @property
     def adapter(self) -> EnvAdapter:
-        """A new adapter of the environment, whose captions name the action where the params say so."""
+        """A new adapter of the environment, whose captions name the action if the params say so."""
         return adapter_for(self.env, with_action=self.caption.with_action)
 
 
 @dataclass(frozen=True)
 class AgentsReward:
-    """A reward that one agent learns while it is trained: which, whose, and where its judge is asked."""
+    """Identifies a reward that one agent learns during training, with the queue of its judge."""
 
     name: str
     """Of the reward."""
@@ -142,32 +142,32 @@ class AgentsReward:
     seed: int
     """Of the agent."""
     quantile: float
-    """Of the arm's shaping, where its threshold is."""
+    """Quantile of the threshold, from the arm's shaping."""
     queue: Path | None
-    """Where an online judge is asked; None without one."""
+    """Queue of the online judge; None without one."""
 
     @property
     def agent(self) -> str:
-        """The agent in words."""
+        """Name of the agent."""
         return f"{self.arm} seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class PayTable:
-    """What a reward pays for each of V texts, in normalised units."""
+    """The reward of each of V texts, in normalised units."""
 
     texts: Sequence[str]
     rewards: FloatArray
     spreads: FloatArray
-    """Uncertainty of each (standard deviation); 0 where it is unknown."""
+    """Uncertainty of each (standard deviation); 0 if unknown."""
     counts: IntArray
     """How often collection met each text."""
     threshold: float
-    """The normalised reward at the quantile that was asked for: shaping pays what exceeds it."""
+    """The normalised reward at the requested quantile: shaping uses the excess over it."""
 
     @classmethod
     def of_captions(cls, place: Path, quantile: float) -> PayTable:
-        """Return the table of `ScoredCaptions` that were saved with counts; their uncertainty is not known."""
+        """Return the table of saved `ScoredCaptions` with counts; their uncertainty is unknown."""
         scored, config = ScoredCaptions.load(place)
         rewards = np.array(list(scored.known.values()), dtype=np.float32)
         counts, threshold = np.array(config["counts"], dtype=np.int64), scored.normalizer.threshold(quantile)
@@ -175,7 +175,7 @@ class PayTable:
 
 
 class Method(ABC, Generic[Own]):
-    """How a reward is made. A method overrides only what it needs.
+    """A way of making a reward. Methods override only what they need.
 
     Args:
         settings: an instance of `Settings`.
@@ -184,17 +184,17 @@ class Method(ABC, Generic[Own]):
     kind: ClassVar[str]
     """Its name, the same as that of its module or entry point."""
     role: ClassVar[Role] = "method"
-    """Role of arms that are paid its reward: method, control or bound."""
+    """Role of arms with its reward: method, control or bound."""
     summary: str
-    """What such an arm is paid, in a few words for the report."""
+    """Short description of the reward, for the report."""
     Settings: ClassVar[type[RewardParams]] = RewardParams
     """Its settings, in `rewards.NAME`."""
     reads: ClassVar[Sequence[Source]] = ()
-    """A run none of whose rewards reads preferences asks no annotator."""
+    """Outputs of stages that it reads. If no reward of a run reads preferences, no annotator is asked."""
     asks: ClassVar[bool] = False
-    """Whether `fit` asks a judge (`asked_in_fit`); `estimate` then says how much."""
+    """Whether `fit` asks a judge (`asked_in_fit`), whose cost `estimate` then gives."""
     stationary: ClassVar[bool] = True
-    """Whether it always pays the same for the same steps; False if it learns while it pays."""
+    """Whether the same steps always get the same reward; False if it learns during training."""
     per_seed: ClassVar[bool] = False
     """Whether it is made separately for each agent's seed."""
 
@@ -202,11 +202,11 @@ class Method(ABC, Generic[Own]):
         self.settings = settings
 
     def needs(self) -> Sequence[str]:
-        """Return the names of the rewards that it is made from; they are made before it."""
+        """Return the names of the rewards that it depends on, which are made before it."""
         return ()
 
     def sources(self, rewards: Mapping[str, RewardParams]) -> Sequence[Source]:
-        """Return which of `reads` it is made from with these settings; `rewards` are those of all rewards by name."""
+        """Return which of `reads` it uses with these settings; `rewards` has the settings of all rewards by name."""
         return self.reads
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
@@ -214,26 +214,26 @@ class Method(ABC, Generic[Own]):
         return MAIN
 
     def asked_in_fit(self) -> str | None:
-        """Return the judge that `fit` asks; None where it asks none."""
+        """Return the judge that `fit` asks; None if it asks none."""
         return MAIN if self.asks else None
 
     def asked_in_training(self) -> str | None:
-        """Return the judge that is asked while agents are trained on the reward; None where none is."""
+        """Return the judge that is asked during training on the reward; None if there is none."""
         return None
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        """Return why this reward cannot be made here, as a sentence; its arms are then left out.
+        """Return a sentence on why this reward cannot be made here, in which case its arms are left out.
 
         Raises:
-            LaurelError: something is missing that the user must fix before any run.
+            LaurelError: something is wrong that the user must fix before any run.
         """
         return None
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        """Return a line that says what a chat model is asked to make it, and the cost; None where none is asked.
+        """Return a line with the questions to a chat model and their cost; None if there are none.
 
         Args:
-            params: what else of the run's params it may read.
+            params: the other sections that it may read.
 
         Raises:
             DataError: there are no captions yet, or they are damaged.
@@ -244,15 +244,15 @@ class Method(ABC, Generic[Own]):
         """Write the artefact into an empty directory.
 
         Args:
-            params: what else of the run's params it may read.
-            seed: of the agent where the method is `per_seed`, or of the run.
+            params: the other sections that it may read.
+            seed: of the agent if the method is `per_seed`, otherwise of the run.
 
         Raises:
-            LaurelError: inputs are missing or damaged, or leave nothing to learn from.
+            LaurelError: inputs are missing or damaged, or contain nothing to learn from.
         """
 
     def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        """Return why the control of this reward (`fit_shuffled`) cannot be made here, as in `check`.
+        """Return a sentence on why the control of this reward (`fit_shuffled`) cannot be made here, as in `check`.
 
         Args:
             name: of this reward.
@@ -266,46 +266,46 @@ class Method(ABC, Generic[Own]):
         )
 
     def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
-        """Write the artefact of the control: the same reward from the same labels, each given to something else.
+        """Write the artefact of the control: the same reward from the same labels, permuted over the labelled items.
 
-        A method that has labels says so in `check_shuffled`, too.
+        A method that supports this also overrides `check_shuffled`.
 
         Args:
             made: this reward's own artefact, from the same label set.
-            seed: of the agent; others have other labels.
+            seed: of the agent; each agent has its own permutation.
         """
         raise NotImplementedError
 
     @abstractmethod
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Return the reward that is stored in the artefact; `shaping.quantile` says where its threshold is.
+        """Load the reward of an artefact; `quantile`, from shaping, determines its threshold.
 
         Raises:
             DataError: the artefact is missing or damaged.
         """
 
     def program(self, place: Path) -> Program | None:
-        """Return the code of an artefact that is a program, for the report; None for any other."""
+        """Return the code of an artefact that is a program, for the report; None for others."""
         return None
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
-        """Return the artefact's reward of each caption; None where it depends on more than the caption."""
+        """Return the artefact's reward of each caption; None if it depends on more than the caption."""
         return None
 
 
 class LearningMethod(Method[Own]):
-    """A method whose reward is learned while an agent is trained; the artefact is then stored with the agent."""
+    """A method whose reward is learned during an agent's training; the artefact is stored with the agent."""
 
     stationary = False
 
     @abstractmethod
     def learning_reward(self, own: AgentsReward, params: RewardContext, adapter: EnvAdapter) -> LearningReward:
-        """Return the reward that learns while its agent is trained.
+        """Return the reward that learns during its agent's training.
 
         Raises:
             DataError: the reward needs a judge, and there is no queue.
         """
 
     def topic(self, params: RewardContext, seed: int) -> Topic | None:
-        """Return the judge that an agent with this seed asks while it is trained; None if it asks none."""
+        """Return the judge that an agent with this seed asks during training; None if it asks none."""
         return None

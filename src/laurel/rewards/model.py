@@ -1,11 +1,11 @@
-"""The reward model as one artefact: ensemble, normaliser, and every caption's reward.
+"""The artefact of a reward model: ensemble, normaliser, and the reward of every caption.
 
     DIR/model.safetensors     weights of the ensemble
     DIR/embeddings.safetensors  features of the captions that it was trained on (input: caption)
     DIR/config.json           input, encoder, sizes, mean, sd and quantiles
     DIR/vocabulary.parquet    id, text, reward (normalised), spread (sd over members), count
 
-Nothing else is needed to reward a caption. One that was never met is encoded and scored.
+It is self-contained. Captions that were never met are encoded and scored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
 )
 STAGE = "train-reward"
 AT_ONCE = 2**15
-"""Most rows that are scored at once, which bounds memory."""
+"""Maximum number of rows per forward pass, which bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RewardModel:
     encoder: str
     """Sentence encoder of the captions; unused with observations."""
     epochs: int
-    """Passes over the comparisons that it was trained for."""
+    """Epochs of its training."""
     texts: tuple[str, ...]
     rewards: FloatArray
     """(V,) normalised reward of each text: the mean over members."""
@@ -69,7 +69,7 @@ class RewardModel:
         from safetensors.torch import save as as_bytes
 
         weights = {name: tensor.contiguous() for name, tensor in self.ensemble.state_dict().items()}
-        (path / MODEL).write_bytes(as_bytes(weights))  # files that safetensors writes can be read by their owner alone
+        (path / MODEL).write_bytes(as_bytes(weights))  # safetensors creates files that only their owner can read
         (path / EMBEDDINGS).write_bytes(arrays_as_bytes({"embeddings": self.embeddings}))
         config = {
             "input": self.input,
@@ -123,7 +123,7 @@ class RewardModel:
                 f"{path}: {EMBEDDINGS} has {len(model.embeddings)} rows, but {VOCABULARY} has {len(model.texts)}. "
                 f"Run laurel {STAGE} again."
             )
-        if (path / MANIFEST).exists():  # there is none in MLflow's copy
+        if (path / MANIFEST).exists():  # MLflow's copy has none
             checked_manifest(path)
         return model
 

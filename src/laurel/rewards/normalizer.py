@@ -1,4 +1,4 @@
-"""Normalises rewards to units of their spread over distinct captions, rounded so that all CPUs give the same."""
+"""Normalises rewards by their standard deviation over distinct captions, rounded so that all CPUs agree."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from laurel.arrays import DoubleArray, FloatArray
 
 Floats = FloatArray | DoubleArray
 LEVELS = np.linspace(0, 1, 101)
-"""Levels at which a normaliser keeps quantiles."""
+"""Levels of the stored quantiles."""
 GRID = 2.0**20
-"""Rewards are multiples of 1 / GRID, far coarser than what the order of additions changes in double precision."""
+"""Rewards are multiples of 1 / GRID, far coarser than double-precision rounding differences."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Normalizer:
 
     mean: float
     sd: float
-    """0 if there is no spread: then everything normalises to 0."""
+    """Standard deviation; if 0, everything normalises to 0."""
     quantiles: tuple[float, ...]
     """Quantiles of the normalised rewards, at LEVELS."""
 
@@ -38,7 +38,7 @@ class Normalizer:
         return on_grid((raw - self.mean) / self.sd)
 
     def threshold(self, quantile: float) -> float:
-        """Return the normalised reward at a quantile, interpolated between those that are kept."""
+        """Return the normalised reward at a quantile, interpolated between stored ones."""
         return float(np.interp(quantile, LEVELS, self.quantiles))
 
 
@@ -48,5 +48,5 @@ def on_grid(values: Floats) -> FloatArray:
 
 
 def rounded(value: float) -> float:
-    """Keep nine digits: the last of a double's sixteen depend on the CPU."""
+    """Round to nine digits: the last of a double's sixteen digits depend on the CPU."""
     return float(f"{value:.9g}")

@@ -1,7 +1,7 @@
-"""A reward that an agent learns from an online judge while it is trained; what `laurel.rewards.methods.online` pays.
+"""A reward that an agent learns from an online judge during training; the reward of `laurel.rewards.methods.online`.
 
 Every `settings.every` environment steps the agent asks about captions that it has met, and refits the reward to the
-labels that count by then. `laurel.rewards.online_asking` says which captions it asks about, and when an answer counts.
+labels in effect. `laurel.rewards.online_asking` chooses the captions, and determines when an answer takes effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from laurel.arrays import FloatArray, IntArray
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
-from laurel.envs.captioner import NOTHING
+from laurel.envs.captioner import NO_CAPTION
 from laurel.errors import DataError, RefusedLabelsError
 from laurel.feedback.online_quality import FIRST_LOOK, check_labels, measured
 from laurel.feedback.question_queue import Topic
@@ -31,14 +31,14 @@ from laurel.seeding import derive_seed, generator
 
 
 class OnlineReward(Memoryless):
-    """Pays captions by the labels that count so far.
+    """Rewards captions by the labels in effect.
 
     Args:
-        own: which reward it is, of which agent; `queue` is None where the labels are those of `settings.replay`.
+        own: identifies the reward and its agent; `queue` is None if labels are replayed from `settings.replay`.
         topic: the judge to ask; None as `queue`.
 
     Raises:
-        DataError: there is no judge to ask, or no log to replay.
+        DataError: there is neither a judge to ask nor a log to replay.
     """
 
     def __init__(
@@ -68,17 +68,17 @@ class OnlineReward(Memoryless):
         if settings.replay is not None:
             self._questions.follow(labels_to_replay(Path(settings.replay), own.arm, own.seed, own.name), 2**62)
         self._learned = CaptionLearner(settings, own.quantile, self._seed)
-        self._places = np.full(1, NOTHING)
-        """_places[id + 1] is the number, among the captions met, of the caption with this id in training."""
+        self._places = np.full(1, NO_CAPTION)
+        """_places[id + 1] is the index among met captions of the caption with this id in training."""
         self._table = np.full(1, UNPAID)
-        """_table[number + 1] is the pay of a caption; number -1 stands for no caption."""
+        """_table[index + 1] is the reward of a caption; index -1 means no caption."""
         self._labelled: set[int] = set()
-        """Numbers of the captions with a label."""
+        """Indices of the captions with a label."""
         self._labels: list[Label] = []
         self._usable = 0
-        """How many of these have an answer that can be learned from."""
+        """Number of labels that can be learned from."""
         self._fitted = 0
-        """Labels that the reward was last fitted to."""
+        """Number of labels of the last fit."""
         self._gates_at = FIRST_LOOK
         """Number of labels at which the gates are checked next."""
         self._rows: list[dict[str, Any]] = []
@@ -87,14 +87,14 @@ class OnlineReward(Memoryless):
         self._since = _Since()
 
     def pay(self, steps: Steps) -> FloatArray:
-        """Return the rewards of captions by the labels that count so far; look for answers when it is time."""
+        """Return the rewards of captions by the labels in effect; poll for answers when due."""
         if not self._steps and self._own.listed:
             self._met.add(list(filter(None, map(self._adapter.describe, self._adapter.events()))))
         known = len(self._places) - 1
         if len(steps.texts) > known:
             new = steps.texts[known:]
             self._met.add(new)
-            self._places = np.append(self._places, [self._met.ids.get(text, NOTHING) for text in new])
+            self._places = np.append(self._places, [self._met.ids.get(text, NO_CAPTION) for text in new])
         captions = self._places[steps.captions + 1]
         if self._looks:
             self._looks = False
@@ -120,7 +120,7 @@ class OnlineReward(Memoryless):
 
     # -- learning -------------------------------------------------------------------------------
     def _count(self, label: Mapping[str, Any]) -> None:
-        """Count a label from this step on."""
+        """Let a label take effect from this step on."""
         self._labels.append(dict(label))
         self._since.lags.append(label["step"] - label["asked"])
         if label["p"] is not None:
@@ -129,12 +129,12 @@ class OnlineReward(Memoryless):
                 self._labelled.update(self._met.of((label["first"], label["second"])))
             except KeyError as error:
                 raise DataError(
-                    f"{self._agent}: never met {error}, unlike the agent in the log of labels, so the log is of "
-                    "another run. Replay one with the same params and seeds."
+                    f"{self._agent}: never met {error}, unlike the agent in the log of labels, so the log belongs to "
+                    f"another run. Replay one with the same params and seeds."
                 ) from None
 
     def _check(self) -> None:
-        """Raise RefusedLabelsError where labels do not pass the gates, which are checked ever more rarely."""
+        """Raise RefusedLabelsError if labels fail the gates, which are checked at growing intervals."""
         if self._annotate is None or len(self._labels) < self._gates_at:
             return
         self._gates_at = 2 * len(self._labels)
@@ -162,13 +162,13 @@ class OnlineReward(Memoryless):
         self._score(0)
 
     def _score(self, start: int) -> None:
-        """Pay captions from number `start` on by the fitted reward."""
+        """Score captions from index `start` on with the fitted reward."""
         paid = self._learned.paid(self._met.texts, start)
         self._table = np.append(self._table[: start + 1], paid.astype(np.float32))
 
-    # -- the account, and what is kept ------------------------------------------------------------
+    # -- statistics and storage ------------------------------------------------------------
     def _account(self) -> None:
-        """Write down how labels grew since the last look."""
+        """Record the growth of labels since the last check."""
         since = self._since
         self._rows.append(
             {
@@ -185,7 +185,7 @@ class OnlineReward(Memoryless):
         self._since = _Since()
 
     def keep(self, place: Path) -> None:
-        """Write what is learned, and the log, into a new directory of an agent's checkpoint."""
+        """Write the learned reward and the log into a new directory of an agent's checkpoint."""
         place.mkdir(parents=True)
         asking = self._questions
         config: dict[str, Any] = {"labels": self._usable, "questions": asking.asked, "late": asking.ever_late}
@@ -197,7 +197,7 @@ class OnlineReward(Memoryless):
                 config["warnings"] = [*config.get("warnings", ()), *checked.refusals, *checked.warnings, *checked.notes]
         if self._met.left_out:
             too_many = (
-                f"more than {self._own.captions:,} different captions were met; later ones were paid nothing and not "
+                f"more than {self._own.captions:,} different captions were met; later ones had no reward and were not "
                 f"asked about. Raise rewards.{self.name}.captions, or make captions coarser."
             )
             config["warnings"] = [*config.get("warnings", ()), too_many]
@@ -205,7 +205,7 @@ class OnlineReward(Memoryless):
         write_json(place / CARD, self._card)
 
     def resume(self, place: Path, steps: int) -> None:
-        """Let labels count as in the log of a checkpoint, up to its number of environment steps.
+        """Replay the labels of a checkpoint's log, up to its number of environment steps.
 
         Raises:
             DataError: the log is missing or damaged.
@@ -217,9 +217,9 @@ class OnlineReward(Memoryless):
 
 
 class _Since:
-    """What happened since the last look for answers."""
+    """Statistics since the last check for answers."""
 
     def __init__(self) -> None:
         self.captioned = self.labelled = 0
-        """Steps with a caption, and those of them whose caption has a label."""
+        """Number of steps with a caption, and of those with a labelled caption."""
         self.lags: list[int] = []

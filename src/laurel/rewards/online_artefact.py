@@ -1,9 +1,9 @@
-"""What an agent's own reward is after training: an artefact like others, beside the agent.
+"""The artefact of a reward that an agent learned during training, stored with the agent.
 
-DIR/online.json           the form, who judged, how many labels
-DIR/labels.parquet        the log: each question that was answered, when it was asked and from when the answer counts
-DIR/annotation.parquet    how labels grew: a row for each look for answers
-DIR/reward.json           what `laurel.load_reward` needs to pay by it anywhere
+DIR/online.json           the form, the judge, the number of labels
+DIR/labels.parquet        the log: each answered question, when it was asked and when the answer took effect
+DIR/annotation.parquet    growth of labels: a row per check for answers
+DIR/reward.json           description for `laurel.load_reward`
 DIR/model.safetensors …   of ranking: the reward model, as in `laurel.rewards.model`
 DIR/captions.parquet      of the other forms: the probability that each labelled caption helps
 """
@@ -34,37 +34,37 @@ STAGE = "train-agents"
 LABELS_SCHEMA = pa.schema(
     [
         pa.field("asked", pa.int64(), nullable=False),  # environment steps done when it was asked
-        pa.field("step", pa.int64(), nullable=False),  # environment steps from which on it counts
+        pa.field("step", pa.int64(), nullable=False),  # environment steps from which on it is in effect
         pa.field("first", pa.string(), nullable=False),
-        pa.field("second", pa.string(), nullable=False),  # empty where a single caption was judged
+        pa.field("second", pa.string(), nullable=False),  # empty if a single caption was judged
         pa.field("status", pa.string(), nullable=False),
         pa.field("p", pa.float64()),  # that the first is better, or that the caption helps; null without a label
-        pa.field("swap_consistent", pa.bool_()),  # whether both orders gave the same label; null where one was asked
-        pa.field("answers", pa.string(), nullable=False),  # behind it, as laurel.feedback.online_quality.packed says
+        pa.field("swap_consistent", pa.bool_()),  # whether both orders gave the same label; null if only one was asked
+        pa.field("answers", pa.string(), nullable=False),  # single answers, from laurel.feedback.online_quality.packed
     ]
 )
 ANNOTATION_SCHEMA = pa.schema(
     [
         pa.field("env_steps", pa.int64(), nullable=False),
         pa.field("labels", pa.int64(), nullable=False),  # that count
-        pa.field("open", pa.int64(), nullable=False),  # questions without an answer that counts
+        pa.field("open", pa.int64(), nullable=False),  # questions without an answer in effect
         pa.field("dropped", pa.int64(), nullable=False),  # questions, so far
         pa.field("captions", pa.int64(), nullable=False),  # distinct ones met
-        pa.field("coverage", pa.float64()),  # share of the steps with a caption whose caption has a label
-        pa.field("lag", pa.float64()),  # environment steps from a question to when its answer counts, mean
-        pa.field("late", pa.bool_(), nullable=False),  # whether the judge is behind, and was not waited for
+        pa.field("coverage", pa.float64()),  # share of steps with a caption that have a labelled caption
+        pa.field("lag", pa.float64()),  # mean environment steps until an answer takes effect
+        pa.field("late", pa.bool_(), nullable=False),  # whether the judge was late, and training did not wait
     ]
 )
 
 
 @dataclass(frozen=True)
 class YesNoTable:
-    """Captions that help, by their labels or a classifier: paid 1 or 0."""
+    """Reward 1 for captions that help, otherwise 0, by labels or a classifier."""
 
     known: Mapping[str, float]
-    """Caption -> probability that it helps, of those with a label."""
+    """Labelled caption -> probability that it helps."""
     weights: DoubleArray | None = None
-    """(E + 1,) of the classifier; None: captions without a label are paid nothing."""
+    """(E + 1,) weights of the classifier; None: captions without a label have no reward."""
     encoder: str = ""
 
     def reward(self) -> CaptionReward:
@@ -86,12 +86,12 @@ class YesNoTable:
 
 
 def classified(embeddings: FloatArray, weights: DoubleArray) -> FloatArray:
-    """Return 1 where a classifier says yes to embeddings (N, E), else 0 (N,)."""
+    """Return a classifier's decisions, 1 or 0 (N,), for embeddings (N, E)."""
     return (embeddings.astype(np.float64) @ weights[:-1] + weights[-1] > 0).astype(np.float32)
 
 
-class Nothing(Memoryless):
-    """Pays nothing: no label came."""
+class ZeroReward(Memoryless):
+    """No reward, as there is no label."""
 
     threshold = 0.0
 
@@ -100,7 +100,7 @@ class Nothing(Memoryless):
 
 
 Made = RewardModel | YesNoTable | None
-"""What is learned; None where no label came."""
+"""The learned reward; None without labels."""
 
 
 def save(
@@ -128,7 +128,7 @@ def read_made(place: Path) -> Made:
     """Read the reward that was learned.
 
     Raises:
-        DataError: it is damaged, or nothing is learned there.
+        DataError: it is damaged, or there is none.
     """
     config = read_json(place / CONFIG)
     match config.get("form"):
@@ -153,11 +153,11 @@ def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
     made = read_made(place)
     if isinstance(made, RewardModel):
         return learned(made, adapter, quantile)
-    return made.reward() if made else Nothing()
+    return made.reward() if made else ZeroReward()
 
 
 def table(place: Path, quantile: float) -> PayTable | None:
-    """Return an artefact's rewards of captions; None where nothing is learned there."""
+    """Return an artefact's rewards of captions; None if nothing was learned."""
     if read_json(place / CONFIG).get("form") in (None, "nothing"):
         return None
     made = read_made(place)
@@ -170,7 +170,7 @@ def table(place: Path, quantile: float) -> PayTable | None:
 
 
 def read_labels(place: Path) -> list[dict[str, Any]]:
-    """Read the log of labels, in the order in which they came to count.
+    """Read the log of labels, in the order in which they took effect.
 
     Raises:
         DataError: it is missing or damaged.
@@ -180,7 +180,7 @@ def read_labels(place: Path) -> list[dict[str, Any]]:
 
 
 def read_rows(place: Path) -> list[dict[str, Any]]:
-    """Read how labels grew; errors as in `read_labels`."""
+    """Read the growth of labels; errors as in `read_labels`."""
     rows: list[dict[str, Any]] = read_table(place / ANNOTATION, ANNOTATION_SCHEMA, STAGE).to_pylist()
     return rows
 

@@ -1,9 +1,9 @@
-"""What an agent in training asks its online judge, and from which step on each answer counts.
+"""An agent's questions to its online judge during training, and the step from which each answer takes effect.
 
-The answer to a question takes effect `delay` checks after it was asked, and training waits for it if necessary. So
-labels count from the same step on in every run, whenever they came, and a run is bitwise repeatable if the judge gives
-the same answers. Only if an answer does not come within `patience` seconds, training continues without it, and uses
-answers as they come until the judge has caught up. A resumed or replayed run follows its log of labels instead.
+The answer to a question takes effect `delay` checks after it was asked, and training waits for it if necessary. Labels
+therefore take effect at the same step in every run, and a run is bit-reproducible if the judge gives the same answers.
+Only if an answer does not arrive within `patience` seconds, training continues without it, and uses answers as they
+arrive until the judge has caught up. A resumed or replayed run follows its log of labels instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MetCaptions:
     """The captions that an agent has met, the first `most` of them.
 
     Args:
-        most: captions that are kept.
+        most: maximum number of captions.
     """
 
     def __init__(self, most: int) -> None:
@@ -40,13 +40,13 @@ class MetCaptions:
         self.counts = np.zeros(0, dtype=np.int64)
         """(V,) how often each caption was met."""
         self.questions = np.zeros(0, dtype=np.int64)
-        """(V,) how many questions show it."""
+        """(V,) number of questions that show it."""
         self.left_out = 0
-        """Captions beyond `most`, which are paid nothing and not asked about."""
+        """Captions beyond `most`, which have no reward and are not asked about."""
         self._most = most
 
     def add(self, texts: Sequence[str]) -> None:
-        """Give numbers to those captions that are new."""
+        """Assign indices to new captions."""
         new = [text for text in dict.fromkeys(texts) if text not in self.ids]
         room = self._most - len(self.texts)
         self.left_out += max(len(new) - room, 0)
@@ -57,17 +57,17 @@ class MetCaptions:
         self.counts, self.questions = np.append(self.counts, none), np.append(self.questions, none)
 
     def of(self, item: Item) -> list[int]:
-        """Return the numbers of the captions that a question shows."""
+        """Return the indices of a question's captions."""
         return [self.ids[text] for text in item if text]
 
 
 class Questions:
-    """Asks about captions, and hands over answers at the step from which on they count.
+    """Asks about captions, and returns answers at the step at which they take effect.
 
     Args:
-        seed: of the draw of pairs.
-        topic: which judge and question in the queue.
-        queue: where the judge is asked; None where the labels of a log count again.
+        seed: for drawing pairs.
+        topic: judge and kind of question in the queue.
+        queue: of the judge; None if labels are replayed from a log.
     """
 
     def __init__(
@@ -75,40 +75,40 @@ class Questions:
     ) -> None:
         self.asked = self.dropped = 0
         self.late = self.ever_late = False
-        """Whether the judge is behind and is not waited for, now or at any time."""
+        """Whether the judge is late and training does not wait for it: now, and at any time so far."""
         self._own, self._met, self._agent, self._topic = settings, met, agent, topic
         self._rng = generator(seed, "questions")
         self._queue = QuestionQueue(queue) if queue else None
         self._log: dict[int, list[Label]] = {}
         self._logged_until = 0
         self._known: set[Item] = set()
-        """Questions that are asked or answered."""
+        """Questions that were asked, including answered ones."""
         self._open: dict[Item, tuple[int, int | None]] = {}
-        """Question -> steps that were done when it was asked, and its number in the queue, once it is there."""
+        """Question -> environment steps when it was asked, and its number in the queue, once posted."""
         self._unmet = 0
-        """Questions about captions that were not met when they were asked."""
+        """Questions about captions that had not been met."""
 
     @property
     def open(self) -> int:
-        """How many questions have no answer that counts."""
+        """Number of questions without an answer in effect."""
         return len(self._open)
 
     @property
     def judge(self) -> dict[str, Any]:
-        """What is known of the judge."""
+        """Facts about the judge."""
         found = self._queue.fact(READY) if self._queue else None
         judge: dict[str, Any] = json.loads(found or "{}").get(self._topic, {})
         return judge
 
     def follow(self, labels: Sequence[Label], until: int) -> None:
-        """Let labels of a log count up to a step, and ask nothing before it."""
+        """Replay the labels of a log up to a step, and ask nothing before it."""
         self._logged_until = until
         for label in labels:
             self._log.setdefault(label["step"], []).append(label)
 
     # -- answers --------------------------------------------------------------------------------
     def labels(self, step: int, known: int) -> list[Label]:
-        """Return the answers that count from this step on; `known` labels count already."""
+        """Return the answers that take effect at this step; `known` labels are already in effect."""
         if step < self._logged_until:
             labels = self._log.get(step, [])
             for label in labels:
@@ -133,12 +133,12 @@ class Questions:
         return labels
 
     def _due(self, step: int) -> list[tuple[Item, int]]:
-        """Return the questions whose answers count now, the oldest first."""
+        """Return the questions whose answers are due, the oldest first."""
         until = step - (self._own.delay - 1) * self._own.every
         return [(item, number) for item, (asked, number) in self._open.items() if asked <= until and number is not None]
 
     def _wait(self, queue: QuestionQueue, numbers: Sequence[int]) -> dict[int, Verdict]:
-        """Wait for answers for as long as patience lasts."""
+        """Wait for answers up to `patience`."""
         until = time.monotonic() + self._own.patience
         while True:
             found = queue.answers(numbers)
@@ -159,7 +159,7 @@ class Questions:
 
     # -- questions ------------------------------------------------------------------------------
     def ask(self, step: int) -> None:
-        """Ask about captions that were met and, where the environment lists its captions, about some that were not."""
+        """Ask about captions that were met and, if the environment lists its captions, about some that were not."""
         room = min(self._own.at_once, self._own.questions - self.asked)
         about = self._drawn_pairs if self._own.form == "ranking" else self._new_captions
         items = about(np.flatnonzero(self._met.counts > 0), room)
@@ -177,14 +177,14 @@ class Questions:
             self._post(self._queue)
 
     def _new_captions(self, among: IntArray, room: int) -> list[Item]:
-        """Return captions that were not asked about yet, the most frequent first."""
+        """Return captions that have not been asked about, the most frequent first."""
         new = among[self._met.questions[among] == 0]
         new = new[np.argsort(-self._met.counts[new], kind="stable")][: max(room, 0)]
         self._met.questions[new] += 1
         return [(self._met.texts[i], "") for i in new.tolist()]
 
     def _drawn_pairs(self, among: IntArray, room: int) -> list[Item]:
-        """Return pairs of captions: one that was asked about least, and a random other one."""
+        """Return pairs of captions: a least-asked one, and a random other one."""
         order = self._rng.permutation(among)
         texts, full, found = self._met.texts, set[int](), list[Item]()
         while len(found) < room and len(full) < len(order):
@@ -202,7 +202,7 @@ class Questions:
         return found
 
     def _drop(self) -> None:
-        """Take back the oldest questions where too many are open; they may be asked again."""
+        """Withdraw the oldest questions if too many are open; they may be asked again."""
         for item in list(self._open)[: max(len(self._open) - self._own.queue, 0)]:
             _, number = self._open.pop(item)
             self.dropped += 1
@@ -213,7 +213,7 @@ class Questions:
                 self._queue.withdraw([number])
 
     def _post(self, queue: QuestionQueue) -> None:
-        """Put questions into the queue that are not there yet."""
+        """Post questions that are not in the queue yet."""
         new = [item for item, (_, number) in self._open.items() if number is None]
         for item, number in zip(new, queue.post(self._topic, new) if new else (), strict=True):
             self._open[item] = self._open[item][0], number

@@ -1,4 +1,4 @@
-"""What a reward learned online is fitted to: the labels so far, by ranking, classification, or a table of answers."""
+"""Fits an online reward to the labels so far, by ranking, classification, or a table of answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Answers = DoubleArray
 
 
 class CaptionLearner:
-    """Learns the pay of captions from labels; `quantile` of shaping says where the threshold is."""
+    """Learns rewards of captions from labels; `quantile`, from shaping, determines the threshold."""
 
     def __init__(self, settings: OnlineParams, quantile: float, seed: int) -> None:
         self.made: Made = None
@@ -50,7 +50,7 @@ class CaptionLearner:
             texts: (V,) captions so far.
             ids: caption -> its number.
             counts: (V,) how often each caption was met.
-            usable: (L,) labels that can be learned from.
+            usable: (L,) questions with labels to learn from.
             answers: (L,) their probabilities.
         """
         if self._own.form != "ranking":
@@ -78,7 +78,7 @@ class CaptionLearner:
         )
 
     def paid(self, texts: Sequence[str], start: int) -> FloatArray:
-        """Return the pay of the captions from number `start` on."""
+        """Return the rewards of the captions from index `start` on."""
         if isinstance(self.made, RewardModel):
             return self.made.score(self._embedded(texts)[start:].astype(np.float64))
         if self.made is None:

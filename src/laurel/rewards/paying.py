@@ -1,6 +1,6 @@
-"""Pays steps: captions, their counts in the episode, the raw reward and the shaped one.
+"""Computes the rewards of steps: captions, their counts in the episode, the raw and the shaped reward.
 
-The one place where that happens, for training, Stable-Baselines3, roll-outs and films.
+Shared by training, Stable-Baselines3, roll-outs and films.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from laurel.rewards.shaping import Bonus, Ends, Potential
 
 @dataclass(frozen=True, slots=True)
 class Pay:
-    """What T steps of N environments are paid, before the weights of the parameters; all (T, N)."""
+    """The rewards of T steps of N environments, before the weights of shaping; all (T, N)."""
 
     captions: IntArray
-    """Ids; NOTHING (-1) where a step has no caption, or where a row is not a step."""
+    """Ids; NO_CAPTION (-1) if a step has no caption, or a row is not a step."""
     raw: FloatArray
-    """UNPAID where the reward does not score the step."""
+    """UNPAID if the reward does not score the step."""
     shaped: FloatArray
-    """0 where a row is not a step."""
+    """0 if a row is not a step."""
     scored: BoolArray
     """Where a step has a raw reward."""
 
@@ -36,7 +36,7 @@ class RewardCalculator:
     """Computes the rewards of N environments' steps, in order; counts the captions that each episode has met.
 
     Args:
-        reward: what is paid before shaping; it is reset here (`begin`).
+        reward: the reward before shaping, which is reset here (`begin`).
         n_envs: N.
         captioner: to share its ids and texts with the caller; None: a new one.
     """
@@ -60,12 +60,12 @@ class RewardCalculator:
         """texts[id] is the caption."""
         return self._captioner.texts
 
-    def recall(self, texts: Sequence[str]) -> None:
-        """Give ids to captions that were met before, in this order."""
-        self._captioner.recall(texts)
+    def restore(self, texts: Sequence[str]) -> None:
+        """Assign ids to captions that were met before, in this order."""
+        self._captioner.restore(texts)
 
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
-        """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""
+        """Reward T steps: T * N transitions, with those of a step adjacent; the other arguments are (T, N)."""
         captions = self._captioner.ids_of(transitions, valid.reshape(-1)).reshape(valid.shape)
         raw = self._reward.pay(Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated))
         shaped = self._shape(raw, self._reward.threshold, captions, Ends(valid, terminated, truncated))
@@ -76,11 +76,11 @@ class RewardCalculator:
         return self._shaping.extrinsic * extrinsic + self._shaping.intrinsic * shaped
 
     def abandon(self, transitions: Transitions, which: BoolArray) -> None:
-        """Forget running episodes (N,) that are left before their end; the transitions (N,) only give the shape."""
+        """Drop running episodes (N,) that are cut off before their end; the transitions (N,) only give the shape."""
         nowhere = np.zeros((1, len(which)), np.bool_)
         self.pay(transitions, nowhere, nowhere, which[None])
 
 
 def shaper(shaping: ShapingParams, n_envs: int) -> Bonus | Potential:
-    """Return the shaper that turns raw rewards of N environments' steps into pay."""
+    """Return the shaper of raw rewards of N environments' steps."""
     return Potential(shaping.discount, n_envs) if shaping.form == "potential" else Bonus(shaping.beta, n_envs)

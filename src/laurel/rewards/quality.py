@@ -1,6 +1,6 @@
 """Quality of a reward model, compared with simple baselines.
 
-Every figure is on pairs with a caption that the judging member was not trained on.
+Every figure is on pairs with a caption that the predicting member was not trained on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BINS = 10
 RIDGE = 1.0
 """Penalty of the bag-of-words regression."""
 MOST_WORDS = 2000
-"""Up to this many distinct words the regression is solved exactly, with more iteratively, in little memory."""
+"""Up to this many distinct words the regression is solved exactly, otherwise iteratively, in little memory."""
 
 
 def quality(
@@ -29,15 +29,15 @@ def quality(
     """Summarise a cross-validation.
 
     Args:
-        held_out: predictions of members on what they have not seen.
+        held_out: predictions of members on unseen pairs.
         comparisons: all labelled pairs.
         segments: the texts of the groups of the comparisons.
         environment: (V,) the environment's mean reward at each caption, NaN where unknown.
 
     Returns:
-        pairs, distinct ones by their texts; heldout_pairs, judgements of pairs that are not ties, one for each
-        member that had not seen it; heldout_agreement, how often the prediction agrees with the label on those (which
-        says how well the annotator is copied, not whether it is right), the same where both captions are new,
+        pairs, distinct by their texts; heldout_pairs, predictions for pairs that are not ties, one per member that had
+        not seen the pair; heldout_agreement, their agreement with the labels (which measures how well the annotator is
+        copied, not whether it is right), the same if both captions are new,
         heldout_loss, brier, calibration bins and expected error, and the agreement of three baselines on the same.
     """
     first = comparisons.group[comparisons.first]
@@ -69,7 +69,7 @@ def quality(
 
 
 def _agreement(guess: Floats, target: Floats) -> float | None:
-    """Share of guesses (positive: the first) that agree with the label; no guess counts one half."""
+    """Share of guesses (positive: the first) that agree with the label; no guess counts as 1/2."""
     return _mean(np.where(guess == 0, 0.5, (guess > 0) == (target > 0.5)))
 
 
@@ -78,7 +78,7 @@ def _mean(values: Floats | BoolArray) -> float | None:
 
 
 def _segment_means(values: DoubleArray, segments: Segments) -> DoubleArray:
-    """Average caption values (V,) over each segment's captions (S,); NaN where one is unknown."""
+    """Average caption values (V,) over each segment's captions (S,); NaN if any is unknown."""
     present = segments.members >= 0
     gathered = np.where(present, values[segments.members.clip(min=0)], 0)
     return gathered.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
@@ -91,7 +91,7 @@ def _bag_of_words(
     from scipy.sparse import csr_array
     from scipy.sparse.linalg import lsqr
 
-    judged, row = np.unique(np.concatenate([first, second]), return_inverse=True)  # perhaps few of many texts
+    judged, row = np.unique(np.concatenate([first, second]), return_inverse=True)  # possibly few of many texts
     first, second = np.split(row, 2)
     words: dict[str, int] = {}
     counted = [[words.setdefault(word, len(words)) for word in re.findall(r"\w+", texts[i].lower())] for i in judged]

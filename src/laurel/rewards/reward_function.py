@@ -1,4 +1,4 @@
-"""A reward model of texts as a function for TRL's trainers: an entry of `reward_funcs` of GRPOTrainer and RLOOTrainer.
+"""A text reward model as a function for TRL's trainers: an entry of `reward_funcs` of GRPOTrainer and RLOOTrainer.
 
 from laurel.rewards.reward_function import reward_function
 
@@ -17,20 +17,20 @@ from typing import Any
 from laurel.errors import DataError
 
 SECONDS = 300
-"""Seconds that a server may take for an answer."""
+"""Timeout of a server's answer, in seconds."""
 AT_ONCE = 256
-"""Texts that a server is sent at a time."""
+"""Maximum number of texts per request."""
 
 
 def reward_function(source: str | Path) -> Callable[..., list[float]]:
-    """Return a function of prompts and completions, of plain text or of messages, that gives a score for each.
+    """Return a function that scores prompts and completions, given as plain text or messages.
 
     Args:
         source: a directory that `laurel reward fit` wrote, or train-reward for the method text; or the address of
             `laurel reward serve`, such as http://127.0.0.1:8000.
 
     Raises:
-        DataError: the directory holds no reward model of texts; raised by the function: the server gives no scores.
+        DataError: the directory has no text reward model; raised by the function: the server returns no scores.
     """
     where = str(source)
     if where.startswith(("http://", "https://")):
@@ -57,7 +57,7 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
 
 
 def _text(text: Any) -> str:
-    """Return a text, or what messages say one after the other."""
+    """Return a text, or the concatenated contents of messages."""
     return text if isinstance(text, str) else "\n".join(str(message["content"]) for message in text)
 
 

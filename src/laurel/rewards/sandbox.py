@@ -1,8 +1,7 @@
 """Runs a reward function that a language model wrote, in Monty: a Python without files, network or host objects.
 
-Monty (pydantic-monty) is an interpreter of its own, in a process of its own, with limits on time, memory and depth;
-a worker that does not stop at its limits is killed. What comes back is data, of which nothing but finite numbers is
-taken.
+Monty (pydantic-monty) is a separate interpreter in a separate process, with limits on time, memory and depth; a worker
+that exceeds its limits is killed. Its results are data, of which only finite numbers are used.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 
 PACKAGE = "pydantic_monty"
 BATCH = 4096
-"""Rows that are evaluated at a time."""
+"""Rows per batch."""
 SECONDS, MEMORY, DEPTH = 2.0, 64 * 2**20, 100
 """Limits on the evaluation of a batch: time, bytes, nested calls."""
 SUSPENSIONS = 100
-"""How often a function may ask the host for what is not there (a name, a file) before it is stopped."""
+"""Maximum number of requests for missing names or files before a function is stopped."""
 LARGEST = 1e6
-"""Largest magnitude of a reward."""
+"""Maximum magnitude of a reward."""
 MOST_COMPONENTS, LONGEST_NAME, LONGEST_REASON = 12, 40, 160
 MODULES = ("math",)
-"""What the function finds without importing it."""
+"""Modules available without import."""
 _SETUP = "\n".join(f"import {module}" for module in MODULES)
 _DRIVER = """
 def _named(values):
@@ -56,7 +55,7 @@ def _row(before, action, after):
 
 
 class SandboxError(LaurelError):
-    """A function that was stopped at its limits, or cannot be run at all."""
+    """A function that exceeded its limits, or cannot be run at all."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,11 @@ class Evaluated:
     """What a function returned for N rows."""
 
     rewards: DoubleArray
-    """(N,) NaN where it failed."""
+    """(N,) NaN if it failed."""
     components: Mapping[str, DoubleArray]
-    """Name -> (N,) NaN where it named none."""
+    """Name -> (N,) NaN if not returned."""
     failures: Mapping[str, int]
-    """Why it failed -> rows."""
+    """Reason for failure -> number of rows."""
 
     @property
     def failed(self) -> int:
@@ -113,7 +112,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """End the worker; the next call begins another one."""
+        """End the worker; the next call starts another one."""
         self._session = None
         self._end()
 
@@ -123,7 +122,7 @@ class Sandbox:
         """Call the function for N rows: numbers before and after, and the action between them.
 
         Raises:
-            SandboxError: it was stopped at its limits, or defines no such function.
+            SandboxError: it exceeded its limits, or defines no such function.
         """
         from pydantic_monty import MontyError
 
@@ -159,14 +158,14 @@ class Sandbox:
 
 
 def _silent() -> Any:
-    """Return a stream that takes printed text, up to a limit, instead of the terminal."""
+    """Return a stream that receives printed text, up to a limit, instead of the terminal."""
     from pydantic_monty import CollectString
 
     return CollectString(2**16)
 
 
 def _nothing() -> None:
-    """End no worker: none was begun."""
+    """Do nothing: no worker was started."""
 
 
 def _end(pool: Monty, session: MontySession) -> None:
@@ -175,7 +174,7 @@ def _end(pool: Monty, session: MontySession) -> None:
 
 
 def _reason(error: Any) -> str:
-    """Return in a line why Monty stopped a function."""
+    """Return a line on why Monty stopped a function."""
     from pydantic_monty import MontyCrashedError, MontySyntaxError
 
     if isinstance(error, MontyCrashedError):

@@ -1,13 +1,13 @@
-"""Shaping: from a caption's normalised reward to what the agent is paid.
+"""Shaping: from a caption's normalised reward to the agent's reward.
 
 The form `bonus` adds to the environment's reward
 
     r = extrinsic * r_env + intrinsic * max(r_hat - eps, 0) / N(caption)^beta
 
 after Motif (Klissarov et al. 2023, arXiv 2310.00166, sec. 3): eps is a quantile over distinct captions and
-N counts the caption's occurrences in the episode so far, this one included. Motif pays r_hat itself above eps. Rewards
-are normalised to a mean of 0, so eps is often negative; captions between eps and 0 would then be paid less than worse
-ones, which get nothing. Since only what exceeds eps is paid, a better caption is never paid less than a worse one.
+N counts the caption's occurrences in the episode so far, this one included. Motif uses r_hat itself above eps. Rewards
+are normalised to a mean of 0, so eps is often negative; captions between eps and 0 would then earn less than worse
+ones, which earn 0. By using the excess over eps, a better caption never earns less than a worse one.
 
 The form `potential` adds
 
@@ -36,31 +36,31 @@ class Ends(NamedTuple):
 
 
 def shape(reward: FloatArray, count: IntArray, *, threshold: float, beta: float) -> FloatArray:
-    """Pay what rewards exceed the threshold by, divided by count^beta; all arrays of one shape, counts from 1.
+    """Return the excess of rewards over the threshold, divided by count^beta; arrays of equal shape, counts from 1.
 
     >>> shape(np.float32([2, 2, -1, -3]), np.array([1, 2, 1, 1]), threshold=-2.0, beta=3.0).tolist()
     [4.0, 0.5, 1.0, 0.0]
     """
     paid = np.maximum(reward - np.float32(threshold), 0)
-    with np.errstate(over="ignore"):  # a reward divided by infinity is rightly 0
+    with np.errstate(over="ignore"):  # a reward divided by infinity is correctly 0
         return (paid / np.power(count, beta, dtype=np.float32)).astype(np.float32)
 
 
 class Bonus:
-    """Pays captions, less for each time that the episode has met them."""
+    """Rewards captions, decreasing with their count in the episode."""
 
     def __init__(self, beta: float, n_envs: int) -> None:
         self._beta = beta
         self._counts = EpisodeCounts(n_envs)
 
     def __call__(self, raw: FloatArray, threshold: float, ids: IntArray, ends: Ends) -> FloatArray:
-        """Pay T steps of N environments, which follow those of the last call; all (T, N)."""
+        """Shape the rewards of T steps of N environments, which continue those of the last call; all (T, N)."""
         counts = self._counts.update(ids, ends.valid, ends.terminated | ends.truncated)
         return shape(raw, counts, threshold=threshold, beta=self._beta) * ends.valid
 
 
 class Potential:
-    """Pays the change of a potential, which is the reward of the last caption above the threshold.
+    """Rewards the change of a potential, the excess over the threshold of the last caption's reward.
 
     Args:
         gamma: discount of the agent that learns from it.
@@ -72,7 +72,7 @@ class Potential:
         self._potential = np.zeros(n_envs, dtype=np.float32)
 
     def __call__(self, raw: FloatArray, threshold: float, ids: IntArray, ends: Ends) -> FloatArray:
-        """Pay T steps of N environments, which follow those of the last call; all (T, N)."""
+        """Shape the rewards of T steps of N environments, which continue those of the last call; all (T, N)."""
         paid = np.zeros(raw.shape, dtype=np.float32)
         for t in range(len(raw)):
             scored = ends.valid[t] & np.isfinite(raw[t])
@@ -84,7 +84,7 @@ class Potential:
 
 
 class EpisodeCounts:
-    """How often each environment met each caption in its current episode."""
+    """Counts of each caption in each environment's current episode."""
 
     def __init__(self, n_envs: int) -> None:
         self._counts = np.zeros((n_envs, 64), dtype=np.int64)

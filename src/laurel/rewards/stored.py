@@ -1,11 +1,12 @@
-"""The rewards of a run: where each is kept, how it is made, loaded, and added up into what an arm is paid.
+"""The rewards of a run: their directories, making and loading them, and summing them to the reward of an arm.
 
 DIR/rewards.json          name -> settings, and the seeds that it was made for (null: one for all)
-DIR/NAME/                 the artefact of a reward; what is in it is its method's
-DIR/NAME/seed-N/          of one that is made separately for each agent's seed
-DIR/NAME/set-N/           of one that is learned from several label sets, for each but the first
+DIR/NAME/                 the artefact of a reward, whose content its method defines
+DIR/NAME/seed-N/          if made separately for each agent's seed
+DIR/NAME/set-N/           if learned from several label sets, for each but the first
 
-A copy of an artefact elsewhere, e.g. in MLflow, has a file reward.json with what stands beside it here.
+A copy of an artefact elsewhere, e.g. in MLflow, has a file reward.json with its entry of rewards.json and its
+environment.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod,
 INDEX = "rewards.json"
 CARD = "reward.json"
 OWN = "reward"
-"""Folder of an agent with the rewards that were learned while it was trained."""
+"""Folder of an agent with the rewards that were learned during its training."""
 STAGE = "train-reward"
 
 
@@ -43,11 +44,11 @@ class StoredRewards:
     settings: Mapping[str, RewardParams]
     seeds: Mapping[str, Sequence[int] | None]
     sets: Mapping[str, int]
-    """How many label sets each was learned from; an agent with seed s is paid by the one of set s modulo that."""
+    """Number of label sets of each; an agent with seed s uses set number s modulo this."""
 
     @classmethod
     def read(cls, path: Path) -> StoredRewards:
-        """Read which rewards there are.
+        """Read the list of rewards.
 
         Raises:
             DataError: the list is missing or damaged.
@@ -66,7 +67,7 @@ class StoredRewards:
 
     @staticmethod
     def write(path: Path, made: Mapping[str, tuple[RewardParams, Sequence[int] | None, int]]) -> None:
-        """Write which rewards there are, each with the seeds that it was made for, and its label sets."""
+        """Write the list of rewards, each with its seeds and label sets."""
         content: dict[str, Any] = {
             name: {
                 "settings": settings.model_dump(mode="json"),
@@ -78,10 +79,10 @@ class StoredRewards:
         write_json(path / INDEX, content)
 
     def load(self, name: str, seed: int, adapter: EnvAdapter, quantile: float) -> Reward:
-        """Load a reward; of one that is made separately for each seed, that of `seed`.
+        """Load a reward; `seed` selects among rewards made separately for each seed.
 
         Raises:
-            DataError: it is not there, or damaged.
+            DataError: it is missing or damaged.
         """
         place, settings = self.place(name, seed), self.settings[name]
         return method_of(settings).load(place, adapter, quantile)
@@ -95,7 +96,7 @@ class StoredRewards:
         return self.path / name / f"seed-{seed}" if seeds is not None else self._of_set(name, seed)
 
     def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
-        """Return a reward's table for an agent's seed; None without a table, or with one for each seed."""
+        """Return a reward's table for an agent's seed; None if it has none, or one for each seed."""
         settings = self.settings[name]
         if self.seeds[name] is not None:
             return None
@@ -111,7 +112,7 @@ class StoredRewards:
         return found
 
     def set_of_seed(self, name: str, seed: int) -> int:
-        """Return which label set the reward of an agent's seed is learned from."""
+        """Return the number of the label set for an agent's seed."""
         return seed % self.sets[name]
 
     def _of_set(self, name: str, seed: int) -> Path:
@@ -123,13 +124,13 @@ class StoredRewards:
         return {name: program for name, program in found.items() if program is not None}
 
     def simulated(self) -> dict[str, str]:
-        """Return the rewards made by a simulated judge, where a language model could have judged: name -> judge."""
+        """Return the rewards made by a simulated judge instead of a language model: name -> judge."""
         return {name: str(sets[0]["judge"]) for name, sets in self.qualities().items() if sets[0].get("simulated")}
 
 
 @dataclass(frozen=True)
 class Described:
-    """A stored reward, with all that is needed to pay by it anywhere."""
+    """A stored reward, with everything needed to use it anywhere."""
 
     place: Path
     """The artefact."""
@@ -166,7 +167,7 @@ class Described:
 
 
 def described(path: Path, seed: int | None = None) -> Described:
-    """Find out about the reward in a folder.
+    """Describe the reward in a folder.
 
     Args:
         path: an artefact, a copy of one, or the output of train-reward where that holds a single method's reward.
@@ -197,9 +198,8 @@ def described(path: Path, seed: int | None = None) -> Described:
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:
     """Return an arm's reward besides the environment's; None where it has none.
 
-    A reward that is made separately for each seed is made here where train-reward did not know the
-    seed, such as the seeds of a search. One that is learned while its agent is trained begins here, or is in its final
-    state where `inputs.agents` says where the agents are.
+    A reward that is made separately for each seed is made here if train-reward did not know the seed, as in a search. A
+    reward that is learned during its agent's training is new, or in its final state if `inputs.agents` is given.
 
     Raises:
         DataError: a reward is missing or damaged.
@@ -233,7 +233,7 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
 
 
 def own_reward(agent: Path, name: str) -> Path:
-    """Return where the artefact of a reward lies that was learned while an agent was trained."""
+    """Return the directory of a reward that was learned during an agent's training."""
     return agent / OWN / name
 
 
@@ -245,10 +245,10 @@ def make_reward(
     place: Path,
     advance: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Make a reward into a directory; runs in a process of its own."""
+    """Write a reward into a directory; runs in a separate process."""
     import torch
 
-    torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
+    torch.set_num_threads(1)  # deterministic order of summation
     place.mkdir(parents=True)
     settings = context.rewards[name]
     method_of(settings).fit(context, inputs, context.adapter, seed, place)

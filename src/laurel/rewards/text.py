@@ -1,14 +1,14 @@
-"""A reward model of texts: learned from rows of preferences, without any environment; scores any text.
+"""A text reward model, learned from preference rows without any environment; scores any text.
 
     DIR/text.json             the model's name, how it was trained, mean, sd and quantiles
-    DIR/head.safetensors      weights (E,) on a sentence encoder's vectors (train: head)
-    DIR/model/                the whole model, as transformers keeps it (train: all)
+    DIR/head.safetensors      weights (E,) on a sentence encoder's embeddings (train: head)
+    DIR/model/                the whole model, in transformers' format (train: all)
 
-`train: head` leaves the sentence encoder as it is and fits a linear head on its vectors of whole texts:
+`train: head` fits a linear head on a frozen sentence encoder's embeddings of whole texts:
 
     p(first better) = sigmoid(w . (e(first) - e(second))),  w ~ Normal(0, PRIOR_SD^2)
 
-which is convex, so that there are no epochs, and the same labels give the same reward. `train: all` tunes an encoder or
+which is convex, so there are no epochs, and the same labels give the same reward. `train: all` tunes an encoder or
 a causal language model with a scalar head, through TRL (`laurel.rewards.text_tuning`).
 """
 
@@ -40,27 +40,27 @@ VERSION = 1
 PRIOR_SD = 10.0
 """Standard deviation of the prior over the head's weights; sentence vectors have length 1."""
 EXACT = 20_000
-"""Up to this many pairs a head is fitted in double precision, so that it is the same on every CPU."""
+"""Up to this many pairs a head is fitted in double precision, so that the result is the same on every CPU."""
 Vectors = FloatArray
 
 
 @dataclass
 class TextReward:
-    """A fitted reward model of texts."""
+    """A fitted text reward model."""
 
     model: str
-    """The sentence encoder, or what was tuned."""
+    """The sentence encoder, or the tuned model."""
     train: Train
     normalizer: Normalizer
     weights: DoubleArray | None = None
-    """(E,) of the head; None where the whole model was tuned."""
+    """(E,) of the head; None if the whole model was tuned."""
     place: Path | None = None
-    """Where a tuned model is."""
+    """Directory of a tuned model."""
     max_length: int = 512
-    """Tokens of a text that a tuned model reads."""
+    """Maximum number of tokens per text, for a tuned model."""
 
     def score(self, texts: Sequence[str]) -> FloatArray:
-        """Return rewards (N,), in units of their spread over the texts that it was trained on."""
+        """Return rewards (N,), normalised by their standard deviation over the training texts."""
         return self.normalizer(self.raw(texts))
 
     def raw(self, texts: Sequence[str]) -> FloatArray:
@@ -81,7 +81,7 @@ class TextReward:
         return Tuned.load(self.place, self.max_length)
 
     def save(self, place: Path) -> None:
-        """Write it into a directory; a tuned model is there already, or is copied."""
+        """Write it into a directory; a tuned model is copied unless it is already there."""
         from safetensors.numpy import save
 
         if self.weights is not None:
@@ -132,8 +132,8 @@ def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple
     """Fit a head on vectors (T, E) of the texts.
 
     Returns:
-        The model, and its quality on pairs with a text of a fold that it was not trained on. A fold without which no
-        pair names a better text judges nothing.
+        The model, and its cross-validated quality. A fold is skipped if without it no training pair names a better
+        text.
     """
     exact = len(pairs.first) <= EXACT
     apart = vectors[pairs.first] - vectors[pairs.second]
@@ -166,7 +166,7 @@ def fit_rows(
 
     Args:
         tuning: how the whole model is tuned; None: only a head is trained.
-        encode: gives vectors of distinct texts where a head is trained.
+        encode: returns embeddings of distinct texts if a head is trained.
 
     Raises:
         DataError: no row names a better text.

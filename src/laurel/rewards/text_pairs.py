@@ -1,4 +1,4 @@
-"""Pairs of texts to learn a reward from, and how often predictions agree with held-out pairs."""
+"""Training pairs of texts for a reward, and agreement of predictions with held-out pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDS = 5
 
 
 def joined(prompt: str, text: str) -> str:
-    r"""Return a prompt with what follows it, as all reward models of texts see it.
+    r"""Join a prompt and its completion, in the format of all text reward models.
 
     >>> joined("Name a fruit.", "Apple"), joined("2 + 2 =", " 4"), joined("", "Apple")
     ('Name a fruit.\nApple', '2 + 2 = 4', 'Apple')
@@ -39,14 +39,14 @@ class TextPairs:
     p_first: DoubleArray
     """(P,) 1/2 for ties."""
     group: IntArray
-    """(T,) texts of one group are held out together: the answers to one prompt, or a text alone."""
+    """(T,) texts of a group are held out together: the answers to one prompt, or a single text."""
 
     @classmethod
     def of(cls, rows: PreferenceRows) -> TextPairs:
-        """Take the labelled rows whose texts differ.
+        """Use the labelled rows whose texts differ.
 
-        Answers to one prompt are of one group. Where there are fewer prompts than FOLDS, whole prompts would leave
-        little or nothing to learn from, and each text is a group of its own.
+        Answers to one prompt form a group. With fewer prompts than FOLDS, holding out whole prompts would leave little
+        or nothing to learn from, so each text is its own group.
 
         Raises:
             DataError: no pair names a better text.
@@ -80,16 +80,16 @@ class TextPairs:
 
 
 def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, Any]:
-    """Measure how often predictions agree with held-out labels, and the same of baselines without learning.
+    """Measure the agreement of predictions with held-out labels, and that of baselines without learning.
 
     Args:
-        held_out: (P,) which pairs are judged.
-        logits: (P,) of p(first better), by a model that has not seen one of the texts; 0 is right half the time.
+        held_out: (P,) which pairs are predicted.
+        logits: (P,) of p(first better), by a model that has not seen one of the texts; 0 counts as 1/2.
 
     Returns:
         pairs, ties, texts; heldout_pairs, those with a side; heldout_agreement with `heldout_ci95`; heldout_loss, over
-        ties, too; and baselines: the longer text, and the first, None where all rows name the better text first. What
-        no pair was held out for is None.
+        ties, too; and baselines: the longer text, and the first, None where all rows name the better text first.
+        Figures without held-out pairs are None.
     """
     target = pairs.p_first[held_out]
     side = target != 0.5
@@ -118,13 +118,13 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
 
 
 def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate | None:
-    """Return the share of right pairs (right 1, wrong 0, undecided 1/2); pairs with a text in common are dependent.
+    """Return the share of right pairs (right 1, wrong 0, undecided 1/2); pairs with a common text are dependent.
 
     The variance is the dyadic one (Aronow, Samii and Assenova 2015, Political Analysis 23(4)): with e the errors,
 
         v = (sum over texts of (sum of e of its pairs)^2 - sum e^2) / n^2
 
-    Where all pairs are alike, the number of cases is that of pairs without a text in common, at most T / 2 of T texts.
+    If all pairs are equal, the number of cases is that of pairs without a common text, at most T / 2 of T texts.
     """
     if not len(right):
         return None

@@ -1,9 +1,9 @@
-"""A reward model of texts behind HTTP: JSON in, JSON out, one text after the other scored by one thread.
+"""An HTTP server for a text reward model: JSON in, JSON out; a single thread scores texts sequentially.
 
     POST /score   {"texts": ["..."]} or {"prompts": ["..."], "completions": ["..."]}  ->  {"scores": [0.5]}
     GET /health   {"model": "...", "train": "head"}
 
-Errors are {"error": "a sentence"} with a status of 400 and above. There is no authentication: it is meant for the
+Errors are {"error": "a sentence"} with a status of 400 or above. There is no authentication: it is meant for the
 loopback interface, or for your own network.
 """
 
@@ -20,15 +20,15 @@ from laurel.rewards.text import TextReward
 from laurel.rewards.text_pairs import joined
 
 MOST_BYTES = 1_000_000
-"""Largest body of a request."""
+"""Maximum size of a request's body."""
 MOST_TEXTS = 1024
-"""Most texts of a request."""
+"""Maximum number of texts per request."""
 SECONDS = 30
-"""Seconds that a connection may be silent."""
+"""Timeout of an idle connection, in seconds."""
 
 
 class RefusedRequestError(Exception):
-    """A request that cannot be answered: a status, and why in a sentence."""
+    """A request that cannot be answered, with a status and a sentence."""
 
     def __init__(self, status: HTTPStatus, says: str) -> None:
         super().__init__(says)
@@ -39,7 +39,7 @@ class ScoreServer(ThreadingHTTPServer):
     """Serves a reward model.
 
     Args:
-        address: host and port; port 0 takes a free one.
+        address: host and port; port 0: a free one.
     """
 
     daemon_threads = True
@@ -57,7 +57,7 @@ class ScoreServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Its address."""
         host, port = self.server_address[:2]
         return f"http://{host!s}:{port}"
 

@@ -1,5 +1,5 @@
-"""The stages of the pipeline, and mergers, a search and a comparison of judges. No algorithm lives here.
+"""The stages of the pipeline, mergers, a search and a comparison of judges. Contains no algorithms.
 
-A stage's `run` takes sections of params.yaml by their names, which `laurel params` explains; the outputs of earlier
-stages, named as in `laurel.stages.pipeline.PLACES`; and the directory that it writes.
+A stage's `run` takes sections of params.yaml by name (see `laurel params`), the outputs of earlier stages, named as in
+`laurel.stages.pipeline.PLACES`, and the output directory.
 """

@@ -1,4 +1,4 @@
-"""Questions to language models while agents were trained or evaluated, for the metrics and the report."""
+"""Usage of language models during training and evaluation of agents, for the metrics and the report."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _share(quality: dict[str, Any], name: str) -> float | None:
 
 
 def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
-    """Return, for each arm with a reward learned during training, what its agents asked and learned, as means.
+    """Return mean statistics of questions and labels for each arm with a reward learned during training.
 
-    Several such rewards of an arm are added up.
+    Several such rewards of an arm are summed.
 
     Raises:
         DataError: a file of an agent's own reward is damaged.
@@ -75,25 +75,25 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
-    """Note what a reader must know about rewards that were learned during training."""
+    """Add notes on rewards that were learned during training."""
     for name, account in accounts.items():
         if account["simulated"]:
             out.notes.append(
                 f"The labels are simulated: the arm {name} learned from {account['judge']}, not from a language model"
             )
         for warning, agents in account["warnings"].items():
-            out.notes.append(f"{agents} agents of the arm {name}, annotated while they were trained: {warning}")
+            out.notes.append(f"{agents} agents of the arm {name}, annotated during training: {warning}")
         if account["late_agents"]:
             out.notes.append(
                 f"In {account['late_agents']} agents of the arm {name}, training continued without late answers, so "
                 "the run can be reproduced only from their logs of labels (rewards.NAME.replay)."
             )
         if not account["labels"]:
-            out.notes.append(f"The arm {name} got no label while it was trained, and was paid nothing for captions.")
+            out.notes.append(f"The arm {name} got no label during training, so captions had no reward.")
 
 
 def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict[str, Any]]:
-    """Return the usage of each arm whose actor asks a language model, and note it."""
+    """Return the usage of each arm whose actor asks a language model, and add notes on it."""
     found: dict[str, dict[str, Any]] = {}
     for arm, seed, _ in agents:
         file = account_of(tables / f"{arm.name}-{seed}.parquet")
@@ -104,7 +104,7 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value
     for name, sums in found.items():
-        answers = sums.get("answers", sums["states"])  # those that draw anew write several about a state
+        answers = sums.get("answers", sums["states"])  # actors that sample again give several answers per state
         sums["parse_rate"] = 1 - sums["unread"] / max(answers, 1)
         of = "of them had an answer" if answers == sums["states"] else f"of its {answers:,} answers were ones"
         out.notes.append(
@@ -125,5 +125,5 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         "unread",
         "parse_rate",
         "tokens_per_answer",
-    )  # a run with a full store repeats
+    )  # a repeated run with a full store gives the same
     return {name: {key: sums[key] for key in kept if key in sums} for name, sums in found.items()}

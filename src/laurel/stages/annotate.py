@@ -1,4 +1,4 @@
-"""annotate: captions → preferences. Samples pairs of segments and has them judged."""
+"""annotate: captions → preferences. Samples pairs of segments and asks judges about them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from laurel.tracking.tracker import Tracker
 
 STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000
-"""Longest tag that MLflow takes, in characters."""
+"""Maximum length of an MLflow tag, in characters."""
 
 
 def run(
@@ -43,31 +43,31 @@ def run(
     responses: Path | None = None,
     **sections: Unpack[AnnotateSections],
 ) -> None:
-    """Have pairs of segments judged, by each judge that is needed and for each of `annotate.feedback_seeds`.
+    """Label pairs of segments, by each judge that is needed and for each of `annotate.feedback_seeds`.
 
     Args:
-        output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
-            judges and label sets go where `laurel.data.preferences.labels_of` says.
+        output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; files of other judges
+            and label sets go to `laurel.data.preferences.labels_of`.
         shard: (number, of how many): judge only this shard of the pairs; `merge_preferences` joins them.
-        responses: folder to which a language model's answers are also written, where the disk with this machine's store
-            is discarded after the run; None where that disk stays.
+        responses: folder to which a language model's answers are copied, if this machine's disk is discarded after the
+            run; otherwise None.
 
     Raises:
         AnnotationError: the annotator cannot be made, or a budget is spent.
         RefusedLabelsError: nothing can be learned from the labels; they are kept beside `output`.
         DataError: the captions are missing, damaged or of another environment.
-        ParamsError: a share is to be judged, but which pairs there are depends on all labels.
+        ParamsError: a shard is requested, but the choice of pairs depends on all labels.
     """
     seed, annotate, judges = sections["seed"], sections["annotate"], sections["judges"]
     if shard and annotate.in_rounds:
         raise ParamsError(
-            "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop depends on all "
-            "labels so far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
+            "A shard of the pairs cannot be judged separately if annotate.sampler or annotate.stop depends on all "
+            "labels so far: judge all pairs together, or set the sampler to uniform or frequency and stop.rule to none."
         )
     used, inputs = described(sections), {"captions": captions}
     read_inputs(used, inputs)
     adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
-    gold = gold_of(annotate, adapter)  # wrong gold labels are reported before anything is paid for
+    gold = gold_of(annotate, adapter)  # invalid gold labels are reported before anything is paid for
     kept = responses if annotate.keeps_responses and judges else None
     own_params = {**used, "shard": shard} if shard else used
     sources = {**inputs, "gold": gold.path} if gold and judges and not shard else inputs
@@ -78,7 +78,7 @@ def run(
         setting_aside(output, out, own_params, sources),
     ):
         if MAIN not in judges:
-            write_nothing(seed, annotate, out, others=len(judges) > 0)
+            write_unlabelled(seed, annotate, out, others=len(judges) > 0)
         budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
         notes: dict[LabelSet, list[str]] = {}
         for one in label_sets(annotate, judges):
@@ -105,25 +105,25 @@ def run(
 
 
 def described(sections: AnnotateSections) -> dict[str, Any]:
-    """Return the params that labels depend on, as their manifest has them; which judges are asked, the arms say."""
+    """Return the params that labels depend on, for their manifest; the arms determine the judges."""
     return dumped({name: sections[name] for name in ("seed", "env", "caption", "annotate")})
 
 
-def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: bool = False) -> None:
-    """Write no pairs and no labels where no arm needs the main judge; `others` says whether any needs another."""
+def write_unlabelled(seed: int, annotate: AnnotateParams, out: Output, *, others: bool = False) -> None:
+    """Write an output without labels if no arm needs the main judge; `others`: whether any arm needs another judge."""
     with LabelWriter(out.path, annotate.sampler, seed, annotate.annotator):
         pass
     keep_sample(seed, annotate, (), out, share=False)
     write_json(out.path / QUALITY, {})
     out.counts = {"pairs": 0}
     if others:
-        out.notes.append("No arm is paid a reward that is learned from the main judge's preferences: it was not asked.")
+        out.notes.append("No arm has a reward learned from the main judge's preferences, so it was not asked.")
     else:
-        out.notes.append("No arm is paid a reward that is learned from preferences, so no pairs were annotated.")
+        out.notes.append("No arm has a reward learned from preferences, so no pairs were annotated.")
 
 
 def log(sections: AnnotateSections, inputs: Mapping[str, Path], out: Output, refusals: Sequence[str]) -> None:
-    """Log labels to MLflow; refused ones are a failed run.
+    """Log labels to MLflow; refused labels become a failed run.
 
     Raises:
         RefusedLabelsError: there are refusals.
@@ -139,9 +139,9 @@ def log(sections: AnnotateSections, inputs: Mapping[str, Path], out: Output, ref
 
 
 def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | None], path: Path) -> None:
-    """Log labels: how many of which kind, what they cost, how far they can be trusted, and who was asked what."""
+    """Log labels: counts, cost, quality, and a sample of the questions."""
     known = {key: float(value) for key, value in counts.items() if value is not None}
-    for file in sorted(path.rglob(QUALITY)):  # of other judges and label sets in folders below
+    for file in sorted(path.rglob(QUALITY)):  # other judges and label sets are in subfolders
         begin = "".join(f"{part}." for part in file.relative_to(path).parent.parts)
         known |= {f"{begin}{key}": value for key, value in metrics(read_json(file)).items()}
     run.log_metrics(known)
@@ -156,12 +156,12 @@ def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | No
 def _track_questions(
     run: Run, sections: Mapping[str, Any], annotate: AnnotateParams, sample: list[dict[str, Any]]
 ) -> None:
-    """Log the prompts that a judge was asked with, and its answers about a sample of pairs."""
+    """Log a judge's prompts, and its answers about a sample of pairs."""
     try:
         adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
         asked = [question for voter in annotate.voters if (question := kind_of(voter).pair_question(adapter))]
         gold = gold_of(annotate, adapter)
-    except (DataError, PromptError) as error:  # logged late, where files of the user's are not there any more
+    except (DataError, PromptError) as error:  # logged late, when the user's files no longer exist
         run.client.set_tag(run.id, "questions_not_logged", str(error)[:LONGEST_TAG])
         return
     for prompt in {question.prompt for question in asked}:

@@ -58,7 +58,7 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
         shards = 0
         with progress(manifest["counts"]["transitions"], "caption", "steps") as advance:
             for transitions, position in read_ahead(read_trajectories(trajectories)):
-                rows = range(0, len(transitions), 2**14)  # bounds what the adapter needs for a batch
+                rows = range(0, len(transitions), 2**14)  # bounds the adapter's memory per batch
                 ids = np.concatenate([captioner.ids(transitions[row : row + 2**14]) for row in rows])
                 steps.update(position, ids)
                 if windows.length > 1:
@@ -85,7 +85,7 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
         }
         if adapter.generic:
             out.notes.append(
-                f"{env.id} has no adapter of its own: its captions are made from the observation space alone. "
+                f"{env.id} has no adapter, so its captions are made from the observation space alone. "
                 f"{adapter.left_out}".rstrip()
             )
         if dropped:
@@ -101,7 +101,7 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
 
 
 def track(run: Run, counts: dict[str, Any], path: Path) -> None:
-    """Log how many steps have a caption, and the vocabulary."""
+    """Log the number of steps with a caption, and the vocabulary."""
     from laurel.data.captions import VOCABULARY
 
     run.log_metrics({key: float(value) for key, value in counts.items()})

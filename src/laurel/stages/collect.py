@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STAGE, PART = "collect", "collect-part"
 ENVS_PER_THREAD = 16
-"""Stepping fewer than this takes less time than waking a thread."""
+"""Below this number of environments, stepping takes less time than waking a thread."""
 
 
 def run(
@@ -32,8 +32,8 @@ def run(
 ) -> None:
     """Collect exactly `collect.steps` transitions, in `collect.parts` independent parts.
 
-    Resets are not transitions. In a part's last step, environments beyond the count are left out. Episodes still
-    running then are kept: neither flag is set on their last step.
+    Resets are not transitions. In a part's last step, environments beyond the count are left out. Unfinished episodes
+    are kept: their last step is neither terminated nor truncated.
 
     Args:
         output: directory to write shards of `laurel.data.trajectories` into.
@@ -57,7 +57,7 @@ def run(
     used = dumped(sections)
     stage = STAGE if part is None else PART
     numbers = [part] if part is not None else list(range(parts))
-    collectors = [_Collector.of(seed, env, collect, number) for number in numbers]  # refuses before anything is made
+    collectors = [_Collector.of(seed, env, collect, number) for number in numbers]  # checks before anything is made
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
         out.adapter = words_of(env.id, env.kwargs)
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
@@ -101,8 +101,8 @@ class _Collector:
         if any(policy.kind != "random" for policy in params.policies):
             import torch
 
-            torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
-        which = [str(part)] if part else []  # the first draws what a whole collection draws
+            torch.set_num_threads(1)  # deterministic order of summation
+        which = [str(part)] if part else []  # the first part uses the seed of an undivided collection
         policies_seed = derive_seed(run_seed, "collect", "policies", *which)
         adapter = adapter_for(env)
         behaviour = Behaviour(params.policies, adapter, params.n_envs, policies_seed)
@@ -111,7 +111,7 @@ class _Collector:
         return _Collector(env, params, adapter, behaviour, seed, whole + (part < rest))
 
     def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
-        """Write shards into a directory; return what is in them."""
+        """Write shards into a directory; return their counts."""
         from laurel.agents.behaviour import collect_steps
         from laurel.data.trajectories import TrajectoryWriter, trajectory_schema
         from laurel.envs.vector import make_vector
@@ -138,7 +138,7 @@ class _Collector:
         }
 
     def _metadata(self, backend: str) -> dict[str, Any]:
-        """Write into every shard what a reader needs to understand it without this run's files."""
+        """Return metadata for every shard, so that it can be read without this run's files."""
         adapter, behaviour = self.adapter, self.behaviour
         policies = [
             {**policy.model_dump(mode="json"), "digest": digest, "n_envs": int((behaviour.assignment == index).sum())}

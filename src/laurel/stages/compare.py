@@ -1,5 +1,5 @@
-"""compare: captions, and a grid of judges → a leaderboard. All judges judge the same pairs; the leaderboard says how
-often each is right.
+"""compare: captions, and a grid of judges → a leaderboard. All judges judge the same pairs; the leaderboard has the
+accuracy of each.
 
 No other stage reads what it writes.
 """
@@ -47,7 +47,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         params: sections seed, env, caption and annotate are used.
         grid: file with the judges; see `laurel.params.grid`.
         output: directory to write leaderboard.json, .parquet and .md, and judgements.parquet into.
-        gold: a person's labels; None takes the environment's hand-written progress.
+        gold: a person's labels; None: use the environment's hand-written progress.
 
     Raises:
         ParamsError: the grid is missing or not allowed.
@@ -66,7 +66,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         entries = []
         budget = Budget(
             params.annotate.budget.model_copy(update={"on_limit": "stop"})
-        )  # a judge that judged only some of the pairs cannot be compared
+        )  # a judge with only some of the pairs cannot be compared
         with progress(len(cells) * len(subject.pairs), "compare", "judgements") as advance:
             for cell in cells:
                 entries.append(_judged(cell, params, texts, subject, budget))
@@ -113,26 +113,26 @@ def estimated(params: Params, captions: Path, grid: Path, gold: Path | None = No
 def known_answers(
     params: Params, captions: Path, adapter: EnvAdapter, n: int, gold: Path | None
 ) -> tuple[Subject, str]:
-    """Return the pairs that all judges are asked about, and the source of their answers; the rest as in `run`."""
+    """Return the pairs for all judges, and the source of the known answers; arguments and errors as in `run`."""
     seed = derive_seed(params.seed, "compare")
     if gold is None:
         segments, texts = read_segments(captions), read_vocabulary(captions).texts
         subject = by_progress_of_segments(adapter, segments, texts, n, seed)
         return subject, f"the hand-written progress of {adapter.env_id}"
     if not gold.exists():
-        raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave --gold out.")
+        raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave out --gold.")
     task = Task(adapter.env_id, goal_in_words(adapter, params.annotate.language_model.goal))
     return by_gold(adapter, GoldFile(gold, task), n, np.random.default_rng(seed)), f"the gold labels in {gold}"
 
 
 def about(subject: Subject, source: str) -> str:
-    """Return a sentence on what is compared."""
+    """Return a sentence on the subject of the comparison."""
     n = len(subject.pairs)
     return f"Judges of {subject.adapter.env_id} on {n} pair{'s' * (n != 1)}, by {source}."
 
 
 def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subject, budget: Budget) -> Entry:
-    """Have all pairs judged; a failure of this judge does not stop the others, which share its budget."""
+    """Judge all pairs; a failure of this judge does not stop the others, which share its budget."""
     started = monotonic()
     try:
         annotator = make_annotator(

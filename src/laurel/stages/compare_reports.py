@@ -1,4 +1,4 @@
-"""Two reports side by side: what their parameters differ in, their arms, and the exact test between same-named arms."""
+"""Comparison of two reports: parameters that differ, arms, and exact tests between arms of the same name."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 
 ALIKE = (("env.id", "environment"), ("env.kwargs", "arguments"), ("env.max_episode_steps", "limit of episodes"))
-"""Parameters that two reports must share for their returns to mean the same -> what they are."""
+"""Parameters that must be equal for returns to be comparable -> description."""
 STEPS = "agent.steps"
 STEMS = ("A", "B")
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `laurel evaluate` wrote."""
+    """The output of `laurel evaluate`."""
 
     name: str
-    """As the user wrote it."""
+    """Name as given by the user."""
     path: Path
     manifest: Mapping[str, Any]
     metrics: Mapping[str, Any]
@@ -61,18 +61,18 @@ class Report:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the comparison of two reports shows."""
+    """The comparison of two reports."""
 
     reports: tuple[Report, Report]
     params: Table
     """Parameters that differ."""
     arms: Table
     tests: int
-    """How many p-values there are, for which each is adjusted."""
+    """Number of p-values, for which each is adjusted."""
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know about the tables."""
+        """Notes on the tables."""
         found = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
         found.append(
             "Means over seeds, with 95% intervals. P(B higher): probability that a seed of B returns more than a seed "
@@ -85,7 +85,9 @@ class Comparison:
             found.append(f"The reports are of different versions of Laurel: {' and '.join(sorted(versions))}.")
         for stem, report in zip(STEMS, self.reports, strict=True):
             simulated = report.metrics.get("simulated", {})
-            found += [f"{stem}: the reward {name} is simulated: it is {who}'s work." for name, who in simulated.items()]
+            found += [
+                f"{stem}: the reward {name} is simulated: it was made by {who}." for name, who in simulated.items()
+            ]
             found += [f"{stem}: {note}" for note in report.manifest["notes"] if "simulated" in note]
         return found
 
@@ -121,7 +123,7 @@ def compare(first: Path, second: Path) -> Comparison:
 def _check_comparable(a: Report, b: Report) -> None:
     before, after = a.params, b.params
     for key, what in (*ALIKE, (STEPS, "environment steps of each training run")):
-        # flatten leaves an empty mapping as it is, and writes one with content key by key
+        # flatten keeps an empty mapping, but writes others key by key
         values = [
             {name.removeprefix(key): value for name, value in one.items() if f"{name}.".startswith(f"{key}.")}
             for one in (before, after)
@@ -142,7 +144,7 @@ def _params(a: Report, b: Report) -> Table:
 
 
 def _arms(a: Report, b: Report) -> tuple[Table, int]:
-    """Return the table of arms, and how many tests are in it."""
+    """Return the table of arms, and its number of tests."""
     names = list(dict.fromkeys([*a.metrics["order"], *b.metrics["order"]]))
     tests = {name: _tests(a, b, name) for name in names}
     entries = [entry for of_arm in tests.values() for entry in of_arm.values()]
@@ -163,7 +165,7 @@ def _arms(a: Report, b: Report) -> tuple[Table, int]:
 
 
 def _tests(a: Report, b: Report, arm: str) -> dict[str, dict[str, Any]]:
-    """Return measure -> how the seeds of B's arm compare with those of A's; empty where one has no such arm."""
+    """Return measure -> how the seeds of B's arm compare with those of A's; empty if one has no such arm."""
     scores = [_scores(report, arm) for report in (b, a)]
     return {measure: compared(scores[0][measure], scores[1][measure]) for measure in scores[0] if measure in scores[1]}
 

@@ -1,4 +1,4 @@
-"""What the annotate stage would ask and what that would cost, from only the captions: asks and writes nothing."""
+"""Estimate the questions of the annotate stage and their cost, from only the captions; asks and writes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(params: Params, captions: Path) -> str:
         params: sections seed, env, caption and annotate are used.
 
     Raises:
-        AnnotationError: the prompt does not go with the model.
+        AnnotationError: the prompt does not fit the model.
         DataError: the captions or the store of answers cannot be read.
     """
     asking = params.annotate
@@ -45,14 +45,17 @@ def run(params: Params, captions: Path) -> str:
     questions = [Pair(segments.texts[a], segments.texts[b]) for a, b in pairs]
     notes = []
     if asking.adaptive:
-        notes.append(f"The sampler {asking.sampler} chooses by labels: this is for as many pairs drawn uniformly.")
+        notes.append(
+            f"The sampler {asking.sampler} depends on labels: this estimate is for the same number of "
+            f"uniformly drawn pairs."
+        )
     if asking.feedback_seeds > 1 or asking.judges:
         notes.append(
             f"This is for the first of {asking.feedback_seeds} label sets of annotate.annotator alone; further sets "
-            "and judges take about as much each."
+            f"and judges cost about the same each."
         )
     if asking.stop.rule != "none":
-        notes.append("This is for all pairs, of which annotate.stop may leave some unasked.")
+        notes.append("This is for all pairs; annotate.stop may end annotation earlier.")
     if asking.probe.min_score is not None and has_probe(adapter.env_id):
         known = load_probe(adapter.env_id).asked
         questions += known
@@ -61,7 +64,7 @@ def run(params: Params, captions: Path) -> str:
     if success:
         questions += [one.question for one in success]
         notes.append(
-            f"{len(success)} of the pairs ask first whether success at the task is better than something else."
+            f"{len(success)} of the pairs ask first whether success at the task is better than another outcome."
         )
     notes += [why_not] if why_not else []
     return "\n".join([*notes, *_of_all(asking, adapter, questions), NOTHING]) + "\n"
@@ -79,7 +82,7 @@ def of_probe(params: Params) -> str:
 
 
 def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> Iterator[str]:
-    """Yield the estimated cost of each annotator that is asked."""
+    """Yield the estimated cost of each annotator."""
     for number, voter in enumerate(asking.voters):
         heading = f"member {number + 1} of {len(asking.voters)}\n" if len(asking.voters) > 1 else ""
         yield heading + _of_one(voter, adapter, questions)

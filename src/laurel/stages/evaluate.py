@@ -119,7 +119,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is evaluated, and what is known of it before an episode is played."""
+    """The inputs of the evaluation."""
 
     sections: EvaluationSections
     inputs: Mapping[str, Path]
@@ -138,7 +138,7 @@ class _Subject:
     def of(
         cls, sections: EvaluationSections, inputs: Mapping[str, Path], manifests: Mapping[str, dict[str, Any]]
     ) -> _Subject:
-        """Look at the inputs; errors as in `run`."""
+        """Read the inputs; errors as in `run`."""
         annotate, rewards, arms = sections["annotate"], sections["rewards"], arms_of(sections)
         context = RewardContext(sections["env"], sections["caption"], annotate, rewards)
         made_from = Inputs(
@@ -172,7 +172,7 @@ class _Subject:
 
 
 def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings:
-    """Compute the statistics and all else that metrics.json holds; add notes to the output."""
+    """Compute the statistics and the rest of metrics.json; add notes to the output."""
     sections, manifests, stored, arms = subject.sections, subject.manifests, subject.stored, subject.arms
     evaluation, evaluate, seed = subject.evaluation, sections["evaluate"], sections["seed"]
     watched, agents = evaluation.watched, subject.inputs["agents"]
@@ -232,7 +232,7 @@ def annotator_asked(sections: EvaluationSections) -> str | None:
 
 
 def _annotation(subject: _Subject) -> dict[str, Any]:
-    """Return how many labels there are, of which kind, and how far they can be trusted."""
+    """Return the number, kind and quality of labels."""
     return {
         **subject.manifests["preferences"]["counts"],
         **read_manifest(subject.labels, "annotate")["counts"],

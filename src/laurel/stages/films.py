@@ -124,16 +124,16 @@ def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: 
 def _portraits(
     evaluation: Evaluation, infos: Sequence[ArmInfo], agents: Sequence[Played], results: pd.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all.
+    """Film an episode of every arm, of the seed with the median mean return; the start is the same for all.
 
     Returns:
-        What `Portrait` takes, the file relative to the folder.
+        Arguments of `Portrait`, the file relative to the folder.
     """
     evaluate, env, adapter = evaluation.evaluate, evaluation.context.env, evaluation.context.adapter
     episode = derive_seed(evaluation.run_seed, "animation")
     places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}
     medians = _median_seeds(results)
-    (folder / PORTRAITS).mkdir(exist_ok=True)  # a run that was killed may have left it
+    (folder / PORTRAITS).mkdir(exist_ok=True)  # left over from a killed run
     found = []
     for arm in (info.name for info in ordered(infos) if info.name in medians):
         seed = medians[arm]
@@ -161,7 +161,7 @@ def small_world_figures(
     agents: Sequence[Played],
     results: pd.DataFrame,
 ) -> tuple[dict[str, Figure], dict[str, dict[str, Any]]]:
-    """Draw the figures that only small worlds have; elsewhere nothing.
+    """Draw the figures that exist only for small grid worlds.
 
     Returns:
         Figures: `paths`, greedy ones of every trained arm through a grid world, of the seed that `portraits` takes, and
@@ -169,7 +169,7 @@ def small_world_figures(
         arm with paths what metrics.json says of them.
     """
     env = evaluation.context.env.with_kwargs(evaluation.evaluate.kwargs)
-    rows = None if adapter.table is None else map_of(env)  # nothing is made elsewhere
+    rows = None if adapter.table is None else map_of(env)  # not a small grid world
     medians, seed = _median_seeds(results), derive_seed(evaluation.run_seed, "paths")
     trained = {arm.name: (arm, place) for arm, own, place in agents if place and medians[arm.name] == own}
     walked, critics = [], {}
@@ -189,7 +189,7 @@ def small_world_figures(
 
 
 def _median_seeds(results: pd.DataFrame) -> dict[str, int]:
-    """Return, of each arm, the seed whose mean return is the median of the arm's seeds."""
+    """Return for each arm the seed with the median mean return."""
     scores = seed_scores(results).sort_values(["return", "seed"])
     by_return = {str(arm): own["seed"].tolist() for arm, own in scores.groupby("arm")}
     return {arm: int(seeds[(len(seeds) - 1) // 2]) for arm, seeds in by_return.items()}

@@ -1,4 +1,4 @@
-"""fit-text: rows of preferences → a reward model of texts, with a quality file. Stands outside the pipeline."""
+"""fit-text: preference rows → a text reward model, with a quality file. Not part of the pipeline."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def run(
         output: directory to write the model and QUALITY into.
         model: sentence encoder, or the language model that is tuned.
         tuning: how the whole model is tuned; None: only a head is trained.
-        seed: of what is held out.
+        seed: of the held-out split.
 
     Raises:
-        DataError: rows cannot be read, none has a side, or the output cannot be written.
+        DataError: rows cannot be read, none has a preferred text, or the output cannot be written.
         AnnotationError: there is no such model.
         MissingPackageError: TRL or `datasets` is needed and not installed.
     """
@@ -65,14 +65,14 @@ def run(
 
 
 def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str], output: Path) -> str:
-    """Say in a few lines what was learned from, and how often predictions agree with labels that were held out."""
+    """Describe in a few lines the training data, and the agreement of predictions with held-out labels."""
     lines = [("rows", f"{counts['rows']:,}")]
     for key, means in (("unlabelled", "without a label, left out"), ("identical", "of identical texts, left out")):
         lines += [("", f"{counts[key]:,} {means}")] if counts[key] else []
     tied = f", {quality['ties']:,} of them ties" if quality["ties"] else ""
     lines.append(("learned from", f"{counted(quality.get('trained_pairs', quality['pairs']), 'pair')}{tied}"))
     if quality["heldout_agreement"] is None:
-        lines.append(("held out", "too few pairs with a preference to say how good it is"))
+        lines.append(("held out", "too few pairs with a preference to measure its quality"))
     else:
         low, high = quality["heldout_ci95"]
         agreement = (

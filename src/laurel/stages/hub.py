@@ -36,15 +36,15 @@ EXAMPLES = 5
 
 
 def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, output: Path) -> dict[str, int]:
-    """Write both folders; whole or not at all.
+    """Write both folders atomically.
 
     Args:
         reward: what train-reward wrote, or one of its rewards.
-        reports: what evaluate wrote; if it is missing, or of another reward, cards say nothing of agents.
+        reports: output of evaluate; if it is missing, or for another reward, cards do not mention agents.
         output: directory to make or replace.
 
     Returns:
-        How many rows the data set has, and how many pairs were left out because neither text is the better.
+        The number of rows of the data set, and of pairs that were left out because neither text is better.
 
     Raises:
         DataError: an input is missing or damaged, or does not belong to the others.
@@ -70,7 +70,7 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
 
 
 def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
-    """Return the metrics of agents that were trained on this reward; None without any."""
+    """Return the metrics of agents trained on this reward; None without any."""
     if not (reports / "metrics.json").exists():
         return None
     folder = next((one for one in found.place.resolve().parents if (one / "manifest.json").exists()), None)
@@ -141,7 +141,7 @@ def _front(head: Mapping[str, Any]) -> str:
 
 
 def _of_labels(labels: Mapping[str, Any]) -> str:
-    """Say who judged, how many pairs, and how far the labels can be trusted."""
+    """Describe the judge, the number of pairs, and the quality of the labels."""
     manifest, counts = labels["manifest"], labels["manifest"]["counts"]
     annotator = manifest["params"]["annotate"]["annotator"]
     statuses = ", ".join(f"{counts[name]:,} {name}" for name in STATUSES if counts.get(name))
@@ -156,5 +156,5 @@ def _of_labels(labels: Mapping[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a caption so that Markdown shows it as it is."""
+    """Escape a caption for Markdown."""
     return "`" + text.replace("`", "'").replace("\n", " ") + "`"

@@ -1,4 +1,4 @@
-"""Makes a new project: a folder with all that `laurel run` and `dvc repro` need."""
+"""Create a new project: a folder with everything that `laurel run` and `dvc repro` need."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ DVC_HEAD = f"""# What `laurel run` does, for DVC: dvc repro. Stages depend on fi
 
 
 def init(folder: Path) -> None:
-    """Make a project; whole or not at all.
+    """Create a project atomically.
 
     Raises:
-        DataError: the folder holds something, its name is not fit for one, or it cannot be written.
+        DataError: the folder is not empty, its name is not allowed, or it cannot be written.
     """
     place = folder.resolve()
     if place.exists() and not place.is_dir():
         raise DataError(f"{folder}: is a file. Choose another name.")
     if place.is_dir() and any(place.iterdir()):
-        raise DataError(f"{folder}: is not empty, and was left as it is. Choose another name, or empty it first.")
+        raise DataError(f"{folder}: is not empty, and was not changed. Choose another name, or empty it first.")
     if not place.is_dir() and not NAME.fullmatch(place.name):
         raise DataError(f'{folder}: "{place.name}" is not a name for a project: use letters, digits, _ and -.')
     if not place.parent.is_dir():
@@ -97,6 +97,6 @@ def dvc_graph() -> dict[str, Any]:
 
 
 def _params(stage: Stage) -> list[str]:
-    """Return the sections that a stage's result depends on; of agents, rewards only need the seeds."""
+    """Return the sections that a stage's result depends on; rewards depend only on the agents' seeds."""
     sections = [name for name in stage.sections if name not in ("judges", "tracking")]
     return ["agent.seeds" if stage.name == "train-reward" and name == "agent" else name for name in sections]

@@ -38,18 +38,18 @@ from laurel.seeding import derive_seed
 
 SUCCESS_FILE = "success.json"
 REFUSED = "annotate-refused"
-"""Stage name of refused labels, on which nothing is trained."""
+"""Stage name in the manifest of refused labels, so that nothing is trained on them."""
 
 
 @contextmanager
 def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: Mapping[str, Path]) -> Iterator[None]:
-    """Keep refused labels, with their quality, beside the output; remove the refused labels of an earlier run.
+    """Keep refused labels and their quality beside the output; remove those of an earlier run.
 
     Args:
-        output: where labels would have gone.
+        output: the regular output directory.
 
     Raises:
-        RefusedLabelsError: as the block raised it, with the place.
+        RefusedLabelsError: as raised by the block, with the directory added.
     """
     place = output.with_name(f"{output.name}-refused")
     try:
@@ -64,13 +64,13 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
     try:
         stale = read_manifest(place)["stage"] == REFUSED
     except DataError:
-        return  # it is missing, or not ours
+        return  # it is missing, or not Laurel's
     if stale:
         shutil.rmtree(place)
 
 
 def gold_of(annotate: AnnotateParams, adapter: EnvAdapter) -> GoldFile | None:
-    """Return the person's labels that params name; None where they name none.
+    """Return the gold labels that params name; None if they name none.
 
     Raises:
         DataError: there is no such file, or it holds something else.
@@ -92,10 +92,10 @@ def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: 
 
 
 def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, int]], out: Output) -> None:
-    """Write why answers are missing: the failures reported, and how unreadable answers ended.
+    """Write why answers are missing: the reported failures, and the reasons for unreadable answers.
 
     Args:
-        failures: who was asked -> reason -> how often there was no answer.
+        failures: annotator -> reason -> number of missing answers.
     """
     told = [Missing(name, FAILED, reason, n) for name, reasons in failures.items() for reason, n in reasons.items()]
     if annotate.keeps_responses:
@@ -105,7 +105,7 @@ def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, i
 
 
 def join_missing(shards: Sequence[Path], out: Output) -> None:
-    """Write why answers are missing of all shares together."""
+    """Write the reasons for missing answers of all shares."""
     write_missing(out.path, gather(one for shard in shards for one in read_missing(shard)))
 
 
@@ -124,7 +124,7 @@ def join_sample(seed: int, shards: Sequence[tuple[Path, int]], out: Output) -> N
 def questions_about_success(
     seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Sequence[str]
 ) -> tuple[list[SuccessQuestion], str]:
-    """Return the questions whether success at the task is better than something else.
+    """Return the questions whether success at the task is better than another outcome.
 
     Args:
         annotate: how many are asked, and towards which goal.
@@ -136,7 +136,7 @@ def questions_about_success(
     n = annotate.probe.success_questions
     if n == 0:
         return [], ""
-    not_asked = "The annotator was not asked whether success at the task is better than something else: "
+    not_asked = "The annotator was not asked whether success at the task is better than another outcome: "
     if aims_elsewhere(annotate, adapter):
         return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
@@ -152,10 +152,10 @@ def ask_about_success(
     annotator: Annotator,
     out: Output,
 ) -> list[str]:
-    """Ask the annotator whether success at the task is better than something else, and keep its answers.
+    """Ask the annotator whether success at the task is better than another outcome, and keep its answers.
 
     Returns:
-        A sentence if it prefers other captions and so must not be asked about pairs; quality.json then says so.
+        A sentence if it prefers other captions and so must not be asked about pairs, which quality.json then records.
     """
     questions, why_not = questions_about_success(seed, annotate, adapter, captions)
     if not questions:
@@ -179,10 +179,10 @@ def _warn(checked: Checked, out: Output) -> None:
 def assess(
     seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Path, texts: Sequence[str], out: Output
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write quality.json beside the labels, even if they are bad, and note warnings.
+    """Write quality.json beside the labels, even if they are bad, and add warnings to the notes.
 
     Returns:
-        What quality.json holds, and a sentence for each gate of annotate.gates that does not let the labels pass.
+        The content of quality.json, and a sentence for each failed gate of annotate.gates.
 
     Raises:
         DataError: the gold file cannot be read.
@@ -202,7 +202,7 @@ def assess(
     gates, advice = annotate.gates, kind_of(annotate).advice
     checked = check_gates(gates, quality, advice)
     limits = checked.limits
-    if (out.path / SUCCESS_FILE).exists():  # it was looked at before any pair was asked about
+    if (out.path / SUCCESS_FILE).exists():  # it was checked before any pair was asked about
         quality[SUCCESS] = read_json(out.path / SUCCESS_FILE)
         limits = limits | check_success(gates, quality[SUCCESS], advice).limits
     if limits:

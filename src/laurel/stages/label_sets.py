@@ -1,4 +1,4 @@
-"""The label sets of a run: as many of each judge that its arms need as `annotate.feedback_seeds` says."""
+"""The label sets of a run: `annotate.feedback_seeds` sets for each judge that its arms need."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from laurel.params.annotation import MAIN, AnnotateParams
 
 @dataclass(frozen=True, slots=True)
 class LabelSet:
-    """Labels by one judge, of pairs that were drawn together."""
+    """One judge's labels of pairs that were drawn together."""
 
     judge: str
     """MAIN, or one of annotate.judges."""
     number: int
-    """Which of the judge's, from 0 on."""
+    """Number among the judge's sets, from 0."""
 
     def place(self, preferences: Path) -> Path:
-        """Return where it is in the output of annotate."""
+        """Return its directory in the output of annotate."""
         return labels_of(preferences, self.judge, self.number)
 
 
@@ -34,7 +34,7 @@ def label_sets(annotate: AnnotateParams, judges: Iterable[str]) -> list[LabelSet
 
 
 def title(judge: str, numbers: Sequence[int], annotate: AnnotateParams) -> str:
-    """Name label sets of a judge for a reader; if all are meant, the judge alone is named.
+    """Return a title of a judge's label sets; for all of its sets, only the judge is named.
 
     >>> annotate = AnnotateParams(feedback_seeds=2)
     >>> title("teacher", (1,), annotate), title("teacher", (0, 1), annotate)
@@ -46,9 +46,9 @@ def title(judge: str, numbers: Sequence[int], annotate: AnnotateParams) -> str:
 
 
 def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) -> Iterator[str]:
-    """Yield the notes on label sets, each once for a judge, with the sets that it is about.
+    """Yield the notes on label sets, each once per judge, with the sets it applies to.
 
-    Those on the main judge's first label set are left out: the notes of the stage have them without a title.
+    Those on the main judge's first label set are left out: they are among the stage's notes, without a title.
     """
     where: dict[tuple[str, str], list[int]] = {}
     for one, some in notes.items():

@@ -1,4 +1,4 @@
-"""Checks that labels can be learned from; if not, says why and what to change."""
+"""Checks whether labels can be learned from; if not, explains why and what to change."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def conclude(
     texts: Sequence[str],
     out: Output,
 ) -> list[str]:
-    """Count and measure all labels; return why nothing can be learned from them, as sentences.
+    """Count and measure all labels; return sentences on why they cannot be learned from, if so.
 
-    That is, where a gate does not let the labels pass, too many pairs or answers are missing because the annotator
-    failed, or no pair has a preference. What was measured is beside the labels.
+    That is if a gate fails, too many pairs or answers are missing because the annotator failed, or no pair has a
+    preference. The measurements are written beside the labels.
 
     Args:
         statuses: how many pairs have each status.
-        texts: what the segments say that pairs were drawn from.
-        out: where the labels are; has the counts of a probe.
+        texts: of the segments from which pairs were drawn.
+        out: the output with the labels and the counts of a probe.
     """
     out.counts = {"pairs": sum(statuses.values()), "distinct_segments": len(texts), **statuses, **out.counts}
     out.counts |= _agreement(seed, annotate, out)
@@ -50,21 +50,21 @@ def conclude(
 def _failures(
     annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
 ) -> list[str]:
-    """Say whether the annotator failed too often, counted by pairs and by single answers."""
+    """Check whether the annotator failed too often, counted by pairs and by single answers."""
     pairs, most = sum(statuses.values()), annotate.max_failure_rate
     failed = sum(statuses[status] for status in FAILURES)
     unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
     if not pairs or (failed <= most * pairs and unusable["value"] <= most):
         return []
     why = [
-        f"{statuses['api_failed']} got no answer",
-        f"{statuses['parse_failed']} none that could be read{_unread(out)}",
+        f"{statuses['api_failed']} had no answer",
+        f"{statuses['parse_failed']} no readable answer{_unread(out)}",
     ]
     if statuses["incomplete"]:
-        why.append(f"{statuses['incomplete']} too few, such as in one of the two orders alone")
+        why.append(f"{statuses['incomplete']} too few answers, such as in only one of the two orders")
     answers = ""
     if unusable["of"]:
-        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers never came or could not be read"
+        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers are missing or could not be read"
     return [
         f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(why)}{answers}"
         f"; at most {most:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
@@ -74,7 +74,7 @@ def _failures(
 def _nothing_to_learn(
     annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
 ) -> list[str]:
-    """Say whether no pair has a preference, why that may be, and what to try with the annotator in use."""
+    """Check whether no pair has a preference, with possible reasons and remedies for the annotator in use."""
     pairs = sum(statuses.values())
     if pairs == 0:
         return [f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget)."]
@@ -89,15 +89,15 @@ def _nothing_to_learn(
     cause, why = "", f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
     if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
         cause = (
-            f"{bias['value']:.1%} of decided answers preferred the text shown first ({interval(bias)}): the "
-            "order decides, not the texts. "
+            f"{bias['value']:.1%} of decided answers preferred the text shown first ({interval(bias)}): its answers "
+            f"depend on the order instead of the texts. "
         )
         why = f"Try {advice.asking}."
     return [f"{cause}None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
 
 
 def _why(out: Output) -> str:
-    """Say why answers are missing, if that is known."""
+    """Describe why answers are missing, if known."""
     reasons = most_frequent(read_missing(out.path))
     return f" Reasons: {reasons}." if reasons else ""
 
@@ -110,7 +110,7 @@ def _unread(out: Output) -> str:
 
 
 def _agreement(seed: int, annotate: AnnotateParams, out: Output) -> dict[str, float]:
-    """Write how far the members of an ensemble agree, and note failed members; return kappa as counts."""
+    """Write the agreement of an ensemble's members, and add notes on failed members; return kappa as counts."""
     tally = tally_members(out.path)
     if tally is None:
         return {}

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SECONDS = 10
-"""Time between two writings of the page, and until a browser loads it again."""
+"""Interval of writing the page, and of reloading it in a browser."""
 DRAWING = 1 / 40
-"""Share of a core that drawing may take: what trains needs it more, and hundreds of agents take seconds to draw."""
+"""Maximum fraction of a core for drawing, which slows training: hundreds of agents take seconds to draw."""
 
 
 @dataclass
@@ -30,13 +30,13 @@ class LivePage:
     """Writes the page while the block runs, and once at its end."""
 
     place: Path
-    """The file: whole or not at all."""
+    """The file, which is written atomically."""
     title: str
     infos: Sequence[ArmInfo]
     agents: Sequence[tuple[Arm, int, Path]]
-    """Arm, seed and directory of each, finished ones included."""
+    """Arm, seed and directory of each agent, including finished ones."""
     done: int
-    """Environment steps that an earlier run did."""
+    """Environment steps of an earlier run."""
     total: int
     notes: list[str] = field(default_factory=list)
     """Why the page was not written."""
@@ -84,7 +84,7 @@ class LivePage:
             self.notes.append(f"{self.place} was not written ({error.strerror or error}).")
 
     def write(self, *, ended: bool = False) -> None:
-        """Write the page as of now; figures anew where a checkpoint is new, unless that took long just now."""
+        """Write the current page; redraw figures if there is a new checkpoint, unless drawing recently took long."""
         import pandas as pd
 
         from laurel.evaluation.live_page import Live, curve_figures, render_live

@@ -1,6 +1,6 @@
-"""merge-agents: agents of each branch → agents of all. Joins what was trained on several machines.
+"""merge-agents: agents of each branch → agents of all. Joins agents that were trained on several machines.
 
-A branch is an arm with some of the seeds. The result is what `train_agents.run` gives with all of them at once.
+A branch is an arm with some of the seeds. The result equals that of `train_agents.run` with all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.stages.parts import check_each_once
 
 MAX_BRANCHES = 100
-"""Most outputs of a loop that Vertex AI collects."""
+"""Maximum number of outputs of a loop that Vertex AI can collect."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Branch:
 
     @staticmethod
     def read(content: Mapping[str, Any]) -> Branch:
-        """Read what `write` gave; its numbers may have become floats on the way."""
+        """Parse the output of `write`; its numbers may have become floats in between."""
         return Branch(content["arm"], tuple(int(seed) for seed in content["seeds"]))
 
     def write(self) -> dict[str, Any]:
@@ -79,14 +79,14 @@ def run(
     """Join agents that were trained branch by branch.
 
     Args:
-        captions: output of the caption stage, as the shards had it.
-        preferences: output of the annotate stage, as the shards had it.
-        reward: output of the train-reward stage, as the shards had it.
-        shards: outputs of the train-agents stage, one for each of some `branches` of the parameters, in any order.
+        captions: output of the caption stage, used by the shards.
+        preferences: output of the annotate stage, used by the shards.
+        reward: output of the train-reward stage, used by the shards.
+        shards: outputs of the train-agents stage, one per branch, in any order.
         output: directory to write <arm>/seed-<n>/ into.
 
     Raises:
-        DataError: a shard is missing, damaged, there twice, or of other parameters or inputs.
+        DataError: a shard is missing, damaged or duplicated, or has other parameters or inputs.
     """
     from laurel.data.asked import ASKED
     from laurel.data.directory import output_directory
@@ -108,11 +108,11 @@ def run(
     with output_directory(output, stage="train-agents", params=described, inputs=inputs) as out:
         places: list[tuple[Arm, int, Path]] = []
         untracked: list[tuple[Arm, int, Path]] = []
-        left_out: list[str] = []  # notes on arms without agents, which come first, as in a whole stage
+        left_out: list[str] = []  # notes on arms without agents come first, as in an undivided stage
         notes: list[str] = []
         for path, branch in sorted(held.items(), key=lambda item: list(every).index(item[1].arm)):
             trained = [(every[branch.arm], own, path / branch.arm / f"seed-{own}") for own in branch.seeds]
-            trained = [one for one in trained if one[2].is_dir()]  # none where the arm was left out
+            trained = [one for one in trained if one[2].is_dir()]  # none if the arm was left out
             for arm, own, place in trained:
                 shutil.copytree(place, out.path / arm.name / f"seed-{own}")
             places += trained

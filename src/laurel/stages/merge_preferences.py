@@ -1,6 +1,6 @@
-"""merge-preferences: shards of the pairs → preferences. Joins what was judged on several machines.
+"""merge-preferences: shards of the pairs → preferences. Joins labels from several machines.
 
-The result is what `annotate.run` gives for all pairs at once.
+The result equals that of `annotate.run` for all pairs.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.feedback.annotator import added
 from laurel.params.stage_sections import AnnotateSections
-from laurel.stages.annotate import SHARD, STAGE, described, log, write_nothing
+from laurel.stages.annotate import SHARD, STAGE, described, log, write_unlabelled
 from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 from laurel.stages.label_verdict import conclude
 from laurel.stages.parts import check_each_once
 
 
 def run(captions: Path, shards: Sequence[Path], output: Path, **sections: Unpack[AnnotateSections]) -> None:
-    """Join shares of the pairs; of the judges that arms need, there is the main one, or none.
+    """Join shards of the pairs, labelled by the main judge or by none.
 
     Args:
-        captions: output of the caption stage, as the shards had it.
+        captions: output of the caption stage, used by the shards.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.
 
     Raises:
         RefusedLabelsError: nothing can be learned from the labels; they are kept beside `output`.
-        DataError: a share is missing, damaged, there twice, or of other parameters or captions.
+        DataError: a shard is missing, damaged or duplicated, or has other parameters or captions.
     """
     seed, annotate = sections["seed"], sections["annotate"]
     used, inputs = described(sections), {"captions": captions}
@@ -53,7 +53,7 @@ def run(captions: Path, shards: Sequence[Path], output: Path, **sections: Unpack
     ordered = sorted(manifests, key=lambda share: int(share[1]["params"]["shard"][0]))
     if not sections["judges"]:
         with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
-            write_nothing(seed, annotate, out)
+            write_unlabelled(seed, annotate, out)
             log(sections, inputs, out, ())
         return
     sources = {**inputs, "gold": gold.path} if gold else inputs

@@ -1,6 +1,6 @@
-"""merge-trajectories: the parts of a collection → trajectories. Joins what was collected on several machines.
+"""merge-trajectories: the parts of a collection → trajectories. Joins trajectories from several machines.
 
-The result is what `collect.run` gives for all parts at once.
+The result equals that of `collect.run` for all parts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(
         output: directory to write shards of `laurel.data.trajectories` into.
 
     Raises:
-        DataError: a part is missing, damaged, there twice, or of other parameters.
+        DataError: a part is missing, damaged or duplicated, or has other parameters.
     """
     sections = {"seed": seed, "env": env, "collect": collect}
     used = dumped(sections)

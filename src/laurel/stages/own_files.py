@@ -1,6 +1,6 @@
-"""The user's own files that parameters name: modules of environments and methods, prompts, labels, models.
+"""User files that parameters name: modules of environments and methods, prompts, labels, models.
 
-`laurel run` runs a stage again where one of them changed. DVC goes by the deps in dvc.yaml, which may lack them.
+`laurel run` reruns a stage if one of them changed. DVC uses the deps in dvc.yaml, which may lack them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from laurel.params import Params
 from laurel.stages.pipeline import PLACES, Stage
 
 WITHOUT_EFFECT = frozenset({"tracking", "pipeline"})
-"""Sections that no result depends on."""
+"""Sections that do not affect results."""
 DVC_FILE = "dvc.yaml"
 
 
 def own_files(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
-    """Return file -> digest of the user's own files that parameters name, except outputs of stages.
+    """Return file -> digest of the user files that parameters name, except outputs of stages.
 
-    For a directory it is a stamp, since a model may be large. The store of answers is left out: each run adds to it.
+    For a directory it is a stamp, since a model may be large. The response store is left out, since every run adds to
+    it.
     """
     places = list(outputs)
     return {file: digest for file, digest in named_files(content).items() if not _among(places, file)}
@@ -39,7 +40,7 @@ def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> lis
     try:
         graph = yaml.safe_load((folder / DVC_FILE).read_text(encoding="utf-8"))["stages"]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        return []  # it is missing, or DVC itself says what is wrong with it
+        return []  # it is missing, or DVC itself reports the error
     missing: dict[str, list[str]] = {}
     for stage in stages:
         entry = graph.get(stage.name) if isinstance(graph, Mapping) else None
@@ -60,7 +61,7 @@ _OUTPUTS = (*PLACES.values(), "reports")
 
 
 def _among(outputs: Iterable[Path], file: str) -> bool:
-    """Whether a file is an output of a stage, or a folder that holds one."""
+    """Whether a file is an output of a stage, or a folder that contains one."""
     return any(
         one.resolve().is_relative_to(Path(file).resolve()) or Path(file).resolve().is_relative_to(one.resolve())
         for one in outputs

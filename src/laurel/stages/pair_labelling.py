@@ -1,4 +1,4 @@
-"""Pairs of segments and one judge's labels of them: draws the pairs, asks, writes."""
+"""Draw pairs of segments, ask one judge about them, and write the labels."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Pairs = TypeVar("Pairs", "IntArray", range)
 
 @contextmanager
 def heap_frozen() -> Iterator[None]:
-    """Leave all objects that exist now out of garbage collections within the block.
+    """Exclude all existing objects from garbage collection within the block.
 
-    For loops that make many short-lived objects: with the libraries imported, a full collection costs tens of
-    milliseconds, and there are dozens in a million labels.
+    For loops with many short-lived objects: with the libraries imported, a full collection takes tens of milliseconds,
+    and there are dozens per million labels.
     """
     gc.freeze()
     try:
@@ -51,12 +51,12 @@ def heap_frozen() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PairLabelling:
-    """How pairs are drawn together, and who judges them."""
+    """Settings for drawing and judging a label set."""
 
     seed: int
     """Seed of the run."""
     label_set: int
-    """Which of annotate.feedback_seeds."""
+    """Number of the label set."""
     annotate: AnnotateParams
     """The judge's."""
     adapter: EnvAdapter
@@ -64,7 +64,7 @@ class PairLabelling:
     shard: tuple[int, int] | None
 
     def run(self, budget: Budget, out: Output) -> list[str]:
-        """Have the pairs judged and write the labels; return why nothing can be learned from them."""
+        """Judge the pairs and write the labels; return why they cannot be learned from, if so."""
         from laurel.progress import progress
 
         annotate, shard = self.annotate, self.shard
@@ -73,7 +73,7 @@ class PairLabelling:
         rounds = make_rounds(segments.counts, cache(lambda: _embeddings(annotate, segments.texts)), annotate, seed)
         if rounds.at_most == 0:
             raise AnnotationError(
-                f"{self.captions}: {len(segments)} distinct segment, so there is no pair to judge. "
+                f"{self.captions}: {len(segments)} distinct segment, so there are no pairs to judge. "
                 "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
             )
         texts = read_vocabulary(self.captions).texts
@@ -120,7 +120,7 @@ def _label(
     labels: LabelWriter,
     advance: Advance,
 ) -> bool:
-    """Have all rounds judged, or a share of each, and write the labels; return whether all pairs were asked about."""
+    """Judge all rounds, or a share of each, and write the labels; return whether all pairs were asked about."""
     for first, second in rounds:
         annotator.prepare(pairs_of(texts, _numbers(first), _numbers(second)))
         first, second = _share(first, shard), _share(second, shard)
@@ -161,7 +161,7 @@ def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, 
     """Ask the annotator the questions with known answers, if `annotate.probe` says so; return the score as counts.
 
     Raises:
-        AnnotationError: it knows too little.
+        AnnotationError: its score is too low.
     """
     least = annotate.probe.min_score
     if least is None:
@@ -182,13 +182,13 @@ def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, 
 
 
 def _embeddings(annotate: AnnotateParams, texts: Sequence[str]) -> FloatArray:
-    """Encode what the segments say, with the encoder of the embedding annotator."""
+    """Encode the segments' texts with the encoder of the embedding annotator."""
     device = torch_device(annotate.embedding.device, "annotate.embedding.device")
     return load_encoder(annotate.embedding.model, device).encode(list(texts))
 
 
 def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
-    """Return one machine's share of a round's pairs; all of them where the round is not shared."""
+    """Return one machine's share of a round's pairs, or all of them if there are no shards."""
     if shard is None:
         return pairs
     number, count = shard
@@ -196,6 +196,6 @@ def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
 
 
 def _numbers(array: IntArray) -> Iterator[int]:
-    """Yield Python's integers, a few of them at a time in memory."""
+    """Yield Python integers, with only a few of them in memory at a time."""
     for start in range(0, len(array), 4096):
         yield from array[start : start + 4096].tolist()

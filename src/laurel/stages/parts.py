@@ -14,15 +14,15 @@ Key = TypeVar("Key", bound=Hashable)
 def check_each_once(
     held: Iterable[tuple[Path, Iterable[Key]]], wanted: Collection[Key], name: Callable[[Key], str]
 ) -> None:
-    """Refuse parts that do not together hold everything that is wanted, exactly once.
+    """Check that the parts together contain everything that is wanted exactly once.
 
     Args:
-        held: directory of each part, and what it holds.
-        wanted: everything, in order.
-        name: names one of these.
+        held: directory of each part -> its keys.
+        wanted: all keys, in order.
+        name: returns a key's name for messages.
 
     Raises:
-        DataError: a part holds something else, or what another one holds, too; or something is missing.
+        DataError: a part has an unexpected key, two parts have the same key, or a key is missing.
     """
     found: dict[Key, Path] = {}
     for path, keys in held:

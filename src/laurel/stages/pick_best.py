@@ -1,6 +1,6 @@
-"""pick-best: the trials of all candidates → the best parameters. Joins what was tried on several machines.
+"""pick-best: the trials of all candidates → the best parameters. Joins trials from several machines.
 
-The result is what `tune.run` gives with the same candidates, none pruned.
+The result equals that of `tune.run` with the same candidates, without pruning.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def run(
     """Compare candidates that were tried in separate steps; return a summary as text.
 
     Args:
-        captions: output of the caption stage, as the trials had it.
-        preferences: output of the annotate stage, as the trials had it.
-        reward: output of the train-reward stage, as the trials had it.
+        captions: output of the caption stage, used by the trials.
+        preferences: output of the annotate stage, used by the trials.
+        reward: output of the train-reward stage, used by the trials.
         shards: outputs of the try-candidate stage, in any order.
         output: directory to write best.yaml, trials.csv, figures/ and more into.
 
     Raises:
-        DataError: a shard is missing, damaged, there twice, or of another sweep; or no trial has a score.
+        DataError: a shard is missing, damaged, duplicated or of another sweep; or no trial has a score.
     """
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
@@ -53,8 +53,6 @@ def run(
         trials += read_trials(path / TRIALS)
     numbers = [trial.number for trial in trials]
     if sorted(numbers) != list(range(len(numbers))):
-        raise DataError(
-            f"The trials {sorted(numbers)} must be one of each candidate. Run the missing ones, and give each once."
-        )
+        raise DataError(f"The trials {sorted(numbers)} must include each candidate exactly once. Run the missing ones.")
     trials.sort(key=lambda trial: trial.number)
     return publish(params, sweep, trials, used, inputs, output)

@@ -1,6 +1,6 @@
-"""The stages of the pipeline: the sections of params each takes, what it reads and where it writes.
+"""The stages of the pipeline: the sections of params, inputs and output of each.
 
-The command line, DVC's graph and the tests use this table. Imports no stage before it runs.
+The command line, DVC's graph and the tests use this table. A stage is imported only when it runs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PLACES = {
 }
 """Output of a stage -> its default directory."""
 JUDGES = "data/judges.json"
-"""Where `laurel judges` writes the judges that arms need, so that DVC annotates again only where these change."""
+"""File in which `laurel judges` writes the judges that arms need, so that DVC annotates again only if these change."""
 TRAINING_SECTIONS = ("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "tracking")
 """Sections of params that training agents depends on."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage: what it takes, where it writes, and how its command is explained."""
+    """A stage: its sections and inputs, its output, and the help of its command."""
 
     name: str
     summary: str
@@ -41,14 +41,14 @@ class Stage:
     sections: tuple[str, ...]
     """Sections of params that its `run` takes by name, and `judges`, which follows from arms and rewards."""
     work: Work | None = None
-    """The work of its worker processes, if it always has some: their imports begin while the stage imports its own."""
+    """The work of its worker processes, if it always has some: they are imported while the stage itself is imported."""
 
     @property
     def module(self) -> str:
         return f"laurel.stages.{self.name.replace('-', '_')}"
 
     def run(self, params: Params, *, output: Path, **rest: Any) -> None:
-        """Run the stage on the sections that it takes; `rest` are its inputs, and options of its own."""
+        """Run the stage on its sections; `rest` has its inputs and further options."""
         if self.work:
             from laurel.pool import start_server
             from laurel.training.preload import preload
@@ -57,7 +57,7 @@ class Stage:
         importlib.import_module(self.module).run(**self.given(params), **rest, output=output)
 
     def given(self, params: Params) -> dict[str, Any]:
-        """Return the sections that its `run` takes; so do the stages that join what it did in parts."""
+        """Return the sections of its `run`, which are also those of the stage that merges its parts."""
         return {name: getattr(params, name) for name in self.sections}
 
 
@@ -88,7 +88,7 @@ STAGES = (
     ),
     Stage(
         "train-reward",
-        "Make the rewards that arms are paid.",
+        "Make the rewards of the arms.",
         ("trajectories", "captions", "preferences"),
         PLACES["reward"],
         "laurel train-reward --preferences data/preferences",

@@ -1,8 +1,8 @@
-"""preflight: checks that a whole run fits together and says what it will do, before anything is collected or paid.
+"""preflight: validate a whole run and describe what it will do, before anything is collected or paid for.
 
 Every entry point calls it: the command line before each stage (and so DVC) and before a search, the first step on
 Kubeflow, a submission.
-Loads no language model and asks none; stages themselves check only what they use.
+Loads and asks no language model. The stages themselves check only what they use.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from laurel.params.search import Sweep
 
 TRAINERS = ("agent.engine", "agent.algorithm", "agent.sb3.algorithm")
-"""Params that say what trains agents; where a search varies them, those of the file need not fit."""
+"""Params that select the training algorithm; if a search varies them, those of the file need not be valid."""
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
-    """Refuse now what a late stage on this machine would refuse; return the environment's adapter.
+    """Make the checks of later stages on this machine; return the environment's adapter.
 
     Args:
         params: of the run, all sections.
-        start: the stage that the run begins with; what only earlier ones need is not looked at.
-        gold: whether labels of a person that params name must be there already.
+        start: the first stage of the run; requirements of earlier stages are not checked.
+        gold: whether gold labels that params name must already exist.
 
     Raises:
         EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
@@ -73,7 +73,8 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
 
 
 def check_search(params: Params, sweep: Sweep) -> None:
-    """Refuse now what every trial of a search would refuse, or every trial with one of the searched algorithms.
+    """Make the checks of a search's trials that would fail for all trials, or for all with one of the searched
+    algorithms.
 
     Raises:
         LaurelError: as `check_run`, of the arm that is searched.
@@ -85,31 +86,31 @@ def check_search(params: Params, sweep: Sweep) -> None:
     for values in product(*(sweep.space[name].choices or () for name in chosen)):
         try:
             candidate = with_values(alone, dict(zip(chosen, values, strict=True)))
-        except ParamsError:  # an algorithm and an engine that do not go together: such a trial fails, others need not
+        except ParamsError:  # an incompatible algorithm and engine: such a trial fails, others may not
             continue
         check_run(candidate, "train-agents")
 
 
 def _check_evaluation(params: Params, adapter: EnvAdapter) -> None:
-    """Refuse environment arguments of evaluation with which agents could not act."""
+    """Refuse environment arguments of evaluation that change the agents' spaces."""
     from laurel.envs import adapter_for
 
     other = adapter_for(params.env.with_kwargs(params.evaluate.kwargs))
     if (other.row_space, other.action_space) != (adapter.row_space, adapter.action_space):
         raise ParamsError(
             f"evaluate.kwargs is {params.evaluate.kwargs}, with which {params.env.id} has other observations or "
-            "actions than in training. Leave out what changes them."
+            f"actions than in training. Leave out the arguments that change them."
         )
 
 
 def check_fit(params: Params, adapter: EnvAdapter) -> None:
-    """Refuse parameters that do not go together or with the environment, whatever this machine has.
+    """Refuse parameters that do not fit each other or the environment, regardless of this machine.
 
     Raises:
         ParamsError: no agent can be trained with these params.
         EnvError: the agents' algorithm does not fit the environment.
-        AnnotationError: an annotator has nothing to judge this environment by, or is asked for what it cannot do.
-        PromptError: the prompt does not exist, or does not go with the environment.
+        AnnotationError: an annotator has no criterion for this environment, or lacks a required capability.
+        PromptError: the prompt does not exist, or does not fit the environment.
     """
     _check_agents(params, adapter)
     _check_annotators(params, adapter)
@@ -124,12 +125,12 @@ def check_parts(params: Params, compiled: int) -> None:
 
 
 def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) -> str:
-    """Say in a few lines what a run will do, with an estimate of what the annotator will cost.
+    """Describe in a few lines what a run will do, with the estimated cost of the annotator.
 
     Args:
         params: of the run, all sections; `check_run` accepted them.
-        outputs: names of PLACES -> outputs of stages. With captions of these params the cost is estimated; without
-            them, or with others, only how much is asked at most. With rewards, what they can pay is listed.
+        outputs: names of PLACES -> outputs of stages. With captions of these params the cost is estimated; otherwise
+            only the maximum number of questions is given. With rewards, their possible sum per episode is listed.
     """
     from laurel.rewards.arms import skipped_arms, trainers
     from laurel.rewards.method import RewardContext
@@ -142,7 +143,7 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
     trained = trainings(params, adapter)
     trained_by = trainers(params.resolved_arms.values())
     policies = ", ".join(policy.kind for policy in collect.policies)
-    words = "captions made from the observation space alone" if adapter.generic else "captions of its own"
+    words = "captions made from the observation space alone" if adapter.generic else "its own captions"
     lines = [
         ("environment", f"{params.env.id} ({words})"),
         *(("", line) for line in _endless(params, adapter)),
@@ -166,20 +167,20 @@ def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) 
 
 
 def _endless(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Note an environment of the user's own without a known limit of its episodes."""
+    """Warn about a user's environment without a known limit of its episodes."""
     from laurel.envs import episode_limit
 
     if type(adapter).__module__.startswith("laurel.") or episode_limit(params.env) is not None:
         return []
-    return ["Its episodes have no limit: if one may go on for ever, set env.max_episode_steps."]
+    return ["Its episodes have no limit: if they may never end, set env.max_episode_steps."]
 
 
 def _judge(params: Params, captions: Path) -> list[str]:
-    """Say which annotator is asked, how much, and for what price."""
+    """Describe which annotator is asked, how many questions, and the price."""
     from laurel.stages.workload import pairs_asked
 
     if not params.judges:
-        return ["nothing, as no arm is paid a reward that is learned from preferences"]
+        return ["nothing, as no arm has a reward learned from preferences"]
     asking = params.annotate
     judges = ", ".join(kind_of(voter).title for judge in params.judges for voter in asking.of_judge(judge).voters)
     judged = f"{judges}: {pairs_asked(params)}"
@@ -188,16 +189,16 @@ def _judge(params: Params, captions: Path) -> list[str]:
         return [f"{judged}, in this process and at no cost", *left_over]
     try:
         return [judged, *left_over, *_estimated(params, captions)]
-    except DataError:  # made with other params, or not made yet
+    except DataError:  # they were made with other params, or do not exist yet
         return [
             judged,
             *left_over,
-            "What they cost can be estimated once there are captions: laurel annotate --dry-run",
+            "The cost can be estimated once there are captions: laurel annotate --dry-run",
         ]
 
 
 def missing_keys(params: Params) -> list[str]:
-    """Note what judges lack here, such as a key, and who asks them: it may be there where they are asked."""
+    """Report what judges lack here, such as a key, and who asks them; it may exist where they are asked."""
     from laurel.agents.actors import judge_asked
 
     asks: dict[str, list[str]] = {judge: ["pairs"] for judge in params.judges}
@@ -227,7 +228,7 @@ def missing_keys(params: Params) -> list[str]:
 
 
 def _left_over(params: Params) -> list[str]:
-    """Warn of label sets that are paid for, and that no agent's reward is learned from."""
+    """Warn about label sets that are paid for but used by no agent."""
     from laurel.rewards.arms import used_label_sets
     from laurel.rewards.method import RewardContext
 
@@ -245,8 +246,8 @@ def _left_over(params: Params) -> list[str]:
 
 
 def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Estimate what untrained actors ask a language model, from the first states of episodes."""
-    from laurel.agents.actor import beginnings
+    """Estimate the language-model usage of untrained actors, from initial states."""
+    from laurel.agents.actor import initial_observations
     from laurel.agents.actors import make_actor
     from laurel.agents.hints import make_advisor
 
@@ -254,7 +255,7 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     hints = {name: hints for name, arm in params.resolved_arms.items() if arm.trained and (hints := _hints(arm))}
     if not arms and not hints:
         return []
-    view = beginnings(params.env, adapter)
+    view = initial_observations(params.env, adapter)
     most = params.evaluate.episodes * len(params.agent.seeds)
     lines = []
     for arm in arms:
@@ -269,7 +270,7 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
 
 
 def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
-    """Estimate what curricula ask a language model."""
+    """Estimate the language-model usage of curricula."""
     from laurel.envs.tasks import tasks_of
     from laurel.feedback.interest import KEY, estimate
 
@@ -281,7 +282,7 @@ def _interests(params: Params, adapter: EnvAdapter) -> list[str]:
 
 
 def judges_of_curricula(params: Params) -> dict[str, list[str]]:
-    """Return the judges who say which tasks are interesting -> the arms whose curricula ask them."""
+    """Return judges of interesting tasks -> arms whose curricula ask them."""
     found: dict[str, list[str]] = {}
     for name, arm in params.resolved_arms.items():
         if arm.trained and arm.agent.curriculum is not None and (judge := arm.agent.curriculum.interest) is not None:
@@ -290,7 +291,7 @@ def judges_of_curricula(params: Params) -> dict[str, list[str]]:
 
 
 def judges_in_training(params: Params) -> list[str]:
-    """List the judges that are asked while agents are trained: by rewards, by curricula, and for hints."""
+    """List the judges that are asked during training: by rewards, curricula and hints."""
     from laurel.agents.actors import judge_asked
 
     hints = [hints for arm in params.resolved_arms.values() if arm.trained and (hints := _hints(arm))]
@@ -304,7 +305,7 @@ def _hints(arm: Arm) -> HintsParams | None:
 
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
-    """Estimate what making rewards asks a chat model, besides preferences."""
+    """Estimate the chat-model usage of making rewards, besides preferences."""
     from laurel.rewards.method import RewardContext
 
     lines = []
@@ -312,22 +313,22 @@ def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
         settings = params.rewards[name]
         try:
             line = method_of(settings).estimate(RewardContext.of(params), adapter, captions)
-        except DataError:  # not made yet
-            line = "what a chat model is asked, if any, can be estimated once there are captions"
+        except DataError:  # they do not exist yet
+            line = "questions to a chat model, if any, can be estimated once there are captions"
         lines += [f"{name}: {line}"] if line else []
     return lines
 
 
 def _paid(params: Params, outputs: Mapping[str, Path]) -> list[str]:
-    """Say how much the rewards made with these params can pay an episode; nothing if none were made yet."""
+    """Describe how much an episode can earn from rewards made with these params; empty if there are none yet."""
     from laurel.data.lineage import read_inputs
-    from laurel.stages.reward_warnings import most_paid
+    from laurel.stages.reward_warnings import bonus_warnings
 
     try:
         used = params.used("seed", "env", "caption", "annotate", "rewards")
         read_inputs(used, {name: outputs[name] for name in ("trajectories", "reward")})
-        return most_paid(params.resolved_arms.values(), outputs["reward"], outputs["trajectories"])
-    except DataError:  # made with other params, or not made yet
+        return bonus_warnings(params.resolved_arms.values(), outputs["reward"], outputs["trajectories"])
+    except DataError:  # they were made with other params, or do not exist yet
         return []
 
 
@@ -346,7 +347,7 @@ def _check_agents(params: Params, adapter: EnvAdapter) -> None:
 
 
 def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:
-    """Refuse annotators that do not fit; with `here`, also what this machine lacks."""
+    """Refuse annotators that do not fit; with `here`, also check this machine."""
     voters = [voter for judge in params.judges for voter in params.annotate.of_judge(judge).voters]
     for voter in voters:
         kind_of(voter).check(adapter)

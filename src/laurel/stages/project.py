@@ -1,7 +1,7 @@
-"""All stages of a project, one after another: those run whose parameters or inputs changed since they last ran.
+"""Run all stages of a project in order, skipping those whose parameters and inputs have not changed.
 
-Does not use DVC. Each stage is a separate process, which finally records what its output was made from, as do stages
-that are started by hand or by DVC.
+Does not use DVC. Each stage is a separate process, which finally records the inputs of its output, as do stages that
+are started by hand or by DVC.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from laurel.stages.own_files import WITHOUT_EFFECT, own_files
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 
 DONE = ".laurel.json"
-"""Beside the outputs: stage -> what its output was made from, the digest of that output, and the stamp of its files."""
+"""File beside the outputs: stage -> its inputs, the digest of its output, and the stamp of its files."""
 REPORTS = "reports"
 INTERRUPTED = 130
 
 
 def places(folder: Path) -> dict[str, Path]:
-    """Return where the outputs of stages are in a project: PLACES, and the reports."""
+    """Return the directories of the stages' outputs in a project: PLACES, and the reports."""
     return {name: folder / place for name, place in PLACES.items()} | {REPORTS: folder / REPORTS}
 
 
@@ -38,12 +38,12 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
     """Run the stages of a project that are not up to date; return their names.
 
     Args:
-        folder: where the outputs go, by the names of PLACES.
+        folder: of the outputs, which are named as in PLACES.
 
     Raises:
         ParamsError: as `load_params`.
         StageError: a stage failed, and has printed why.
-        KeyboardInterrupt: also where the stage that runs was interrupted.
+        KeyboardInterrupt: also if the running stage was interrupted.
     """
     params = load_params(params_file)
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,13 +83,15 @@ def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
         try:
             checked_manifest(folder / stage.output, stage.name)
         except DataError:
-            tell(f"{folder / stage.output}: was changed since laurel {stage.name} wrote it, so that stage runs again.")
+            tell(
+                f"{folder / stage.output}: was changed since laurel {stage.name} wrote it, so that stage is run again."
+            )
             return False
     return True
 
 
 def note(stage: Stage, params: Params, inputs: Mapping[str, Path], output: Path) -> None:
-    """Record what a stage's output was made from, unless one of these directories is outside the project's layout."""
+    """Record the inputs of a stage's output, unless one of these directories is outside the project's layout."""
     folder = Path(*output.parts[: -len(Path(stage.output).parts)])
     if {**inputs, "": output} != {name: places(folder)[name] for name in stage.inputs} | {"": folder / stage.output}:
         return
@@ -105,12 +107,12 @@ def _recorded(folder: Path) -> Mapping[str, Any]:
         found = None
     if isinstance(found, dict) and all(isinstance(state, dict) for state in found.values()):
         return found
-    tell(f"{folder / DONE}: is damaged, so it is not known what is up to date, and all stages run again.")
+    tell(f"{folder / DONE}: is damaged, so it is unknown which stages are up to date, and all are run again.")
     return {}
 
 
 def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
-    """Return digests of a stage's output and of all it was made from; None where an input or the output is missing."""
+    """Return digests of a stage's output and inputs; None if any of them is missing."""
     sections = set(stage.sections) - WITHOUT_EFFECT
     judges = params.judges if "judges" in sections else None
     outputs = places(folder)
@@ -126,7 +128,7 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
 
 
 def _run(stage: Stage, params_file: Path, folder: Path) -> None:
-    """Run a stage in a process of its own, which Ctrl-C reaches through this one, so that it is interrupted once."""
+    """Run a stage in a separate process; Ctrl-C is forwarded by this one, so that the stage is interrupted once."""
     outputs = places(folder)
     inputs = [word for name in stage.inputs for word in (f"--{name}", str(outputs[name]))]
     command = [sys.executable, "-m", "laurel", stage.name, "--params", str(params_file), *inputs]
@@ -138,7 +140,7 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
                 code = process.wait()
                 break
             except KeyboardInterrupt:
-                process.terminate()  # not SIGINT, which a process in a shell's background ignores
+                process.terminate()  # not SIGINT, which background processes of a shell ignore
     if code in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
         raise KeyboardInterrupt
     if code:

@@ -1,4 +1,4 @@
-"""The report of a run and the page beside it, from what evaluate has measured."""
+"""The report of a run and the page beside it, from the results of evaluate."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ FIGURES = "figures"
 SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
-"""Packages whose versions the report gives."""
+"""Packages whose versions the report lists."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
-"""Their versions are given, too, where they trained."""
+"""Packages that are also listed if they trained agents."""
 
 
 def with_references(
     annotate: AnnotateParams, adapter: EnvAdapter, sample: list[dict[str, Any]], captions: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
+    """Add to each pair of the sample its gold label or the environment's progress, if known."""
     if not sample:
         return []
     texts = [pair[side] for pair in sample for side in ("first", "second")]
@@ -80,7 +80,7 @@ def _made() -> list[str]:
 
 @dataclass(frozen=True)
 class Findings:
-    """What evaluate found, before it is drawn and written."""
+    """The results of evaluate, before drawing and writing."""
 
     sections: Mapping[str, Any]
     """Sections of params.yaml."""
@@ -89,15 +89,15 @@ class Findings:
     manifests: Mapping[str, dict[str, Any]]
     """Manifests of the inputs."""
     metrics: dict[str, Any]
-    """What metrics.json holds."""
+    """The content of metrics.json."""
     results: pd.DataFrame
-    """An evaluation episode a row."""
+    """A row per evaluation episode."""
     curves: pd.DataFrame
-    """An update of a training run a row."""
+    """A row per update of a training run."""
     rank: dict[str, Any] | None
     """How the learned reward ranks episodes."""
     table: PayTable | None
-    """What the learned reward pays for each caption; None where it has no table."""
+    """The learned reward of each caption; None if it has no table."""
     sample: list[dict[str, Any]]
     """Labelled pairs to show."""
     hacked: list[Hacked]

@@ -24,7 +24,7 @@ from laurel.rewards.stored import StoredRewards
 from laurel.seeding import derive_seed
 
 LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
-"""Episodes of a flagged arm that are played, steps of each at most (as in laurel play), and how many are shown."""
+"""Number of episodes to play of a flagged arm, maximum steps of each (as in laurel play), and number to show."""
 
 
 def hacked_arms(
@@ -40,9 +40,9 @@ def hacked_arms(
 def misleading_sums(
     watched: Arm | None, arms: Mapping[str, Arm], results: pd.DataFrame, curves: pd.DataFrame
 ) -> list[str]:
-    """Warn of arms that pay failure more than success, where episodes were scored by the arm's own reward.
+    """Warn about arms that reward failure more than success, if episodes were scored by the arm's own reward.
 
-    Where that arm is paid a potential, say instead how episodes were scored.
+    If that arm uses a potential, describe instead how episodes were scored.
     """
     if watched and watched.shaping.form == "potential":
         return [
@@ -57,8 +57,8 @@ def misleading_sums(
     return misled(results, paid, return_range(curves, results)) if paid else []
 
 
-def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
-    """Compare what an episode can earn from learned rewards with what the environment paid the collected ones.
+def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
+    """Compare the possible sum of learned rewards in an episode with the returns of collected episodes.
 
     Args:
         arms: of the run; those are looked at that are paid one reward of captions beside the environment's, as a bonus.
@@ -85,7 +85,7 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
             f"{arm.name}: meeting each of {np.count_nonzero(paid)} captions once is paid {most:.3g} in all; the "
             f"environment paid the best collected episode {task:.3g}"
         )
-        # what doing the task better is worth; collection may never have met a sparse reward, often of 1
+        # the value of doing the task better; collection may never have met a sparse reward, often 1
         if most > arm.shaping.extrinsic * (spread or 1.0):
             line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"
         lines.append(line)
@@ -93,9 +93,9 @@ def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str
 
 
 def _returns(trajectories: Path) -> DoubleArray:
-    """Return the environment's pay for each collected episode that ended, or for all where collection cut every one.
+    """Return the returns of the collected episodes that ended, or of all if collection cut off every one.
 
-    A cut episode would be the best of all where steps cost something.
+    With a cost per step, an episode that was cut off would look best.
     """
     paid, ended = [], []
     for steps, position in read_trajectories(trajectories):
@@ -107,7 +107,7 @@ def _returns(trajectories: Path) -> DoubleArray:
 
 
 def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -> list[Episode]:
-    """Play some episodes of the agent whose return fell most; return those with the most pay and the least return."""
+    """Play episodes of the agent whose return fell most; return those with the highest pay and the lowest return."""
     context, env = evaluation.context, evaluation.context.env
     worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
     adapter, place = context.adapter, agents / arm.name / f"seed-{worst.seed}"

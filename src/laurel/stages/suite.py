@@ -1,7 +1,7 @@
 """A suite of runs: each run is a separate project, and its results are added to one page.
 
-A run that is up to date is not repeated, so that a stopped suite resumes where it was. A run whose folder is
-on another machine keeps its place on the page, with its own date and machine, as long as its parameters are the same.
+Runs that are up to date are skipped, so that a stopped suite can be resumed. A run whose folder is on another machine
+stays on the page, with its own date and machine, as long as its parameters are the same.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ COSTS = ("steps", "seconds", "calls", "cost")
 def run_suite(
     suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), report: Callable[[str], None]
 ) -> list[str]:
-    """Run what is not up to date of a suite, and write its page after each run; return the names of failed runs.
+    """Run the runs of a suite that are not up to date, and write its page after each; return the names of failed runs.
 
     Args:
-        work: a folder for each run is made here.
+        work: parent of the runs' folders.
         output: directory of NAME.json and NAME.md.
-        command: how the suite was started, for the page.
+        command: the command line, for the page.
         only: names of runs; empty: all of them.
-        report: takes a line on each run that begins or fails.
+        report: called with a line for each run that begins or fails.
 
     Raises:
         ParamsError: there is no run of such a name.
@@ -78,7 +78,7 @@ def run_suite(
 
 
 def written(run: SuiteRun, work: Path) -> Path:
-    """Write the params.yaml of a run into its folder, where it is not there already; return the file."""
+    """Write the params.yaml of a run into its folder, unless it exists; return the file."""
     file = work / run.name / "params.yaml"
     text = f"# {run.name}\n{yaml.safe_dump(dict(run.content), sort_keys=False)}"
     if not file.exists() or file.read_text(encoding="utf-8") != text:
@@ -104,7 +104,7 @@ def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
 
 
 def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
-    """Return a run's results and costs; None where a stage is not up to date."""
+    """Return a run's results and costs; None if a stage is not up to date."""
     if not all(up_to_date(stage, run.params, folder) for stage in STAGES):
         return None
     reports = folder / REPORTS
@@ -148,7 +148,7 @@ def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
 
 
 def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
-    """Return the table of runs: what came of each arm, and what the run took."""
+    """Return the table of runs: the results of each arm, and the costs of the run."""
     arms = list(dict.fromkeys(arm for run in runs.values() for arm in run["metrics"]["order"]))
     axes = list(suite.runs[0].levels)
     rows = [
@@ -171,7 +171,7 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
 
 
 def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
-    """Return how long each stage took, as far as that is known."""
+    """Return the duration of each stage, as far as known."""
     return {stage.name: run["seconds"][stage.name] for stage in STAGES if run["seconds"][stage.name] is not None}
 
 
@@ -200,7 +200,7 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:
-    """Name the judges, and say how often they agree with hand-written progress, by the first label set of each."""
+    """Name the judges and their agreement with hand-written progress, on the first label set of each."""
     annotation = metrics.get("annotation") or {}
     judges = [one for one in annotation.get("label_sets_by", ()) if one["label_set"] == 0] or [annotation]
     return "; ".join(map(_judge, judges))
@@ -217,7 +217,9 @@ def _judge(quality: Mapping[str, Any]) -> str:
 
 
 def _answers(metrics: Mapping[str, Any]) -> str:
-    """Say how many answers behind each reward are right, of its first label set; those learned from pairs have none."""
+    """Describe the accuracy of the answers behind each reward, on its first label set; not for rewards learned from
+    pairs.
+    """
     quality = metrics.get("reward") or {}
     main = main_arm(metrics)
     only = next(iter(metrics["arms"].get(main, {}).get("rewards", ())), main)
@@ -230,7 +232,7 @@ def _answers(metrics: Mapping[str, Any]) -> str:
 
 
 def _quality(reward: Mapping[str, Any]) -> str | None:
-    """Say how many answers are right, as far as the environment knows it; a method has one of these measures."""
+    """Describe the accuracy of answers by the environment; each method has one of these measures."""
     if reward.get("accuracy"):
         return f"{share(reward['accuracy'])} outcomes whose answer was not given are labelled right"
     if reward.get("right_order"):

@@ -1,4 +1,4 @@
-"""Logs stages from their files, once MLflow can be reached again, if it could not be reached when they ran."""
+"""Logs stages from their files that could not be logged when they ran because MLflow was unreachable."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
     """Log every input whose manifest names no run in MLflow.
 
     Args:
-        sections: of params that the stages of the inputs and this one take.
+        sections: of params used by this stage and the stages of its inputs.
         inputs: names of `laurel.data.lineage.PRODUCERS` -> directories.
-        out: takes the runs of agents, and a note where MLflow cannot be reached now either; no more is tried then.
+        out: receives the runs of agents, or a note if MLflow is still unreachable, in which case nothing more is tried.
 
     Returns:
-        Name of the input -> id of the run that was made for it.
+        Name of the input -> id of the new run.
     """
     from laurel.data.asked import ASKED
     from laurel.data.directory import Output

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 Agents = Sequence[tuple[Arm, int, Path]]
 """Arm, seed and directory of each."""
 Live: TypeAlias = "Callable[[str, Sequence[ArmInfo], Agents, int, int], LivePage]"
-"""Takes the arguments of `laurel.stages.live.LivePage` after its place. It is passed in, so that agents do not depend
-on what draws the page."""
+"""Has the arguments of `laurel.stages.live.LivePage` after `place`. It is passed in, so that the stage of agents does
+not depend on drawing code."""
 
 
 def run(
@@ -67,18 +67,18 @@ def run(
     """Train the agents of all arms and seeds.
 
     Args:
-        output: directory to write <arm>/seed-<n>/ into. A killed stage resumes where it was.
-        responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
-        live: makes the page of learning curves while agents train; None: no page.
-        branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
-        part: some rounds of one arm with one seed, which are not tracked; None: all of the training.
+        output: directory to write <arm>/seed-<n>/ into. A killed stage can be resumed.
+        responses: as in `laurel.stages.annotate.run`, for rewards and hints that ask a language model during training.
+        live: writes the page of learning curves during training; None: no page.
+        branch: whether other arms of the run are trained elsewhere, in which case all of these may be skipped.
+        part: some rounds of one arm with one seed, which are not tracked; None: the whole training.
 
     Raises:
-        WorkerError: a training process died; what is finished is kept.
+        WorkerError: a training process died; finished work is kept.
         AnnotationError: the online judge cannot be made.
         ParamsError: an arm cannot be trained with these params.
         EnvError: the algorithm does not fit the environment.
-        DataError: an input is missing or damaged, or does not go with the others.
+        DataError: an input is missing or damaged, or does not fit the others.
     """
     from laurel.llm.served_sampling import servers
     from laurel.pool import run_jobs
@@ -98,7 +98,7 @@ def run(
         output_directory(output, stage=stage, params=described, inputs=inputs, resumable=True) as out,
     ):
         adapter, every = context.adapter, arms_of(sections)
-        # the preflight of a run has done so, but a notebook that calls this has none
+        # a run's preflight has checked this, but a notebook has none
         check_agents(seed, every.values(), context, adapter, branch=branch)
         skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
@@ -206,7 +206,7 @@ def job_of(name: str, work: Callable[..., None], args: tuple[int, RewardContext,
 
 
 def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
-    """Divide agents among the processes that the machine has room for; each trains its group in lockstep.
+    """Divide agents among processes; each process trains its group in lockstep.
 
     Agents of a group have the same algorithm and settings.
     """
@@ -223,9 +223,9 @@ def groups(agents: Agents, adapter: EnvAdapter) -> list[Agents]:
     for some in alike:
         agent = some[0][0].agent
         if agent.engine == "sb3":
-            divided += divide(some, 1, 1)  # nothing is shared there
+            divided += divide(some, 1, 1)  # no sharing between agents there
         elif on_gpu(agent):
-            divided += divide(some, agent.workers or 1, len(some))  # a GPU is faster with more agents at once
+            divided += divide(some, agent.workers or 1, len(some))  # a GPU is more efficient with more agents at once
         else:
             divided += divide(some, agent.workers or usable_cpus(), adapter.agents_in_lockstep)
     return divided
@@ -237,9 +237,10 @@ def on_gpu(agent: AgentParams) -> bool:
 
 
 def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
-    """Divide agents into groups that are trained in lockstep: as many for each worker, of `largest` at most.
+    """Divide agents into groups that are trained in lockstep: the same number per worker, with at most `largest` agents
+    each.
 
-    What an agent becomes does not depend on its group. Groups are alike in size, so that workers end together.
+    Results do not depend on the groups. Groups have similar sizes, so that workers end together.
     """
     if not agents:
         return []
@@ -249,7 +250,7 @@ def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
 
 
 def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
-    """Say which algorithms of another library train, and what stopping such a training costs."""
+    """Return notes on algorithms of another library, and on the consequences of interrupting them."""
     from importlib.metadata import version
 
     from laurel.agents.sb3.catalog import ALGORITHMS
@@ -264,13 +265,13 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
             "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
-            "training was stopped and resumed may differ from agents that were trained without a stop."
+            "training was interrupted and resumed may differ from uninterrupted ones."
         )
     return notes
 
 
 def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[str]:
-    """Say in which arms a simulated judge says which tasks are interesting."""
+    """Return notes on arms whose interest in tasks comes from a simulated judge."""
     judges = {arm.name: arm.agent.curriculum.interest for arm in arms if arm.agent.curriculum is not None}
     simulated = [
         name for name, judge in judges.items() if judge is not None and kind_of(annotate.of_judge(judge)).simulated
@@ -279,7 +280,7 @@ def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[st
 
 
 def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
-    """Say what was on the GPU: the environments, too, or the networks alone."""
+    """Return notes on what ran on the GPU: the networks only, or also the environments."""
     notes = []
     for agent in (arm.agent for arm in arms):
         if not on_gpu(agent):
@@ -291,26 +292,28 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
             )
         else:
             notes.append(
-                f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: what can run on "
-                'the GPU is PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, with env.backend "auto" '
+                f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: environments run "
+                f"on the GPU "
+                'only for PPO with an MLP in CartPole and MiniGrid\'s DoorKey and Empty, with env.backend "auto" '
                 "and no env.kwargs."
             )
     return list(dict.fromkeys(notes))
 
 
 def _notes_on_servers(arms: Sequence[Arm]) -> list[str]:
-    """Say whose proposals a server sampled, and what that means for their figures."""
+    """Return notes on arms whose proposals were sampled by a server, which are not reproducible."""
     served = served_actors(arms)
     if not served:
         return []
     return [
-        f"Proposals of {', '.join(served)} were sampled by a server (agent.language_model.serve), whose batches differ "
-        "from run to run: trained again, or stopped and resumed, these agents differ, and so do their figures."
+        f"Proposals of {', '.join(served)} were sampled by a server (agent.language_model.serve), whose batches "
+        f"differ from run to run: if these agents are trained again, or interrupted and resumed, they and their "
+        f"results differ."
     ]
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what a killed process left beside agents: checkpoints half written, or not yet thrown away."""
+    """Remove leftovers of a killed process: partial checkpoints, and replaced ones."""
     import shutil
 
     for leftover in path.glob("*/.*"):
@@ -318,12 +321,12 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def notes_on_training(places: Agents) -> list[str]:
-    """Say what a reader of the report must know of how agents were trained."""
+    """Return notes on the training of agents for readers of the report."""
     return [*_notes_on_unseen(places), *_notes_on_idleness(places), *_notes_on_steps(places)]
 
 
 def _notes_on_questions(places: Agents) -> list[str]:
-    """Say what training asked of language models, and warn where an answer could not be read, which says nothing.
+    """Return notes on language-model usage in training, with warnings about unreadable answers.
 
     Agents of one process share the answers to hints.
     """
@@ -346,25 +349,28 @@ def _notes_on_questions(places: Agents) -> list[str]:
 
 
 def _asked_by(places: Agents) -> list[Asked]:
-    """Return samples of what training asked chat models, for each agent."""
+    """Return samples of questions to chat models in training, for each agent."""
     accounts = [account for _, _, place in places for account in read_run(place).get("accounts", {}).values()]
     return joined(one for account in accounts for one in account.get(ASKED, ()))
 
 
 def _notes_on_unseen(places: Agents) -> list[str]:
-    """Say which arms met captions that no table held; they were scored when they were met."""
+    """Return notes on arms that met captions missing from the table, which were scored when first met."""
     notes = []
     for arm in dict.fromkeys(arm.name for arm, _, _ in places):
         unseen = max(read_json(place / STATE)["unseen"] for found, _, place in places if found.name == arm)
         if unseen:
             notes.append(
-                f"Agents of {arm} met up to {unseen} captions that collection had not; these were scored then."
+                f"Agents of {arm} met up to {unseen} captions that collection had not met; these were scored during "
+                f"training."
             )
     return notes
 
 
 def _notes_on_idleness(places: Agents) -> list[str]:
-    """Say which agents never learned, e.g. because no episode ended, or a memory never held enough."""
+    """Return notes on agents that never learned, e.g. because no episode ended, or a replay memory never held
+    enough.
+    """
     import pyarrow.parquet as pq
 
     logged = [name for name in METRICS if name != "epsilon"]
@@ -381,7 +387,9 @@ def _notes_on_idleness(places: Agents) -> list[str]:
 
 
 def _notes_on_steps(places: Agents) -> list[str]:
-    """Say where Stable-Baselines3 took many more steps than requested: it finishes its last, long rollout."""
+    """Return notes on runs in which Stable-Baselines3 took many more steps than requested to finish its last
+    rollout.
+    """
     taken: dict[tuple[str, int, int], list[str]] = {}
     for arm, _, place in places:
         if arm.agent.engine == "sb3" and (steps := read_json(place / STATE)["env_steps"]) > 1.1 * arm.agent.steps:

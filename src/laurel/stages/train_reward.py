@@ -1,4 +1,6 @@
-"""train-reward: feedback → rewards. Makes the reward of every arm; learned ones say how far they can be trusted."""
+"""train-reward: feedback → rewards. Makes the reward of every arm; learned rewards include a measure of their
+quality.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,19 @@ def run(
     responses: Path | None = None,
     **sections: Unpack[RewardSections],
 ) -> None:
-    """Make the rewards of the arms, and the rewards that they are made from.
+    """Make the rewards of the arms and their dependencies.
 
     Args:
         trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
-        output: directory to write rewards as `laurel.rewards.stored` has them.
+        output: directory in the format of `laurel.rewards.stored`.
         responses: as in `laurel.stages.annotate.run`, for methods that ask a language model.
 
     Raises:
-        ParamsError: a reward and caption.segment_length do not go together.
-        DataError: an input is missing or damaged, or does not go with the others.
+        ParamsError: a reward is incompatible with caption.segment_length.
+        DataError: an input is missing or damaged, or does not fit the others.
         WorkerError: a process that made a reward died.
     """
-    torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
+    torch.set_num_threads(1)  # deterministic order of summation
     seed, annotate = sections["seed"], sections["annotate"]
     described = used({name: sections[name] for name in ("seed", "env", "caption", "annotate", "rewards")})
     context = RewardContext(sections["env"], sections["caption"], annotate, sections["rewards"])
@@ -83,7 +85,7 @@ def _make(
     jobs, names = [], chain(context.rewards, wanted)
     modules = preload("reward", context.env)
     if any(method_of(context.rewards[name]).per_seed for name in names):
-        start_server(modules)  # which imports them while the other rewards are made
+        start_server(modules)  # imports them while the other rewards are made
     for name in names:
         settings = context.rewards[name]
         method = method_of(settings)
@@ -108,19 +110,19 @@ def _make(
     stored = StoredRewards.read(out.path)
     out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
     out.notes += [
-        f"The reward {name} pays the same for every caption ({len(table.texts):,}): it has no preference."
+        f"The reward {name} is the same for every caption ({len(table.texts):,}), so it has no preference."
         for name in stored.settings
         if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]
     out.notes += [
-        f"The reward {name} pays for no collected caption: none of them reaches a goal."
+        f"The reward {name} is zero for every collected caption: none of them reaches a goal."
         for name, sets in stored.qualities().items()
         if all(quality.get("reachable") == 0 for quality in sets)
     ]
     if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
     if not made:
-        out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
+        out.notes.append("No arm has a reward besides the environment's, so none was made.")
 
 
 def track(

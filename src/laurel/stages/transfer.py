@@ -1,8 +1,8 @@
 """Transfer: rewards and agents of finished runs, tried in each other's environments, as two matrices with intervals.
 
-Cell (i, j) of the agents' matrix is how the agents that were trained in run i do in the environment of run j, without
-further training. That of the rewards' matrix is how new agents do that are trained in j on the reward that was made in
-i; (j, j) is what run j itself found. Results that are up to date are kept, so that a stopped command resumes.
+Cell (i, j) of the agents' matrix is the result of the agents of run i in the environment of run j, without further
+training. Cell (i, j) of the rewards' matrix is the result of new agents trained in j on the reward of run i; (j, j) is
+the result of run j itself. Results that are up to date are kept, so that a stopped command can be resumed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from laurel.stages.project import REPORTS, run_project, up_to_date
 from laurel.training.preload import preload
 
 TRANSFERRED = "transferred"
-"""Name of the arm, and of its reward, in the runs that this module makes."""
+"""Name of the arm and of its reward in the runs of this module."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
     """Read finished runs.
 
     Args:
-        folders: where each has its params.yaml, data and reports.
-        arm: whose reward and agents are tried; None: of each run the first method that is paid a single reward.
+        folders: each with params.yaml, data and reports.
+        arm: whose reward and agents are tried; None: each run's first method with a single reward.
 
     Raises:
         DataError: a run is not finished or not up to date.
-        ParamsError: two have one name, or a run has no such arm, or one that is paid no single reward.
+        ParamsError: two runs have the same name, or a run has no such arm, or one without a single reward.
     """
     found = []
     for folder in folders:
@@ -92,7 +92,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         name = arm or next(iter(methods), "")
         if name not in fit:
             raise ParamsError(
-                f"{folder}: only an arm that is trained and paid a single reward can be transferred, and "
+                f"{folder}: only an arm that is trained on a single reward can be transferred, and "
                 f"{name or 'none of its arms'} is not one. --arm may be one of {', '.join(methods) or 'none'}."
             )
         found.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
@@ -116,15 +116,15 @@ def transfer(
     """Fill both matrices and write their page.
 
     Args:
-        work: a folder for each cell is made here.
-        output: NAME.md; NAME.json beside it holds the same for programs.
-        command: how it was started, for the page.
-        report: takes a line on each training that begins.
-        train: False leaves out the rewards' matrix except its diagonal, so that nothing is trained.
+        work: parent of the cells' folders.
+        output: NAME.md; NAME.json beside it has the same data.
+        command: the command line, for the page.
+        report: called with a line for each training run that begins.
+        train: False computes only the diagonal of the rewards' matrix, so that nothing is trained.
 
     Raises:
         DataError: agents of one run do not fit the environment of another.
-        StageError: a training failed, and has printed why; finished trainings are kept.
+        StageError: a training run failed, and has printed why; finished ones are kept.
     """
     agents = _agents(sources, work / "agents")
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
@@ -197,7 +197,7 @@ def page(found: Mapping[str, Any]) -> str:
 
 # -- rewards --------------------------------------------------------------------------------------
 def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
-    """Train agents in the target on the origin's reward, as the target trains its own; return what they reach."""
+    """Train agents in the target on the origin's reward, with the target's settings; return their results."""
     content = dict(read_mapping(target.folder / "params.yaml"))
     own = next(arm for arm in target.params.arms if arm.name == target.arm.name)
     (name,) = origin.arm.reward
@@ -216,7 +216,7 @@ def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
 
 
 def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
-    """Group runs whose rewards have the same weights: where captions and labels are the same, rewards are, too."""
+    """Group runs whose rewards have the same weights, due to the same captions and labels."""
     alike: dict[str, list[str]] = {}
     for source in sources:
         (name,) = source.arm.reward
@@ -226,14 +226,14 @@ def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
 
 
 def _arm(own: ArmParams) -> dict[str, Any]:
-    """Return an arm like another one with another reward."""
+    """Return a copy of an arm with another reward."""
     kept = own.model_dump(mode="json", include={"shaping", "agent", "extrinsic"})
     return {**{key: value for key, value in kept.items() if value not in (None, {})}, "reward": TRANSFERRED}
 
 
 # -- agents ---------------------------------------------------------------------------------------
 def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
-    """Play all agents everywhere; tables that exist already are of the same agents and episodes."""
+    """Evaluate all agents in all environments; existing tables are of the same agents and episodes."""
     work.mkdir(parents=True, exist_ok=True)
     places: dict[tuple[str, str], Path] = {}
     jobs = []
@@ -258,7 +258,7 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
 
 
 def play(origin: Source, target: Source, table: Path, advance: Callable[[int], None]) -> None:
-    """Play the agents of a run in another's environment and write their episodes; runs in a process of its own."""
+    """Evaluate the agents of a run in another's environment and write their episodes; runs in a separate process."""
     torch.set_num_threads(1)
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)
     params, adapter = target.params, RewardContext.of(target.params).adapter

@@ -1,6 +1,6 @@
-"""try-candidate: reward model → the trial of one candidate. What a step of a sweep on Kubeflow does.
+"""try-candidate: reward model → the trial of one candidate. A step of a sweep on Kubeflow.
 
-It does not see the other candidates, so it prunes nothing.
+It does not know the other candidates, so it prunes nothing.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def run(
     number: int,
     values: Mapping[str, JsonValue],
 ) -> None:
-    """Train a candidate with every seed, and score it; values that do not go together are a failed trial.
+    """Train a candidate with every seed, and score it; incompatible values are a failed trial.
 
     Args:
         params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
-        output: directory to write trials.json into. A killed stage resumes where it was.
+        output: directory to write trials.json into. A killed stage can be resumed.
 
     Raises:
-        DataError: an input is missing or damaged, or does not go with the others.
-        WorkerError: a training process died; what is finished is kept.
+        DataError: an input is missing or damaged, or does not fit the others.
+        WorkerError: a training process died; finished work is kept.
     """
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}

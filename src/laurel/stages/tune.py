@@ -1,6 +1,6 @@
-"""tune: reward model → the best parameters of the agents' training. Trains candidates for a while, and compares them.
+"""tune: reward model → the best training parameters. Trains candidates briefly, and compares them.
 
-No other stage reads what it writes; best.yaml is a params file.
+No other stage reads its output; best.yaml is a params file.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def run(
 
     Args:
         params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
-        output: directory to write best.yaml, trials.csv, figures/ and more into. A stopped search is resumed.
-        text: the params file, whose comments best.yaml keeps; None writes one without.
-        workers: candidates at a time; None takes agent.workers.
+        output: directory to write best.yaml, trials.csv, figures/ and more into. A stopped search can be resumed.
+        text: the params file, whose comments best.yaml keeps; None: without comments.
+        workers: candidates at a time; None: agent.workers.
 
     Raises:
-        ParamsError: the search asks for what is not allowed.
-        DataError: an input is missing or damaged, or the study was begun with something else.
+        ParamsError: a setting of the search is not allowed.
+        DataError: an input is missing or damaged, or the study was begun with other settings.
         WorkerError: a training process died; the same call resumes.
     """
     sweep = sweep_of(params, search)
@@ -83,7 +83,7 @@ def run(
     check_output(output)
     name = search.study or sweep.arm
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # earlier stages have logged it
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # already logged by earlier stages
     with _alone(search.storage, name), progress(search.trials, STAGE, "trials") as advance:
         study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
         go_on(
@@ -133,7 +133,7 @@ def publish(
     """Write and log the results of all trials; return a summary as text.
 
     Raises:
-        DataError: no trial has a score, or the place cannot be written.
+        DataError: no trial has a score, or the output cannot be written.
     """
     described = {**used, "tune": {**sweep.write(), "trials": len(trials)}}
     with output_directory(output, stage=STAGE, params=described, inputs=inputs) as out:
@@ -148,10 +148,10 @@ def publish(
 
 
 def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
-    """Return the parameters that all trials have in common."""
+    """Return the parameters that all trials share."""
     params = params.narrowed(sweep.arm)
     algorithms = {"agent.algorithm", "agent.engine"} & set(sweep.space)
-    chosen = params.dump if algorithms else params.used  # where algorithms are compared, each one's settings are used
+    chosen = params.dump if algorithms else params.used  # if algorithms are compared, the settings of each are used
     used = chosen("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent")
     for name in ("seeds", "steps", "checkpoint_steps", "workers"):
         used["agent"].pop(name, None)
@@ -160,20 +160,21 @@ def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
         place = used
         for section in sections:
             place = place.get(section, {})
-        place.pop(last, None)  # a mapping of free entries may lack it
+        place.pop(last, None)  # a free-form mapping may lack it
     return used
 
 
 def jobs_of(params: Params, sweep: Sweep, inputs: Inputs, *, alone: bool = False) -> MakeJobs:
-    """Return what makes a candidate's jobs.
+    """Return a function that makes a candidate's jobs.
 
-    One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
+    One job trains all seeds in lockstep, in parallel to other candidates; if the candidate has the machine `alone`, its
+    seeds are divided among jobs.
     """
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> tuple[Mapping[Path, Job], int]:
         candidate = candidate_of(params, sweep, values)
         arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
-        if arm.agent.engine == "sb3":  # refuse what it would refuse before a process is started for it
+        if arm.agent.engine == "sb3":  # make its checks before starting a process
             check_algorithm(arm.agent.sb3, context.adapter.action_space)
         agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
@@ -201,10 +202,7 @@ def train_candidate(
     inputs: Inputs,
     advance: Callable[[int], None],
 ) -> None:
-    """Train agents as `train_arms`; training that diverges, or values that do not go together, are a result.
-
-    They leave a note.
-    """
+    """Train agents as `train_arms`; divergence and incompatible values are results, which are recorded in a note."""
     try:
         train_arms(run_seed, context, agents, inputs, advance)
     except (ParamsError, TrainingError) as error:
@@ -214,13 +212,13 @@ def train_candidate(
 
 
 def counts(trials: Sequence[Trial]) -> dict[str, int]:
-    """Return how many trials ended in each way."""
+    """Return the number of trials by outcome."""
     states = [trial.state for trial in trials]
     return {"trials": len(states), **{state: states.count(state) for state in ("complete", "pruned", "failed")}}
 
 
 def track(tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], place: Path) -> None:
-    """Log each trial as a run of its own below the study's, and the files with the study's."""
+    """Log each trial as a child run of the study's run, and the files to the study's run."""
     chosen = best(trials)
     run.client.set_tag(run.id, "arm", sweep.arm)
     run.log_params({"tune.steps": sweep.steps, "tune.seeds": list(sweep.seeds)})

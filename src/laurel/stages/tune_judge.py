@@ -1,6 +1,6 @@
-"""tune-judge: questions with known answers → LoRA weights that make a small chat model a judge of your own.
+"""tune-judge: questions with known answers → LoRA weights that turn a small chat model into your own judge.
 
-Environments are held out whole: what a judge makes of them says how it does where it knows no answer.
+Whole environments are held out: the judge's accuracy there measures its generalisation.
 """
 
 from __future__ import annotations
@@ -37,42 +37,42 @@ from laurel.tracking.tracker import Tracker, flatten
 STAGE = "tune-judge"
 CARD = "README.md"
 GUESSING = math.log(2)
-"""Cross-entropy of a judge that gives both texts one half."""
+"""Cross-entropy of a judge that assigns 1/2 to both texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a judge is tuned on and tested with."""
+    """Training and test data of a judge."""
 
     environments: tuple[str, ...]
-    """Environments whose hand-written progress gives the answers; none where a file does."""
+    """Environments whose hand-written progress gives the answers; none if a file does."""
     held_out: tuple[str, ...]
-    """Environments that it never sees, to test it with."""
+    """Held-out environments for the test."""
     pairs: int = 40
-    """Pairs of each environment to learn from."""
+    """Training pairs per environment."""
     test_pairs: int = 60
-    """Pairs of each environment to test the judge with."""
+    """Test pairs per environment."""
     gold: Path | None = None
-    """A person's labels, of the environment of the params."""
+    """Gold labels for the environment of the params."""
     preferences: Path | None = None
-    """Labels of another judge, of the environment of the params."""
+    """Another judge's labels for the environment of the params."""
     captions: Path | None = None
-    """What `preferences` are about."""
+    """Captions of `preferences`."""
 
 
 def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tuning, model: str | None = None) -> str:
-    """Tune a model, and return what came of it, in words.
+    """Tune a model, and return a summary as text.
 
     Args:
         params: sections seed, env, caption, annotate and tracking are used.
-        labels: what to learn from, and what to test with.
+        labels: training and test data.
         output: directory to write the adapter, QUALITY and a model card.
-        prompt: in which questions are put, one with choices; the judge must then be asked with it.
-        model: as annotate.huggingface names it; None takes the one of the params.
+        prompt: of the questions, which must have choices; the judge must later be asked with the same prompt.
+        model: as in annotate.huggingface; None: the one of the params.
 
     Raises:
         AnnotationError: the model cannot be loaded or tuned, or there is nothing to learn from.
-        ParamsError: an environment is both learned from and held out, or the model has an adapter already.
+        ParamsError: an environment is both trained on and held out, or the model already has an adapter.
         DataError: a file cannot be read, or the output cannot be written.
     """
     settings = params.annotate.huggingface
@@ -119,7 +119,9 @@ def _check(settings: HuggingFaceParams, labels: Labels) -> None:
     if both := set(labels.environments) & set(labels.held_out):
         raise ParamsError(f"{sorted(both)[0]} is both trained on and held out: leave it out of one of them.")
     if settings.adapter is not None:
-        raise ParamsError("annotate.huggingface.adapter: tuning begins from a model without one. Set it to null.")
+        raise ParamsError(
+            "annotate.huggingface.adapter: tuning starts from a model without an adapter. Set it to null."
+        )
     if labels.preferences is not None and labels.gold is not None:
         raise ParamsError("Labels come from --gold (a person) or --preferences (another judge): give one of the two.")
 
@@ -141,7 +143,9 @@ def _prompt(name: str) -> Prompt:
 
     prompt = load_prompt(name)
     if not prompt.choices:
-        raise AnnotationError(f"prompt {prompt.name}: it asks for words, but tuning needs fixed choices. Use concise.")
+        raise AnnotationError(
+            f"prompt {prompt.name}: it asks for free text, but tuning needs fixed choices. Use concise."
+        )
     return prompt
 
 
@@ -192,7 +196,7 @@ def _tune(
 
 
 def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict[str, Any]:
-    """Return the judge's results in environments that were held out, and on the questions with known answers there."""
+    """Return the judge's results on pairs of held-out environments, and on their questions with known answers."""
     found: dict[str, Any] = {}
     for subject in tests:
         env_id = subject.adapter.env_id
@@ -210,7 +214,7 @@ def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict
 
 
 def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[float, float]]:
-    """Return the probability that the text shown first is named, for each pair in both orders."""
+    """Return the probability of the text shown first, for each pair in both orders."""
     question = PairQuestion(prompt, subject.adapter)
     requests = [
         ChatRequest(question.messages(pair, order), choices=question.choices)
@@ -234,7 +238,7 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
         "---",
         f"# A judge of steps: LoRA weights for {model}",
         "",
-        "It says which of two short texts describes the better step towards a goal. Laurel asks it with",
+        "It judges which of two short texts describes the better step towards a goal. Use it in Laurel with",
         f"`annotate: {{annotator: huggingface, huggingface: {{model: {model}, adapter: THIS_DIRECTORY}},",
         f"language_model: {{prompt: {quality['prompt']['name']}}}}}`.",
         "",
@@ -245,7 +249,7 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
         f"guessing has {GUESSING:.2f}.",
         "",
     ]
-    if learned_nothing(quality["loss"]):
+    if failed_to_learn(quality["loss"]):
         lines += [
             "**It learned nothing**: in the last pass it was no better than guessing. Set a lower --learning-rate, or "
             "give it more passes or pairs.",
@@ -264,14 +268,14 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
             lines.append(f"| {env} | {accuracy['of']} | {_share(accuracy)} | {bias['value']:.0%} | {of_probe} |")
         lines += ["", f"On average {quality['mean_accuracy']:.0%} are right."]
     else:
-        lines.append("No environment was held out, so nothing says how well it judges another.")
+        lines.append("No environment was held out, so its accuracy on other environments is unknown.")
     return "\n".join(lines) + "\n"
 
 
-def learned_nothing(loss: Sequence[float]) -> bool:
-    """Whether the mean loss of the last pass is that of guessing or NaN, e.g. because the learning rate is too high.
+def failed_to_learn(loss: Sequence[float]) -> bool:
+    """Whether the mean loss of the last epoch is that of guessing or NaN, e.g. because the learning rate is too high.
 
-    >>> learned_nothing([0.64, 0.69, 0.69]), learned_nothing([0.69, 0.6]), learned_nothing([0.6, math.nan])
+    >>> failed_to_learn([0.64, 0.69, 0.69]), failed_to_learn([0.69, 0.6]), failed_to_learn([0.6, math.nan])
     (True, False, True)
     """
     return math.isnan(loss[-1]) or loss[-1] > 0.98 * GUESSING

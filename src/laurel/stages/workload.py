@@ -1,4 +1,4 @@
-"""How much a run asks and trains, for `laurel check` and for submissions. Imports nothing heavy."""
+"""The amount of questions and training of a run, for `laurel check` and submissions. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from laurel.training.task import steps_of
 
 @dataclass(frozen=True)
 class Training:
-    """Agents that are trained: an arm's, or a candidate's of a search."""
+    """The trained agents of an arm, or of a search's candidate."""
 
     agents: int
     steps_each: int
-    """Environment steps of an agent, in whole updates: it may be more than agent.steps."""
+    """Environment steps per agent, a multiple of the update size: may exceed agent.steps."""
     questions_each: int
-    """Questions to judges while an agent is trained, at most."""
+    """Maximum number of questions to judges per agent during training."""
 
     @classmethod
     def of(cls, arm: Arm, params: Params) -> Training:
@@ -37,7 +37,7 @@ def trainings(params: Params, adapter: EnvAdapter | None) -> list[Training]:
     """Return the training of each arm.
 
     Args:
-        adapter: of the environment; None where it is not installed, so that no arm can be found unfit for it.
+        adapter: of the environment; None if it is not installed, in which case arms are not checked against it.
     """
     arms = params.resolved_arms
     fit = trained_arms(params.arms, RewardContext.of(params), adapter) if adapter else arms
@@ -45,7 +45,7 @@ def trainings(params: Params, adapter: EnvAdapter | None) -> list[Training]:
 
 
 def agents_and_steps(trained: Sequence[Training]) -> str:
-    """Say how many agents are trained, and for how many environment steps each."""
+    """Describe the number of agents, and the environment steps of each."""
     agents = counted(sum(one.agents for one in trained), "agent")
     each = sorted({one.steps_each for one in trained})
     if not each:
@@ -54,7 +54,7 @@ def agents_and_steps(trained: Sequence[Training]) -> str:
 
 
 def pairs_asked(params: Params) -> str:
-    """Say how many pairs all judges are asked about, at most, for all label sets."""
+    """Describe the maximum number of pairs for all judges and label sets."""
     asking, judges = params.annotate, params.judges
     sets = asking.feedback_seeds
     most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
@@ -64,6 +64,6 @@ def pairs_asked(params: Params) -> str:
 
 
 def questions_in_training(trained: Sequence[Training]) -> list[str]:
-    """Say how many questions online judges are asked, at most; no line if none is."""
+    """Describe the maximum number of questions to online judges; empty if there are none."""
     most = sum(one.agents * one.questions_each for one in trained)
-    return [f"at most {counted(most, 'question')} to online judges while agents are trained"] if most else []
+    return [f"at most {counted(most, 'question')} to online judges during training"] if most else []

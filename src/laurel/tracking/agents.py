@@ -1,8 +1,7 @@
 """Agents' runs in MLflow, filled while they train: each begins and ends when its training does.
 
-Read only from the agents' checkpoints, by a thread, so that a slow server keeps no process from training; what could
-not be logged during training is logged at its end. A stage that was stopped finds its runs again by a note beside the
-agents.
+A thread reads only the agents' checkpoints, so that a slow server does not delay training; anything that could not be
+logged during training is logged at its end. An interrupted stage finds its runs again through a file beside the agents.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from laurel.training.task import steps_of
 LOOK_SECONDS = 30.0
 """Polling interval of the checkpoints: each poll costs a request for every agent with a new one."""
 POINTS = 30
-"""Points of a learning curve that MLflow gets, at most; the files have them all."""
+"""Maximum number of points of a learning curve that are sent to MLflow; the files have them all."""
 ADAPTER = "adapter"
 """Folder of an agent's LoRA weights; with an s appended, the run's folder of artifacts for earlier ones."""
 NOTE = ".mlflow.json"
-"""Which run each agent has, while the stage has not finished."""
+"""File with the run of each agent, while the stage is unfinished."""
 STAGE = "stage"
-"""The stage's own run in that note."""
+"""Key of the stage's own run in that file."""
 
 Agent = tuple[Arm, int, Path]
 """Arm, seed and directory."""
@@ -56,7 +55,7 @@ def name_of(arm: str, seed: int) -> str:
 
 @dataclass
 class _Followed:
-    """An agent, and how much of its training MLflow knows."""
+    """An agent, and how much of its training has been logged."""
 
     arm: Arm
     seed: int
@@ -98,20 +97,20 @@ class AgentRuns:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
-        if error is not None:  # the runs end now, and resume when the stage does
+        if error is not None:  # the runs end now, and are resumed together with the stage
             for agent in self._followed.values():
                 if agent.run is not None and not agent.ended:
                     with suppress(*failures()):
                         agent.run.end(status_of(error))
 
     def begin(self, agents: Sequence[Agent]) -> None:
-        """Note that the training of agents begins now."""
+        """Record that the training of agents begins now."""
         with self._lock:
             for arm, seed, place in agents:
                 self._followed[name_of(arm.name, seed)] = _Followed(arm, seed, place, time.time())
 
     def finish(self, agents: Sequence[Agent]) -> None:
-        """Log what is not logged yet of finished agents, end their runs, and note these in the stage's output.
+        """Log the rest of finished agents, end their runs, and record the runs in the stage's output.
 
         Raises:
             MlflowException: the server refuses it, or any other of `laurel.tracking.tracker.failures`.
@@ -128,7 +127,7 @@ class AgentRuns:
         self.note.unlink(missing_ok=True)
 
     def _follow(self) -> None:
-        """Look at the checkpoints now and then; the first failure of MLflow ends that, and `finish` tries again."""
+        """Poll the checkpoints; stop at MLflow's first failure, after which `finish` tries again."""
         with suppress(*failures()):
             while not self._over.wait(LOOK_SECONDS):
                 with self._lock:
@@ -138,7 +137,7 @@ class AgentRuns:
                         self._look(agent)
 
     def _look(self, agent: _Followed) -> None:
-        """Log what an agent's checkpoint has that MLflow has not."""
+        """Log the part of an agent's checkpoint that has not been logged yet."""
         if agent.ended:
             return
         stamp = written(agent.place)
@@ -193,10 +192,10 @@ class AgentRuns:
 
 
 def read_note(note: Path) -> dict[str, str]:
-    """Return agent -> run id, as a stage that was stopped left it; empty where none did."""
+    """Return agent -> run id, as left by an interrupted stage; empty if there is none."""
     try:
         return dict(read_json(note)) if note.exists() else {}
-    except (DataError, ValueError, TypeError):  # then its runs stay as they are, and new ones are made
+    except (DataError, ValueError, TypeError):  # then the old runs are left alone, and new ones are created
         return {}
 
 
@@ -230,7 +229,7 @@ def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Map
 def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> list[Mapping[str, Any]]:
     """Return POINTS rows of a curve, evenly over its steps, and the last one of a finished curve.
 
-    Which rows are taken does not depend on how far the training is.
+    The choice of rows does not depend on the progress of training.
     """
     kept, part = [], 0
     for row in rows:
@@ -256,9 +255,9 @@ def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _log_adapter(run: Run, place: Path, stamp: int, step: int) -> None:
-    """Log the LoRA weights of a language model on its way; the last ones are in the logged model of the agent.
+    """Log intermediate LoRA weights of a language model; the final ones are in the logged model of the agent.
 
-    Nothing is logged of an agent without an adapter, or where another checkpoint takes the place of that one just now.
+    Does nothing for an agent without an adapter, or while its checkpoint is being replaced.
     """
     with TemporaryDirectory(prefix="laurel-") as scratch:
         copy = Path(scratch) / ADAPTER
@@ -272,14 +271,14 @@ def written(place: Path) -> int | None:
     """Return when an agent's checkpoint was written, in nanoseconds; None without a checkpoint."""
     try:
         return (place / STATE).stat().st_mtime_ns
-    except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now
+    except FileNotFoundError:  # not yet written, or just being replaced
         return None
 
 
 def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], list[dict[str, Any]]] | None:
-    """Read an agent's checkpoint: when its training began and had come so far, its state, and its curve.
+    """Read an agent's checkpoint: the times at which training began and it was written, its state, and its curve.
 
-    None where it is being replaced.
+    None while it is being replaced.
     """
     try:
         state = json.loads((place / STATE).read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""What a language model was asked, in MLflow: prompts in its registry, and a sample of the questions as traces.
+"""Questions to language models, logged to MLflow: prompts in its registry, and a sample of the questions as traces.
 
-A prompt's file stays the source: a version in the registry has its text, found again by its digest. There is a trace
-for each of a few questions, with a span for each answer: a trace takes MLflow some 30 ms, so that one for each of
-100,000 questions would take longer than asking them. Whoever asks keeps the sample (`laurel.feedback.asked`); that of
-labelled pairs is the one which people look at (`laurel.data.sample`), and what they said of a pair is feedback.
+A prompt's file stays the source: its text becomes a version in the registry, identified by its digest. Only a few
+questions become traces, with a span per answer: a trace takes MLflow some 30 ms, so traces of 100,000 questions would
+take longer than asking them. The asking code keeps the sample (`laurel.feedback.asked`); for labelled pairs it is the
+sample for human review (`laurel.data.sample`), and human labels are logged as feedback.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from laurel.feedback.questions.pair import PairQuestion
 
 CURRENT = "current"
-"""Alias of the version that was asked last."""
+"""Alias of the version that was used last."""
 GOLD = "gold"
-"""Name of the feedback that is a person's label."""
+"""Name of the feedback that holds a human label."""
 ORDERS = ("first text first", "second text first")
 """Names of a pair's two orders."""
 
@@ -76,7 +76,7 @@ def log_pairs(
     Args:
         run: of the stage that asked.
         sample: as in `laurel.data.sample.read_sample`.
-        question: what was asked, if all was asked in the same words; None leaves the messages out.
+        question: the question, if all pairs were asked in the same words; None leaves the messages out.
 
     Raises:
         MlflowException: as of `log_asked`.
@@ -99,13 +99,13 @@ def log_pairs(
 
 @contextmanager
 def _arriving(run: Run, number: int) -> Iterator[None]:
-    """Send traces within the block, and see that as many arrive."""
+    """Send traces within the block, and check that all of them arrive."""
     from mlflow import tracing
     from mlflow.exceptions import MlflowException
 
     if not number:
         return (yield)
-    # traces go where MLflow was when this process sent its first one, which may have been elsewhere
+    # MLflow sends traces to the server of this process's first trace, which may be another one
     tracing.reset()  # type: ignore[no-untyped-call]
     yield
     arrived = run.client.search_traces([run.experiment], f"attributes.run_id = '{run.id}'", max_results=number)
@@ -121,7 +121,7 @@ def _named(kind: str, answer: GivenAnswer) -> str:
 
 
 def _given(texts: Pair, answer: Mapping[str, Any], question: PairQuestion | None) -> GivenAnswer:
-    """Return a pair's answer as samples of other kinds have it."""
+    """Return a pair's answer in the form of other kinds of samples."""
     asked = question.messages(texts, int(answer["swapped"])) if question else ()
     return {
         "variant": int(answer["swapped"]),

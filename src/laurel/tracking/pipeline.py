@@ -1,7 +1,6 @@
-"""The run of a whole pipeline in MLflow: opened by its first step, closed by its last, parent of the stages' runs.
+"""The MLflow run of a whole pipeline: opened by its first step, closed by its last, parent of the stages' runs.
 
-Steps find it by the name that the pipeline gives the run. A server that cannot be reached costs a warning, not the
-pipeline.
+Steps find it by the name of the pipeline's run. If the server cannot be reached, the pipeline continues with a warning.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 NAME = "pipeline_run"
-"""Tag with the name that the pipeline gives the run."""
+"""Tag with the name of the pipeline's run."""
 PARENT = "mlflow.parentRunId"
 UPSTREAM = "upstream."
 """Prefix of the names of tags that hold the run of an input."""
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, code_version: str) -> None:
-    """Open the run, or open it again for another attempt."""
+    """Open the run, or reopen it for another attempt."""
 
     def log(client: MlflowClient, experiment: str) -> None:
         run = _find(client, experiment, name) or _create(client, experiment, env, name)
@@ -49,8 +48,8 @@ def close_pipeline_run(
 
     Args:
         tracking: whether and where runs are logged.
-        state: as KFP says it.
-        error: as KFP says it; empty without one.
+        state: as reported by KFP.
+        error: as reported by KFP; empty without one.
         folders: names, one of which is a folder in the path of every output of this run.
     """
 
@@ -66,7 +65,8 @@ def close_pipeline_run(
 
 
 def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable[str]) -> None:
-    """Put the runs of a pipeline's stages below its own, failed ones included, with the runs that they were made from.
+    """Make the runs of a pipeline's stages, including failed ones, and the runs of their inputs children of its own
+    run.
 
     A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
     """

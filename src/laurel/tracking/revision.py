@@ -10,7 +10,7 @@ import subprocess
 def git_sha() -> str | None:
     """Return the commit of the working directory, with "+" where files differ from it; None outside git.
 
-    An image says itself what it was built from, in LAUREL_REVISION: the working directory is not what runs there.
+    In an image, LAUREL_REVISION names the commit that it was built from; its working directory does not.
     """
     if revision := _of_image():
         return f"{revision[1][:12]}{'+' if revision[2] else ''}"
@@ -18,7 +18,7 @@ def git_sha() -> str | None:
 
 
 def commit() -> str | None:
-    """Return the commit as in `git_sha` in words, with its date where git knows that; None outside git."""
+    """Return the commit of `git_sha` as a phrase, with its date if known; None outside git."""
     sha, day = git_sha(), None if _of_image() else _git("show", "--no-patch", "--format=%cs", "HEAD")
     return f"commit {sha}{f' of {day}' if day else ''}" if sha else None
 

@@ -76,11 +76,11 @@ class Run:
     def log_model(
         self, path: Path, name: str, tags: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
     ) -> str:
-        """Copy a model's directory to a logged model, which this run made; return where it is.
+        """Copy a model's directory to a logged model of this run; return its location.
 
         Args:
-            name: of the model; what MLflow takes in no name becomes a dash.
-            tags: what it is a model of.
+            name: of the model; characters that MLflow does not allow become dashes.
+            tags: describe the model.
             more: JSON files besides: name -> content.
         """
         from mlflow.entities import LoggedModelOutput
@@ -120,7 +120,7 @@ class Run:
     def register(self, model: str, source: str, tags: Mapping[str, str], alias: str | None = None) -> None:
         """Add a version to a registered model, with an alias if one is given.
 
-        A name may have no slash or colon, as the ids of some environments do: they become dots.
+        Slashes and colons, which occur in ids of environments but are not allowed in names, become dots.
         """
         from mlflow.exceptions import MlflowException
 
@@ -131,7 +131,7 @@ class Run:
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            with suppress(MlflowException):  # another process may have made it just now
+            with suppress(MlflowException):  # another process may have created it meanwhile
                 self.client.create_registered_model(name)
             version = add()
         if alias is not None:
@@ -146,7 +146,7 @@ class Run:
             if tags.items() <= version.tags.items():
                 self.client.set_registered_model_alias(name, alias, version.version)
                 return
-        with suppress(MlflowException):  # there may be no such model
+        with suppress(MlflowException):  # the model may not exist
             self.client.delete_registered_model_alias(name, alias)
 
     def end(self, status: str = "FINISHED", *, at: float | None = None) -> None:
@@ -166,7 +166,7 @@ class Run:
         return Run(self.client, run_id, found.info.experiment_id)
 
     def resume(self) -> str:
-        """Open the run again if it was ended before its work was; return the status that it had."""
+        """Reopen the run if it was ended before its work; return its previous status."""
         status = str(self.client.get_run(self.id).info.status)
         if status != "FINISHED":
             self.client.update_run(self.id, status="RUNNING")
@@ -179,7 +179,7 @@ class Run:
 
 
 def registered(model: str) -> str:
-    """Return a model's name as the registry takes it."""
+    """Return a model's name in a form that the registry accepts."""
     return re.sub("[/:]", ".", model)
 
 
@@ -189,5 +189,5 @@ def status_of(error: BaseException) -> str:
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a time as MLflow takes it."""
+    """Convert a time to MLflow's unit."""
     return int(seconds * 1000)

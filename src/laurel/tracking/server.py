@@ -1,4 +1,4 @@
-"""Where MLflow keeps its runs: a server, or a database in the project, and what these fail with."""
+"""The store of MLflow runs, a server or a database in the project, and the errors it raises."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARTIFACTS = "mlartifacts"
 def configure(project: Path) -> None:
     """Set where runs are logged: MLFLOW_TRACKING_URI, or a database in the project's directory.
 
-    Experiments that DVC queued log to the project's, too, and not to that of a copy which DVC throws away.
+    Queued DVC experiments also log to the project's database, not to that of DVC's temporary copy.
     """
     os.environ[URI] = os.environ.get(URI) or f"sqlite:///{lasting(project.resolve() / DATABASE)}"
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -52,18 +52,19 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
 
 
 def _log_ahead(database: Path) -> None:
-    """Have SQLite write ahead: it waits for the disk at checkpoints, not at each of the 17 commits of an agent's run.
+    """Use SQLite's write-ahead log: it waits for the disk at checkpoints, not at each of the 17 commits of an agent's
+    run.
 
-    What a crash of the machine may lose is the last commits, never the database (sqlite.org/wal.html). The mode stays
-    with the file; how long a connection waits does not, and MLflow has no setting for it.
+    A crash of the machine may lose the last commits, but never the database (sqlite.org/wal.html). The mode is stored
+    in the file; the synchronous setting is per connection, and MLflow has no option for it.
 
     Raises:
-        sqlite3.DatabaseError: the file is not a database, which MLflow would find out by trying for 100 seconds.
+        sqlite3.DatabaseError: the file is not a database, which would take MLflow 100 seconds to report.
     """
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
-    locked = sqlite3.OperationalError  # or no space, or no permission: MLflow says better what is wrong
+    locked = sqlite3.OperationalError  # or no space, or no permission, for which MLflow's own message is better
     with suppress(locked), closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     if not event.contains(Engine, "connect", _wait_for_checkpoints_alone):
@@ -77,7 +78,7 @@ def _wait_for_checkpoints_alone(connection: Any, _: object) -> None:
 
 
 def quiet() -> None:
-    """Silence MLflow's own messages, and make it give up soon on a server that does not answer."""
+    """Silence MLflow's messages, and shorten its timeouts for servers that do not answer."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -92,7 +93,7 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
 
 
 def explained(error: Exception) -> str:
-    """Say where MLflow is and what it answered, without user and password."""
+    """Describe MLflow's address and error, without user and password."""
     uri = os.environ[URI]
     where = without_secrets(uri).partition("?")[0]
     reason = without_secrets(_first_line(error).replace(uri, where))
@@ -100,7 +101,7 @@ def explained(error: Exception) -> str:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """What MLflow fails with: a refusal, a database, network or disk that does not answer, a missing driver."""
+    """Exceptions of MLflow: refusals, failures of the database, network or disk, a missing driver."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 

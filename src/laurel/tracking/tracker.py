@@ -1,8 +1,8 @@
-"""MLflow as a view of the files: one run a stage, one for each agent, flat tags to compare baselines by.
+"""MLflow as a view of the files: one run per stage and per agent, with flat tags for comparing baselines.
 
-Files remain the truth: whatever is logged here is read from a stage's output, and a server that cannot be
-reached costs a note beside the manifest, not the run. Uses only the client API, so that nothing depends on
-MLflow's idea of an active run.
+Files are the source of truth: everything logged here is read from a stage's output, and if the server cannot be
+reached, the stage succeeds with a note beside the manifest. Uses only the client API, so nothing depends on MLflow's
+active run.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 
 OUTPUT_URI = "LAUREL_OUTPUT_URI"
-"""Where the output of a pipeline's step goes, while it runs."""
+"""Environment variable with the place of a pipeline step's output."""
 OUTPUT = "output"
 """Tag with that place."""
 BEST = "best"
-"""Alias of the best agent that learned from feedback, and of the reward that it was paid, in the model registry."""
+"""Alias in the model registry of the best agent that learned from feedback, and of its reward."""
 
 logger = logging.getLogger(__name__)
 
 
 class Tracker:
-    """Opens runs for a stage; does nothing where tracking is off or its server cannot be reached."""
+    """Opens runs for a stage; does nothing if tracking is off or its server cannot be reached."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Tracker:
         Args:
             sections: of params that the stage takes, by their names; seed, env and tracking among them.
             inputs: name -> directory.
-            known: runs of inputs whose manifests name none: name -> run id.
+            known: runs of inputs whose manifests do not name them: name -> run id.
         """
         self.sections = dict(sections)
         self._tracking: TrackingParams = self.sections["tracking"]
@@ -93,13 +93,13 @@ class Tracker:
             run.end(at=ended)
         except fails_with as error:
             self._note(error)
-        except BaseException as error:  # also Ctrl-C: a run that died must not be shown as running
+        except BaseException as error:  # also Ctrl-C: a dead run must not be shown as running
             self._abandon(run, status_of(error))
             raise
 
     @staticmethod
     def _abandon(run: Run, status: str) -> None:
-        """End the run of a stage that fails, and its child runs: MLflow would show them as running for ever."""
+        """End the run of a failed stage and its child runs, which MLflow would otherwise show as running forever."""
         with suppress(*failures()):
             below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
             for child in run.client.search_runs([run.experiment], below):
@@ -107,16 +107,16 @@ class Tracker:
             run.end(status)
 
     def _note(self, error: Exception) -> None:
-        """Say in the output's RUN and on standard error that MLflow does not have everything."""
+        """Report in the output's RUN and on standard error that logging to MLflow is incomplete."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
         self.output.run_notes.append(sentence)
         self.output.agent_runs.clear()
-        self.output.mlflow_run_id = None  # so that a later stage logs it all, from the files
+        self.output.mlflow_run_id = None  # so that a later stage logs everything from the files
 
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
         """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
-        if parent.id not in self._shared:  # asked once: there may be hundreds of runs below it
+        if parent.id not in self._shared:  # queried once: there may be hundreds of child runs
             above = parent.client.get_run(parent.id)
             upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
             self._shared[parent.id] = {**self._tags(), **upstream}

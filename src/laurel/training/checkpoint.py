@@ -1,6 +1,6 @@
-"""The checkpoint of an agent: how far its training is, written whole and read back.
+"""Checkpoints of an agent in training, written atomically.
 
-Environments cannot be saved, but they are deterministic: the actions are kept instead, and replayed.
+Environments cannot be saved, but they are deterministic: their actions are stored instead and replayed on resumption.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DIGESTED = (OPTIMIZER, ACTIONS)
 
 @dataclass
 class Progress:
-    """How far training is."""
+    """Progress of training."""
 
     update: int = 0
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Progress:
     """When training began, in seconds since 1970."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     since: int = 0
-    """The update at which environments were last made anew; 0 if they are still the first ones."""
+    """The update at which environments were last recreated; 0 if never."""
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update since then."""
     backend: str | None = None
@@ -62,7 +62,7 @@ class Progress:
 
 
 def compact(actions: Array) -> Array:
-    """Copy actions, in a byte each where they are few."""
+    """Copy actions, as bytes if there are few distinct ones."""
     small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
     return actions.astype(np.uint8) if small else actions.copy()
 
@@ -77,13 +77,15 @@ def save(
     backend: str,
     accounts: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Write a checkpoint beside the last one and put it in its place."""
+    """Write a checkpoint, and replace the last one by it atomically."""
     partial = directory.with_name(f".{directory.name}.writing")
-    shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
+    shutil.rmtree(partial, ignore_errors=True)  # left over from a killed run
     partial.mkdir(parents=True)
     finished = progress.update >= task.updates
     save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
-    (partial / OPTIMIZER).write_bytes(as_bytes(learner.state()))  # save_file's files can be read by their owner alone
+    (partial / OPTIMIZER).write_bytes(
+        as_bytes(learner.state())
+    )  # save_file creates files that only their owner can read
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
@@ -142,10 +144,10 @@ def restore(directory: Path, learner: Learner) -> Progress:
 
 
 def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return an agent's RUN: how long it was trained, when that began, and when it came this far.
+    """Return an agent's RUN: the duration, start and current time of its training.
 
     Args:
-        accounts: purpose -> what training asked of language models for it (`laurel.feedback.chooser.Chooser.account`).
+        accounts: purpose -> usage of language models in training (`laurel.feedback.chooser.Chooser.account`).
     """
     return {"seconds": seconds, "wall": [began, time.time()], **({"accounts": dict(accounts)} if accounts else {})}
 

@@ -1,6 +1,6 @@
 """Whether arms and algorithms can be trained in an environment: checked before anything is collected or paid for.
 
-Looks only at the spaces where that is enough, and then imports no torch.
+If the spaces suffice for the check, torch is not imported.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from laurel.rewards.method import LearningMethod, RewardContext
 def check_agents(
     run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter, *, branch: bool = False
 ) -> None:
-    """Refuse agents that training would refuse; arms that are not trained are skipped.
+    """Refuse agents that cannot be trained; arms that are not trained are skipped.
 
     Args:
         arms: of the run, or of a branch of it.
-        context: what their rewards are made with.
-        branch: whether other arms of the run are trained elsewhere, so that all of these may be left out.
+        context: sections that their rewards depend on.
+        branch: whether other arms of the run are trained elsewhere, in which case all of these may be skipped.
 
     Raises:
         ParamsError: no arm can be trained or evaluated, Stable-Baselines3 does not take an arm's settings, or arms need
@@ -53,8 +53,8 @@ def _check_learned(arm: Arm, context: RewardContext) -> None:
     learned = [name for name in arm.reward if isinstance(method_of(context.rewards[name]), LearningMethod)]
     if learned and arm.agent.engine == "sb3":
         raise ParamsError(
-            f"arms.{arm.name}: its reward {learned[0]} is learned while agents are trained, by Laurel's own algorithms "
-            "alone. Set agent.engine to laurel."
+            f"arms.{arm.name}: its reward {learned[0]} is learned while agents are trained, which only Laurel's own "
+            f"algorithms support. Set agent.engine to laurel."
         )
 
 
@@ -62,9 +62,7 @@ def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, 
     if agent.engine == "sb3":
         from laurel.training.untrained import untrained
 
-        untrained(
-            run_seed, context.env, agent, adapter, agent.seeds[0]
-        )  # only that tells if it can be made; imports torch
+        untrained(run_seed, context.env, agent, adapter, agent.seeds[0])  # the only way to check it; imports torch
         return
     algorithm_of(agent.settings).check(adapter)
     if (curriculum := agent.curriculum) is not None:

@@ -1,4 +1,4 @@
-"""What captions earned while an agent was trained: the pay of each in each third of the training."""
+"""Reward earned by each caption in each third of an agent's training."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ SCHEMA = pa.schema(
 
 
 class Credit:
-    """Adds up what was paid for each caption."""
+    """Sums the reward of each caption."""
 
     def __init__(self) -> None:
         self._pay = np.zeros((len(THIRDS), 1))
         self._steps = np.zeros((len(THIRDS), 1), dtype=np.int64)
 
     def add(self, pay: Pay, valid: BoolArray, done: float) -> None:
-        """Note what a rollout was paid.
+        """Add the rewards of a rollout.
 
         Args:
             pay: of T steps of N environments.
             valid: (T, N) False where the environment was reset instead of stepped.
-            done: share of the training that was over before it.
+            done: fraction of the training before it.
         """
         third = min(int(done * len(THIRDS)), len(THIRDS) - 1)
         ids = pay.captions[valid] + 1
@@ -45,8 +45,8 @@ class Credit:
         self._pay[third] += np.bincount(ids, pay.shaped[valid], minlength=width)
         self._steps[third] += np.bincount(ids, minlength=width)
 
-    def recall(self, rows: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
-        """Continue from the rows of a `table`; `ids` are those of its captions now."""
+    def restore(self, rows: Sequence[Mapping[str, Any]], ids: Mapping[str, int]) -> None:
+        """Continue from the rows of a `table`; `ids` maps its captions to their current ids."""
         self._make_room(len(ids) + 1)
         for row in rows:
             place = THIRDS.index(row["third"]), ids[row["caption"]] + 1 if row["caption"] else 0

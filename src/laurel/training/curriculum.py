@@ -1,15 +1,15 @@
-"""A curriculum over the tasks of `laurel/Tasks-v0`: learning progress, times whether a judge calls a task interesting.
+"""A curriculum over the tasks of `laurel/Tasks-v0`: learning progress, weighted by a judge's interest in each task.
 
 After Zhang et al. 2024, "OMNI: Open-endedness via Models of human Notions of Interestingness" (arXiv 2306.01711), with
 the learning progress of Kanitscheider et al. 2021 (arXiv 2106.14876). With the success s = 0 or 1 of a task's episodes:
 
     fast += rate (s - fast),  slow += rate (fast - slow)
     progress = |f(fast) - f(slow)|,  f(p) = (1 - θ) p / (p + θ (1 - 2 p)), which spreads low rates of success
-    chance of a task ~ sigmoid(z-score of its progress) x (`boring` where it is boring, else 1)
+    probability of a task ~ sigmoid(z-score of its progress) x (`boring` where it is boring, else 1)
 
-Mastered tasks are visited in turn, the best first: each that is not yet boring makes those tasks boring that the judge
-calls boring beside it. Two things differ from OMNI's code: success is measured in the episodes in which the agent
-learns, not in separate ones, and so a task that was never solved keeps its chance.
+Mastered tasks are visited in order of success: each that is not yet boring marks those tasks as boring that the judge
+calls boring compared with it. Two things differ from OMNI's code: success is measured in training episodes, not in
+separate ones, and therefore a task that was never solved keeps its probability.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
 
 
 class Curriculum:
-    """Follows the episodes of an agent, and chooses the tasks of the next ones.
+    """Tracks an agent's success per task, and sets the probabilities of the next episodes' tasks.
 
     Args:
         adapter: has the tasks.
@@ -61,7 +61,7 @@ class Curriculum:
         self._rows: list[dict[str, Any]] = []
 
     def follow(self, rollout: Rollout) -> None:
-        """Take in the rollout after the last one, and have new episodes drawn accordingly."""
+        """Update the averages with the next rollout, and the task probabilities of new episodes."""
         over = rollout.terminated | rollout.truncated
         for t, paid in enumerate(rollout.extrinsic * rollout.valid):
             self._returns += paid
@@ -74,7 +74,7 @@ class Curriculum:
         self._steps += over.size
         progress = np.abs(_spread(self._fast) - _spread(self._slow))
         boring = bored(self._fast, self._boring, self._params.mastered)
-        found = chances(progress, np.where(boring, self._params.boring, 1.0))
+        found = task_probabilities(progress, np.where(boring, self._params.boring, 1.0))
         self._envs.draw_tasks(found)
         columns = (self._adapter.tasks, self._episodes, self._fast, progress, boring, found)
         self._rows += [
@@ -83,7 +83,7 @@ class Curriculum:
 
     @property
     def table(self) -> pa.Table:
-        """A row for each update and task."""
+        """A row per update and task."""
         return pa.Table.from_pylist(self._rows, schema=SCHEMA)
 
     def _note(self, tasks: IntArray, success: BoolArray) -> None:
@@ -94,10 +94,10 @@ class Curriculum:
             self._episodes[task] += 1
 
 
-def chances(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
+def task_probabilities(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
     """Return the probability that a new episode is of each task (K,), from learning progress and weights.
 
-    >>> chances(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2)
+    >>> task_probabilities(np.array([0.0, 0.0, 0.3, 0.0]), np.array([1.0, 1.0, 1.0, 0.001])).round(2)
     array([0.23, 0.23, 0.54, 0.  ], dtype=float32)
     """
     apart = progress - progress.mean()
@@ -108,7 +108,7 @@ def chances(progress: DoubleArray, weight: DoubleArray) -> FloatArray:
 
 
 def bored(success: DoubleArray, boring: BoolArray | None, mastered: float) -> BoolArray:
-    """Return which tasks (K,) are boring beside the mastered ones.
+    """Return which tasks (K,) are boring compared with the mastered ones.
 
     >>> same = np.array([[False, True], [True, False]])
     >>> bored(np.array([0.6, 0.7]), same, 0.5).tolist(), bored(np.array([0.1, 0.2]), same, 0.5).tolist()

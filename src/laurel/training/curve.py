@@ -16,15 +16,18 @@ CURVE = "curve.parquet"
 CURVE_SCHEMA = pa.schema(
     [
         ("env_steps", pa.int64()),
-        ("episodes", pa.int64()),  # ended since the row before
-        ("window", pa.int64()),  # the last episodes that the next three are over, see laurel.agents.episodes
-        ("return_mean", pa.float64()),  # null where those are too few
+        ("episodes", pa.int64()),  # ended since the previous row
+        (
+            "window",
+            pa.int64(),
+        ),  # episodes that the next three columns average, see laurel.agents.episodes
+        ("return_mean", pa.float64()),  # null if there are too few
         ("success_rate", pa.float64()),
         ("length_mean", pa.float64()),
         ("raw_reward", pa.float64()),  # mean normalised learned reward a step
         ("shaped_reward", pa.float64()),  # mean learned reward paid a step, before its weight
         ("share_paid", pa.float64()),  # share of steps that were paid anything
-        *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
+        *[(name, pa.float64()) for name in METRICS],  # null if the algorithm does not report it
     ]
 )
 KL = "reference_kl"

@@ -1,6 +1,6 @@
-"""Where agents of one group act: in environments of the host, or in tensors beside their networks.
+"""Where a group of agents acts: in environments on the host, or in tensor environments on the networks' device.
 
-Says which environments and algorithms have a form for a device.
+Knows which environments and algorithms have a device implementation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from laurel.seeding import derive_seed
 
 
 def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, device: str) -> bool:
-    """Whether agents act where their networks are: on a GPU, if environment and algorithm can be there.
+    """Whether agents act on the device of their networks: on a GPU, if environment and algorithm support it.
 
     Raises:
         ParamsError: a GPU is asked for, but missing.
@@ -61,7 +61,7 @@ def make_envs(
 
 
 def make_rollout(learner: Learner, envs: VectorEnv, observed: bool) -> Any:
-    """Allocate what the host keeps of an agent's steps; `observed` says whether it asks for observations."""
+    """Allocate the host's copy of an agent's steps; `observed`: whether it includes observations."""
     if not isinstance(envs, TensorVector):
         return learner.rollout(envs)
     assert isinstance(learner, StackedPPO)

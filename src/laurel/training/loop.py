@@ -1,10 +1,11 @@
 """Training of agents, each an arm with a seed, from the first step to the last, resumable anywhere.
 
-Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
-checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
-saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the state that it
-was in. If nothing that a run learns with remembers older steps, it resumes from its own checkpoint in new environments
-every ANEW steps: so billions of steps take no more memory, and no longer to resume, than ANEW steps do.
+Several agents are trained in lockstep, so that an algorithm may batch their computation. An agent's directory is always
+a
+complete checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot
+be saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the same state
+as before. If the learner and the reward need no older steps, training restarts from its own checkpoint in new
+environments every ENV_LIFETIME steps; this bounds the memory and the time to resume, even for billions of steps.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def train(
 def train_together(
     agents: Sequence[Assignment], adapter: EnvAdapter, advance: Callable[[int], None], *, tensors: bool | None = None
 ) -> None:
-    """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
+    """Train agents in lockstep until `task.steps`, resuming each from its checkpoint if there is one.
 
-    Each ends as if it had been trained alone. Agents at different updates are trained in separate groups.
+    The result is the same as if each were trained alone. Agents at different updates are trained in separate groups.
 
     Args:
         agents: to train; their tasks differ only in arm, seed and shaping.
@@ -71,7 +72,7 @@ def train_together(
         group = _caught_up(together)
         while together[0].progress.update < together[0].agent.last:
             if any(run.ends_here for run in together):
-                together = [_anew(run, adapter, tensors, advisor) if run.ends_here else run for run in together]
+                together = [_in_new_envs(run, adapter, tensors, advisor) if run.ends_here else run for run in together]
                 group = _group(together)
             _update(together, group)
             advance(sum(run.task.steps_per_update for run in together))
@@ -80,7 +81,7 @@ def train_together(
 
 
 def sample_shard(agent: Assignment, adapter: EnvAdapter, shard: int) -> SampledShard:
-    """Sample a shard of the proposals that an agent's next update will learn from; its checkpoint stays as it is."""
+    """Sample a shard of the proposals that an agent's next update will learn from, without changing its checkpoint."""
     run = _Run(agent, adapter, tensors=False, advisor=None)
     _caught_up([run])
     sharded: Any = run.learner  # a LanguageModelLearner
@@ -89,8 +90,8 @@ def sample_shard(agent: Assignment, adapter: EnvAdapter, shard: int) -> SampledS
     return sampled
 
 
-def _anew(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
-    """Go on from the checkpoint that was just written, in other environments, as a resumed run would."""
+def _in_new_envs(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
+    """Resume from the checkpoint that was just written, in new environments."""
     run.envs.close()
     return _Run(run.agent, adapter, tensors, advisor)
 
@@ -106,7 +107,7 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
 
 
 def _interest(task: Task, adapter: EnvAdapter) -> tuple[BoolArray | None, dict[str, Any]]:
-    """Return which tasks the judge calls boring beside which, and what asking it cost; None if it is not asked."""
+    """Return for which tasks the judge calls which others boring, and the cost of asking; None if it is not asked."""
     if task.curriculum is None or task.curriculum.interest is None:
         return None, {}
     assert task.annotate is not None
@@ -127,7 +128,7 @@ def _caught_up(runs: Sequence[_Run]) -> LearnerGroup:
             run.reward.mix_into(run.rollout, update / run.task.updates)
             run.learner.replayed(run.rollout)
             run.follow()
-            run.episodes.figures()  # they are in the curve already
+            run.episodes.figures()  # they are already in the curve
     return group
 
 
@@ -146,7 +147,7 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
 
 
 def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
-    """Note where the next rollouts begin."""
+    """Set the observations with which the next rollouts begin."""
     for run, observation in zip(runs, observations, strict=True):
         run.observation = observation
 
@@ -183,13 +184,14 @@ class _Run:
         self.envs = make_envs(task.env, adapter, n_envs, seed, policy.device if tensors else None, shards)
         if self.progress.actions and self.progress.backend != self.envs.backend:
             raise DataError(
-                f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
-                f"of {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is used, or "
-                "delete it to train it anew."
+                f"{agent.directory}: its training began with the environment backend {self.progress.backend}, but "
+                f"here the "
+                f"backend is {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is "
+                f"used, or delete it to train from scratch."
             )
         self.reward = TrainingReward(task.shaping, adapter, agent.reward, task.settings.n_envs)
         if since:
-            self.reward.recall(agent.directory)
+            self.reward.restore(agent.directory)
         for part in self.reward.learned if self.progress.update else ():
             part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.rows: list[dict[str, Any]] = []
@@ -197,7 +199,7 @@ class _Run:
         self.ends_here = False
         """Whether this object is done: training resumes from the checkpoint, in new environments."""
         remembers = tensors or advisor is not None or task.curriculum is not None
-        self.forgets = not remembers and self.learner.forgets and self.reward.forgets
+        self.needs_no_history = not remembers and self.learner.needs_no_history and self.reward.needs_no_history
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.reward.rewarded)
         self.curriculum, self._interest = None, interest[1]
@@ -212,7 +214,7 @@ class _Run:
             self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
-        """Note an update that was made, and save where it is time; raise TrainingError for a NaN or infinite loss."""
+        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss."""
         task, progress = self.task, self.progress
         if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.main_loss, 0.0)):
             raise TrainingError(
@@ -230,7 +232,11 @@ class _Run:
         if len(self.rows) == task.updates_per_row or progress.update == task.updates:
             progress.curve.append(joined(self.rows))
             self.rows = []
-        if self.forgets and progress.update % task.updates_until_anew == 0 and progress.update < task.updates:
+        if (
+            self.needs_no_history
+            and progress.update % task.updates_per_env_lifetime == 0
+            and progress.update < task.updates
+        ):
             self.ends_here = True
             self.learner.begin()
             progress.since, progress.actions = progress.update, []

@@ -1,4 +1,4 @@
-"""What an agent is paid while it trains: the environment's reward and the shaped reward of its arm, weighed."""
+"""The reward that an agent is trained on: a weighted sum of the environment's reward and its arm's shaped reward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from laurel.training.credit import CREDIT, SCHEMA, Credit
 
 
 class TrainingReward:
-    """Mixes the rewards of rollouts that follow one another; keeps how often each episode has met each caption."""
+    """Computes the rewards of successive rollouts; counts how often each caption occurred in each episode."""
 
     def __init__(self, shaping: ShapingParams, adapter: EnvAdapter, reward: Reward | None, n_envs: int) -> None:
         self._shaping = shaping
@@ -32,29 +32,29 @@ class TrainingReward:
 
     @property
     def credit(self) -> pa.Table | None:
-        """What each caption has earned so far; None without a learned reward."""
+        """The reward that each caption has earned so far; None without a learned reward."""
         return self._credit.table(self._calculator.texts) if self._calculator else None
 
     @property
-    def forgets(self) -> bool:
-        """Whether what is paid for a step depends on nothing before its episode."""
+    def needs_no_history(self) -> bool:
+        """Whether the reward of a step depends only on its episode."""
         return all(isinstance(part, CaptionReward | ObservationReward) for part in parts_of(self._reward))
 
-    def recall(self, agent: Path) -> None:
-        """Restore what captions had earned up to an agent's checkpoint, whose steps are not replayed."""
+    def restore(self, agent: Path) -> None:
+        """Restore the rewards earned by captions up to an agent's checkpoint, whose steps are not replayed."""
         if self._calculator is not None:
             rows = pq.read_table(agent / CREDIT, schema=SCHEMA).to_pylist()
-            self._calculator.recall(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
-            self._credit.recall(rows, {text: place for place, text in enumerate(self._calculator.texts)})
+            self._calculator.restore(list(dict.fromkeys(row["caption"] for row in rows if row["caption"])))
+            self._credit.restore(rows, {text: place for place, text in enumerate(self._calculator.texts)})
 
     @property
     def unseen(self) -> int:
-        """Captions met that the reward's table did not hold."""
+        """Number of captions met that the reward's table lacked."""
         return self._reward.unseen if self._reward else 0
 
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:
-        """What computing the reward cost, where it asks a language model about steps."""
+        """Cost of computing the reward, if it asks a language model about steps."""
         asking = (part for part in parts_of(self._reward) if isinstance(part, AskingReward) and part.account)
         return {f"its reward{f' ({n})' if n > 1 else ''}": dict(part.account) for n, part in enumerate(asking, 1)}
 
@@ -64,7 +64,7 @@ class TrainingReward:
         return self._reward is not None
 
     def mix_into(self, rollout: Rollout, done: float = 0.0) -> dict[str, float | None]:
-        """Write `rollout.reward`; return what the curve keeps of its learned part.
+        """Write `rollout.reward`; return the learned part's figures for the curve.
 
         Args:
             done: share of the training that was over before the rollout.
@@ -76,7 +76,7 @@ class TrainingReward:
         self._credit.add(pay, rollout.valid, done)
         rollout.reward[:] = self._calculator.mixed(rollout.extrinsic, pay.shaped)
         self.scored = int(pay.scored.sum())
-        steps = int(rollout.valid.sum())  # none where all environments only reset
+        steps = int(rollout.valid.sum())  # none if all environments only reset
         return {
             "raw_reward": float(pay.raw[pay.scored].mean()) if self.scored else None,
             "shaped_reward": float(pay.shaped.sum()) / steps if steps else None,

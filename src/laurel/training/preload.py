@@ -41,16 +41,16 @@ _ANY = (
     "numpy.ctypeslib",
     "multiprocessing.popen_forkserver",
 )
-"""What any of them imports: the command's own module, what PyArrow makes arrays with and what reads and writes weights,
-what a process is started by."""
+"""Modules that all of them import: the command's module, PyArrow's array conversion, reading and writing of weights,
+and process start-up."""
 
 
 def preload(work: Work, env: EnvParams, arms: Iterable[Arm] = ()) -> list[str]:
-    """Name the modules that processes import for some work in an environment, at seconds each."""
+    """Return the modules, some of which take seconds to import, that processes need for some work in an environment."""
     modules = [*_ANY, *_MODULES[work], *modules_of(env)]
     modules += [f"{methods.__name__}.{module.name}" for module in iter_modules(methods.__path__)]
     if work == "train" and find_spec("envpool"):
         modules.append("envpool")
     if any(arm.agent.engine == "sb3" for arm in arms):
-        modules += ["laurel.training.sb3", "torch._dynamo"]  # which the classes of torch.optim import
+        modules += ["laurel.training.sb3", "torch._dynamo"]  # imported by the classes of torch.optim
     return modules

@@ -1,7 +1,7 @@
 """Training of one agent with an algorithm of Stable-Baselines3; writes what Laurel's own training writes.
 
-Checkpoints hold weights, optimisers, replay buffer, random states and the actions so far. On resuming, the actions are
-played again, so that environments and episode counts are as they were. Imports Stable-Baselines3.
+Checkpoints hold weights, optimisers, replay buffer, random states and the actions so far. On resumption, the actions
+are replayed, which restores the environments and episode counts. Imports Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ METRIC_OF = {
 def train_sb3(
     task: Task, adapter: EnvAdapter, reward: Reward | None, directory: Path, advance: Callable[[int], None]
 ) -> None:
-    """Train until `task.steps`, going on from the checkpoint in `directory` if there is one.
+    """Train until `task.steps`, resuming from the checkpoint in `directory` if there is one.
 
     Args:
         task: what to train; an algorithm that learns from whole rollouts may take a few more than `task.steps`.
         reward: the learned part of the reward; None trains on the environment's alone.
-        directory: where checkpoints and, in the end, the agent are.
+        directory: of checkpoints and, finally, the agent.
         advance: called with the number of environment steps done, steps of the checkpoint included.
 
     Raises:
@@ -84,7 +84,7 @@ def train_sb3(
 
 
 def make_model(task: Task, adapter: EnvAdapter, reward: Reward | None) -> tuple[Any, LearnedRewardEnvs]:
-    """Make the algorithm with its environments, as it is before its first step.
+    """Make the algorithm with its environments, before its first step.
 
     Raises:
         ParamsError: it does not fit its arguments or the action space.
@@ -141,7 +141,7 @@ class _CheckpointCallback(BaseCallback):
             self._save(self.model, finished=False)
 
     def finish(self, model: Any) -> None:
-        """Keep the last point of the curve and the agent."""
+        """Save the last point of the curve and the agent."""
         if not self._curve or self._curve[-1]["env_steps"] < model.num_timesteps:
             self._add_point(model, at_least=1)  # a short run has few episodes
         self._save(model, finished=True)
@@ -166,9 +166,9 @@ class _CheckpointCallback(BaseCallback):
         self._curve.append({**point, **self._envs.figures(at_least=at_least), **metrics})
 
     def _save(self, model: Any, *, finished: bool) -> None:
-        """Write a checkpoint beside the last one and put it in its place."""
+        """Write a checkpoint, and replace the last one by it atomically."""
         partial = self._directory.with_name(f".{self._directory.name}.writing")
-        shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
+        shutil.rmtree(partial, ignore_errors=True)  # left over from a killed run
         partial.mkdir(parents=True)
         task = self._task
         policy = SB3Policy.of(model, task.settings.algorithm, task.settings.policy)
@@ -190,7 +190,7 @@ class _CheckpointCallback(BaseCallback):
         self._saved = model.num_timesteps
 
     def restore(self, model: Any) -> None:
-        """Go on from the checkpoint.
+        """Resume from the checkpoint.
 
         Raises:
             DataError: it is damaged or of another agent.
@@ -212,7 +212,7 @@ class _CheckpointCallback(BaseCallback):
         for number, action in enumerate(actions, start=1):
             observation, _, done, _ = env.step(action)
             if number * env.num_envs in points:
-                self._envs.figures()  # they are in the curve already
+                self._envs.figures()  # they are already in the curve
         model._last_obs, model._last_episode_starts = observation, done
         self._saved = model.num_timesteps
         self._started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a checkpoint of Stable-Baselines3 holds beside the policy: tensors, arrays and numbers, and no pickle.
+"""Contents of a Stable-Baselines3 checkpoint besides the policy: tensors, arrays and numbers, but no pickle.
 
 The parts of an algorithm are found through the interfaces that its own `save` uses.
 """
@@ -30,13 +30,13 @@ PLACE = "(place)"
 """Name of the array with a replay buffer's position and whether it is full."""
 NUMBERS = (bool, int, float)
 OF_A_CALL = ("start_time", "_num_timesteps_at_start")
-"""Attributes of a single call of `learn`, which do not belong to the state of training."""
+"""Attributes of a single call of `learn`, which are not part of the training state."""
 
 
 def save_state(directory: Path, model: Any, actions: Sequence[Array], *, finished: bool) -> dict[str, Any]:
     """Write tensors and arrays into a directory; return the rest, for a JSON file.
 
-    Once training is finished, what only resuming needs is left out.
+    Once training is finished, data that only resumption needs is left out.
     """
     (directory / OPTIMIZER).write_bytes(as_bytes(_tensors(model)))
     if not finished:
@@ -86,11 +86,11 @@ def restore_state(directory: Path, model: Any, state: Mapping[str, Any]) -> Arra
 
 def _write_arrays(file: Path, arrays: dict[str, Array]) -> None:
     content = arrays_as_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    file.write_bytes(content)  # safetensors' own files can be read by their owner alone
+    file.write_bytes(content)  # safetensors creates files that only their owner can read
 
 
 def _tensors(model: Any) -> dict[str, Tensor]:
-    """Return optimisers' states and single variables under names of their own."""
+    """Return optimisers' states and single variables by unique names."""
     modules, variables = model._get_torch_save_params()
     found = {f"{name}": recursive_getattr(model, name).data.cpu() for name in variables}
     for name in modules:
@@ -129,7 +129,7 @@ def _random_arrays() -> dict[str, Array]:
 
 
 def _replay_arrays(buffer: Any) -> dict[str, Array]:
-    """Return the filled rows of a replay buffer's arrays, and where it is."""
+    """Return the filled rows of a replay buffer's arrays, and its position."""
     rows = buffer.buffer_size if buffer.full else buffer.pos
     arrays = {name: value[:rows] for name, value in vars(buffer).items() if isinstance(value, np.ndarray)}
     return {**arrays, PLACE: np.array([buffer.pos, int(buffer.full)], dtype=np.int64)}

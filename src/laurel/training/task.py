@@ -13,15 +13,15 @@ from laurel.params.arms import Arm
 from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 
-ANEW = 10_000_000
-"""Environment steps after which environments are made anew; all episodes that run then are left without an end."""
+ENV_LIFETIME = 10_000_000
+"""Environment steps after which environments are recreated; episodes that are unfinished then are dropped."""
 MOST_ROWS = 50_000
 """Rows of a learning curve; if there are more updates, a row is the mean of several."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A training task: everything but the reward function."""
+    """Everything that defines a training run, except the reward function."""
 
     arm: str
     seed: int
@@ -40,7 +40,7 @@ class Task:
     annotate: AnnotateParams | None = None
     """The run's section `annotate`, for hints by its chat models and for its judge's interest in tasks."""
     curriculum: CurriculumParams | None = None
-    """How the task of each episode is chosen; None: in turns, or there is only one."""
+    """How the task of each episode is chosen; None: in turn, or there is only one."""
 
     @property
     def steps_per_update(self) -> int:
@@ -53,7 +53,7 @@ class Task:
 
     @property
     def total_steps(self) -> int:
-        """Environment steps that are done in the end: whole updates."""
+        """Environment steps at the end of training, a multiple of the update size."""
         return total_steps(self.settings, self.steps)
 
     @property
@@ -68,9 +68,9 @@ class Task:
         return rows * self.updates_per_row
 
     @property
-    def updates_until_anew(self) -> int:
-        """Updates after which environments are made anew, at a checkpoint."""
-        checkpoints = max(1, ANEW // (self.steps_per_update * self.updates_per_checkpoint))
+    def updates_per_env_lifetime(self) -> int:
+        """Updates after which environments are recreated, at a checkpoint."""
+        checkpoints = max(1, ENV_LIFETIME // (self.steps_per_update * self.updates_per_checkpoint))
         return checkpoints * self.updates_per_checkpoint
 
 
@@ -80,7 +80,7 @@ def steps_per_update(settings: Any) -> int:
 
 
 def total_steps(settings: Any, steps: int) -> int:
-    """Return the environment steps of the whole updates in which at least `steps` are done."""
+    """Return the environment steps of the smallest number of whole updates that reaches `steps`."""
     return -(-steps // steps_per_update(settings)) * steps_per_update(settings)
 
 

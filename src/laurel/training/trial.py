@@ -1,6 +1,6 @@
-"""A short training on a candidate reward, to see what return it leads to by the environment's own reward.
+"""A short training run on a candidate reward, to measure the resulting return by the environment's own reward.
 
-Few runs need one, so what trains is imported by the first.
+Few runs need one, so the training code is imported on first use.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from laurel.training.task import Task
 
 PARTS = 5
-"""Parts of a training, each with its mean return."""
+"""Number of parts of a training run, each with its mean return."""
 
 
 @dataclass(frozen=True)
 class ShortTraining:
-    """A `laurel.rewards.method.Trial` with the agents of a run: candidates have the same seeds, so the same starts."""
+    """A `laurel.rewards.method.Trial` with the agents of a run: all candidates use the same seeds, hence the same
+    initial weights and environments.
+    """
 
     run_seed: int
     context: RewardContext

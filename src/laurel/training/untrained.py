@@ -1,4 +1,4 @@
-"""The policies that training begins with."""
+"""Initial policies."""
 
 from __future__ import annotations
 

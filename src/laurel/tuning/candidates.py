@@ -1,6 +1,6 @@
-"""Candidates that are drawn without looking at results: the same list wherever it is made.
+"""Candidates that do not depend on results: the same list on every machine.
 
-The current parameters come first where the space holds them, as the baseline.
+The current parameters come first, as the baseline, if the space contains them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from laurel.seeding import derive_seed, generator
 
 Sampler = Literal["tpe", "sobol", "random", "grid"]
 LEARNS = "tpe"
-"""The sampler that looks at results; the others are drawn here."""
+"""The sampler that depends on results; the others are implemented here."""
 
 Candidate = dict[str, JsonValue]
 """Name of a parameter -> the value to try."""
 
 
 def own_values(space: Space, params: Params) -> Candidate | None:
-    """Return the values that the parameters have now; None where the space does not hold them."""
+    """Return the parameters' current values; None if the space does not contain them."""
     values = {name: value_of(params, name) for name in space}
     return values if all(space[name].holds(value) for name, value in values.items()) else None
 
 
 def candidates(space: Space, params: Params, n: int, sampler: str, seed: int) -> list[Candidate]:
-    """Return the first n candidates; with a larger n these stay the same.
+    """Return the first n candidates, which do not depend on n.
 
     Args:
-        params: whose own values come first.
+        params: their own values come first.
         n: how many; a grid may have fewer.
         sampler: sobol (evenly spread), random, or grid (every combination of choices).
 
@@ -72,7 +72,7 @@ def _value(name: str, searched: Searched, u: float) -> JsonValue:
     assert searched.low is not None
     assert searched.high is not None
     whole = is_whole(name, searched)
-    low, high = searched.low, searched.high + whole  # each whole number has an interval of the same length
+    low, high = searched.low, searched.high + whole  # each integer has an interval of the same length
     value = low * (high / low) ** u if searched.log else low + u * (high - low)
     return min(int(value), int(searched.high)) if whole else searched.rounded(value)
 

@@ -21,7 +21,7 @@ ACROSS = 3
 BANDWIDTH = 0.12
 """Bandwidth of the trend, as a share of a parameter's range."""
 TREND_TRIALS = 8
-"""Complete trials below which no trend is drawn, nor the interval of a mean."""
+"""Minimum number of complete trials for trends and intervals of means."""
 RESAMPLES = 1000
 """Resamples of the bootstrap."""
 
@@ -157,9 +157,9 @@ def _places(searched: Searched, values: Sequence[object]) -> DoubleArray:
 
 
 def nearness(x: DoubleArray, *, log: bool) -> tuple[DoubleArray, DoubleArray]:
-    """Return places across the range of points, (100,), and how near each point is to each of them, (100, N).
+    """Return a grid over the range of points, (100,), and kernel weights of the points at each grid point, (100, N).
 
-    A mean with these weights is a smooth curve through the points (Nadaraya and Watson, with a Gaussian).
+    A mean with these weights is a smooth curve through the points (Nadaraya-Watson regression with a Gaussian kernel).
 
     Args:
         x: (N,) places of the points.

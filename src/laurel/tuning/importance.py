@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import optuna
 
 BEST_TRIALS = 5
-"""Fewest trials that count as the best; PED-ANOVA is unstable with fewer."""
+"""Minimum number of trials in the top set; PED-ANOVA is unstable with fewer."""
 MIN_TRIALS = 3 * BEST_TRIALS
 RESAMPLES = 100
 """Each takes some 30 milliseconds."""
@@ -33,7 +33,7 @@ class Importance:
     """How much a parameter matters, with its interval."""
 
     share: float
-    """Its share; all parameters' shares add up to 1."""
+    """Its share; shares sum to 1 over parameters."""
     low: float
     high: float
     """Ends of the 95% interval."""
@@ -42,7 +42,7 @@ class Importance:
 def importances(space: Space, trials: Sequence[Trial], *, resamples: int = RESAMPLES) -> dict[str, Importance]:
     """Return how much each parameter matters for being among the best trials, most first.
 
-    Empty where fewer than MIN_TRIALS are complete: it would be due to chance. The same trials give the same result.
+    Empty if fewer than MIN_TRIALS are complete, as it would be due to chance. The same trials give the same result.
     """
     known = _as_optuna(space, trials)
     if len(known) < MIN_TRIALS:

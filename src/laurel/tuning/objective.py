@@ -1,8 +1,8 @@
 """The score of a candidate: the area under its learning curve, as a mean return.
 
 A learning curve has the mean return (the environment's own, not the shaped one) of the last 100 episodes at each
-update; the score is its mean over the updates so far. So it says how good agents are and how early, has a meaning at
-any point of the training, and depends less on the last episodes than a final return does. `laurel.agents.episodes` says
+update; the score is its mean over the updates so far. It measures how good agents are and how early, is defined at any
+point of training, and depends less on the last episodes than a final return does. `laurel.agents.episodes` says
 which episodes those are; updates before there are enough of them do not count.
 """
 
@@ -44,7 +44,7 @@ def _known(curve: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def reports(curves: Sequence[pd.DataFrame], total_steps: int) -> list[tuple[int, float]]:
-    """Return (tenths of the training, score so far) as far as all seeds are: the mean over the seeds.
+    """Return (tenths of the training, score so far), averaged over seeds, up to the point that all seeds have reached.
 
     Args:
         total_steps: environment steps of a whole run. The end is left out: it has a score, not a report.
@@ -65,16 +65,16 @@ def read_curve(agent: Path) -> pd.DataFrame:
     """Read the learning curve of an agent as far as its last checkpoint; empty before the first checkpoint."""
     try:
         content = (agent / CURVE).read_bytes()
-    except FileNotFoundError:  # or a new checkpoint is just replacing the last one
+    except FileNotFoundError:  # or the checkpoint is just being replaced
         return pd.DataFrame(columns=CURVE_SCHEMA.names)
     return pq.read_table(io.BytesIO(content), schema=CURVE_SCHEMA).to_pandas()
 
 
 def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Path], total_steps: int) -> Trial:
-    """Return the trial that whole training runs amount to.
+    """Return the trial of complete training runs.
 
     Args:
-        agents: the directory of each seed's agent, or where it would be had its training not diverged.
+        agents: the directory of each seed's agent, which is missing if its training diverged.
     """
     if note := diverged(agents):
         return Trial(number, values, "failed", None, note=note)
@@ -95,5 +95,5 @@ def diverged(agents: Sequence[Path]) -> str:
 
 
 def note_of(agent: Path) -> Path:
-    """Return where it is noted that an agent's training diverged."""
+    """Return the file that records that an agent's training diverged."""
     return agent.with_name(f"{agent.name}.diverged.json")

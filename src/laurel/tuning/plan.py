@@ -30,15 +30,15 @@ class Search:
     """How to search."""
 
     arm: str | None = None
-    """None takes the first method of arms, or else the first arm that is trained."""
+    """None: the first arm with the role method, otherwise the first trained arm."""
     entries: Sequence[str] = ()
     """The space, as `read_space` takes it."""
     trials: int = 30
     """Trials in all, earlier calls included."""
     seeds: Sequence[int] | None = None
-    """None takes SEEDS seeds that no agent has."""
+    """None: SEEDS seeds that no agent has."""
     steps: int | None = None
-    """Environment steps of a training run; None takes agent.steps."""
+    """Environment steps of a training run; None: agent.steps."""
     sampler: str = "tpe"
     prune: bool = True
     study: str | None = None

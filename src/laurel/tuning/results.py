@@ -32,7 +32,7 @@ def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: 
     """Write best.yaml, trials.csv, trials.json, space.json, importance.json and figures/; return the notes.
 
     Args:
-        text: the params file that they are from, whose comments are kept.
+        text: the params file, whose comments are kept.
 
     Raises:
         DataError: no trial has a score.
@@ -51,7 +51,7 @@ def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: 
 
 
 def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, sweep: Sweep) -> str:
-    """Return the params file with the best values, and a remark on its first lines in place of an earlier one's."""
+    """Return the params file with the best values; a comment on its first lines replaces that of an earlier search."""
     text = re.sub(rf"(?m)\A({re.escape(MARK)}.*\n)+", "", text)
     changed, wanted = edited(text, chosen.values), with_values(params, chosen.values)
     remark = [
@@ -76,17 +76,17 @@ def _notes(
     ]
     if any(arm.trained and arm.name != sweep.arm for arm in params.arms):
         notes.append(
-            f"Chosen for the arm {sweep.arm}; with these parameters the other arms run with values not chosen for them."
+            f"The values were chosen for the arm {sweep.arm}; the other arms would use values not chosen for them."
         )
     if not any(dict(trial.values) == {name: value_of(params, name) for name in sweep.space} for trial in trials):
         notes.append(
-            "The parameters' own values were not tried: they are outside of the space, or left to the library."
+            "The current values of the parameters were not tried: they are outside of the space, or library defaults."
         )
     if not weights:
         notes.append(f"Importance is left out: it needs at least {MIN_TRIALS} complete trials.")
     for name, searched in sweep.space.items():
         if searched.choices is None and chosen.values[name] in (searched.low, searched.high):
-            notes.append(f"The best {name} lies at the edge of its range: a wider one may hold better.")
+            notes.append(f"The best {name} lies at the edge of its range: a wider range may contain better values.")
     failed = [trial for trial in trials if trial.state == "failed"]
     if failed:
         notes.append(f"{len(failed)} trials failed, e.g. trial {failed[0].number}: {failed[0].note}")
@@ -109,7 +109,7 @@ def _write_csv(path: Path, sweep: Sweep, trials: Sequence[Trial]) -> None:
 
 
 def summary(place: Path, sweep: Sweep, trials: Sequence[Trial], notes: Sequence[str]) -> str:
-    """Say how a search ended, as text for a terminal."""
+    """Summarise a search as text for a terminal."""
     states = Counter(trial.state for trial in trials)
     counts = ", ".join(f"{n} {state}" for state, n in states.items())
     head = f"{len(trials)} trials of the arm {sweep.arm} ({counts}); score: {NAME}"

@@ -1,7 +1,7 @@
 """Runs a search: candidates from a study, trained in several processes and pruned on the way.
 
 A process trains a candidate with all its seeds in one folder, which is deleted when the trial ends. A resumed search
-finds the folder of a candidate again and continues from its checkpoints.
+continues from the checkpoints in such folders.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from laurel.tuning.study import Asked, Study
 from laurel.tuning.trials import Trial
 
 MakeJobs = Callable[[Candidate, Path], tuple[Mapping[Path, Job], int]]
-"""Makes the jobs of a candidate: the directory of each agent, below the one that is given -> the job that trains it.
-Returns them, and the environment steps of each agent."""
+"""Makes the jobs of a candidate: agent directory, below the given one -> the job that trains the agent. Also returns
+the environment steps per agent."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Running:
     """Environment steps of each agent."""
     unfinished: list[Job]
     seen: dict[Path, int | None] = field(default_factory=dict)
-    """When the curves that were looked at were written."""
+    """Modification times of the curves that were read last."""
 
     def note_ended(self, reports: Sequence[JobReport]) -> None:
         ended = [report.job for report in reports if report.ended]
@@ -62,12 +62,12 @@ def search(
     """Run trials until a study has this many.
 
     Args:
-        study: gives candidates and takes results.
+        study: provides candidates and records results.
         n_trials: in all, earlier searches included; pruned ones count.
-        workers: processes at a time; None for one a CPU.
+        workers: processes at a time; None: one per CPU.
         prune: end trials that are worse than the median.
         advance: called with the number of trials that have ended.
-        preload: modules that the processes find imported.
+        preload: modules that are imported before the processes are forked.
 
     Raises:
         LaurelError: a candidate could not be trained for another reason than its values.
@@ -111,7 +111,7 @@ def search(
 
 
 def _begin(study: Study, make_jobs: MakeJobs, folder: Path, asked: Asked) -> _Running | None:
-    """Prepare a trial; None where its values do not go together, which is its result."""
+    """Prepare a trial; None if its values are incompatible, which is then its result."""
     digest = hashlib.sha256(json.dumps(asked.values, sort_keys=True).encode()).hexdigest()[:12]
     place = folder / f"trial-{asked.number}-{digest}"
     try:
@@ -142,5 +142,5 @@ def _look(study: Study, trial: _Running, *, prune: bool) -> Trial | None:
 def _written(file: Path) -> int | None:
     try:
         return file.stat().st_mtime_ns
-    except FileNotFoundError:  # not written yet, or a new checkpoint is just replacing the last one
+    except FileNotFoundError:  # not written yet, or just being replaced
         return None

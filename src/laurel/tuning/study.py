@@ -1,8 +1,8 @@
 """A study: the trials of one search, in an Optuna storage that outlives the process.
 
 One process searches a study at a time. A trial that was running when the process ended is marked as failed, and its
-candidate is tried again first under the same number; so a resumed search gives the results of an uninterrupted one, as
-long as one trial runs at a time.
+candidate is tried again first under the same number; so a resumed search gives the results of an uninterrupted one if
+trials run one at a time.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Study:
         """Open a study, or begin it.
 
         Args:
-            params: whose own values are tried first; `seed` is used.
-            about: what the trials depend on, as JSON values; a study can only be continued with the same.
+            params: their own values are tried first; `seed` is used.
+            about: the settings that trials depend on, as JSON values; a study can only be continued with the same ones.
 
         Raises:
             DataError: the storage is not an SQLite file of studies, or the study has other parameters or another space.
@@ -71,7 +71,10 @@ class Study:
         self._space, self._params, self._sampler = space, params, sampler
         self._distributions = {name: distribution_of(name, searched) for name, searched in space.items()}
         storage.parent.mkdir(parents=True, exist_ok=True)
-        with _explaining(storage), FileLock(storage.with_name(f".{storage.stem}.lock")):  # else two make its tables
+        with (
+            _explaining(storage),
+            FileLock(storage.with_name(f".{storage.stem}.lock")),
+        ):  # otherwise two processes create its tables
             self._study = optuna.create_study(
                 study_name=name,
                 storage=_storage(storage),
@@ -154,9 +157,9 @@ class Study:
         return searched.rounded(value)
 
     def report(self, asked: Asked, reports: Sequence[tuple[int, float]], *, prune: bool) -> bool:
-        """Note scores so far; return whether the trial is worse than the median of the others and should end.
+        """Record scores so far; return whether the trial is worse than the median of the others and should be pruned.
 
-        Reports after that are not looked at, so that the result does not depend on when they were.
+        Later reports are ignored, so that the result does not depend on their timing.
         """
         for step, value in reports:
             if step in asked.reported:
@@ -179,7 +182,7 @@ class Study:
         asked.handle.set_user_attr(RESULT, result)
         if trial.state == "complete":
             self._study.tell(asked.handle, trial.score)
-        else:  # what diverged counts as worse than what was pruned later
+        else:  # a diverged trial counts as worse than one that was pruned later
             self._study.tell(asked.handle, state=TrialState.PRUNED)
 
     def trials(self) -> list[Trial]:
@@ -217,14 +220,14 @@ def distribution_of(name: str, searched: Searched) -> Any:
 
 
 def stored_as(value: JsonValue) -> Any:
-    """Write what Optuna has no type for, such as a list, as JSON."""
+    """Write values for which Optuna has no type, such as lists, as JSON."""
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _storage(file: Path) -> optuna.storages.RDBStorage:
     import optuna
 
-    # the address only says what kind of storage it is
+    # the URL only names the kind of storage
     return optuna.storages.RDBStorage("sqlite:///a", engine_kwargs={"creator": partial(_connect, file)})
 
 

@@ -20,7 +20,7 @@ TRIALS = "trials.json"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is known of a candidate."""
+    """A candidate and its result."""
 
     number: int
     """In the order in which candidates were drawn."""
@@ -31,7 +31,7 @@ class Trial:
     """Mean over seeds of the area under the learning curve; None where the trial is not complete."""
     seed_scores: tuple[float, ...] = ()
     last_return: float | None = None
-    """Mean over seeds of the return in the end."""
+    """Mean over seeds of the final return."""
     reports: Sequence[tuple[int, float]] = field(default_factory=tuple)
     """Tenths of the training -> the score so far."""
     note: str = ""
@@ -52,7 +52,7 @@ def best(trials: Sequence[Trial]) -> Trial:
 
 
 def write_trials(path: Path, trials: Sequence[Trial]) -> None:
-    """Write trials as JSON; whole or not at all."""
+    """Write trials as JSON, atomically."""
     write_json(path, [asdict(trial) for trial in trials])
 
 
@@ -74,7 +74,7 @@ def _read(entry: Mapping[str, Any]) -> Trial:
 
 
 def as_text(value: JsonValue) -> str:
-    """Write a value for people."""
+    """Format a value."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)

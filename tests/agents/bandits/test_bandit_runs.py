@@ -103,6 +103,6 @@ def test_thompson_has_the_least_regret_where_its_belief_is_right() -> None:
     )
 
 
-def test_the_cheater_needs_to_be_told() -> None:
+def test_the_cheater_requires_the_best_arm_in_info() -> None:
     with pytest.raises(EnvError, match="best_arm"):
         run_agent("FrozenLake-v1", Cheater(), 2, 0, n_steps=3)

@@ -114,7 +114,7 @@ def test_beta_posterior(runs: list[Pulls]) -> None:
             assert agent.failures[i, arm] == 0.5 + len(rewards) - sum(rewards)
 
 
-def test_thompson_pulls_an_arm_as_often_as_it_is_believed_to_be_best() -> None:
+def test_thompson_pulls_arms_with_their_probability_of_being_best() -> None:
     n = 20_000
     gaussian = GaussianThompson(2)
     gaussian.reset(0, n)
@@ -129,7 +129,7 @@ def test_thompson_pulls_an_arm_as_often_as_it_is_believed_to_be_best() -> None:
 
 
 @given(runs=BINARY, seed=st.integers(0, 99))
-def test_steps_that_were_none_are_not_learned_from(runs: list[Pulls], seed: int) -> None:
+def test_resets_are_not_learned_from(runs: list[Pulls], seed: int) -> None:
     valid = np.random.default_rng(seed).random((len(runs), len(runs[0]))) < 0.5
     for make, names in (
         (lambda: RewardAveraging(K), ["estimates", "counts"]),

@@ -124,7 +124,7 @@ def tree_backup(steps: Sequence[Step], table: Table, gamma: float, n: int, targe
 
 
 def monte_carlo(steps: Sequence[Step], table: Table, gamma: float) -> None:
-    """First-visit, section 5.4: every visit's return is summed up anew."""
+    """First-visit, section 5.4: every visit's return is summed separately."""
     for episode in episodes(steps):
         if not finished(episode):
             continue

@@ -91,7 +91,7 @@ def test_weighted_importance_sampling(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("policy", "worth"), [(None, 3.0), ([0.5, 0.25, 0.25], 1.25)])
-def test_off_policy_a_cut_episode_goes_on_with_the_worth_of_its_last_state(
+def test_off_policy_a_truncated_episode_bootstraps_from_its_last_state(
     policy: list[float] | None, worth: float
 ) -> None:
     fixed = None if policy is None else np.tile(policy, (5, 1))
@@ -105,7 +105,7 @@ def test_off_policy_a_cut_episode_goes_on_with_the_worth_of_its_last_state(
 
 
 def same(one: TabularAgent, other: TabularAgent) -> None:
-    """Both act and learn alike."""
+    """Both act and learn identically."""
     model = random_model(1)
     first, second = record(one, model), record(other, model)
     assert first.runs == second.runs
@@ -120,7 +120,7 @@ def test_special_cases_are_one_another() -> None:
     same(ExpectedSarsa(*SPACES, gamma=GAMMA, epsilon=0.0), QLearning(*SPACES, gamma=GAMMA, epsilon=0.0))
 
 
-def test_a_fixed_policy_acts_and_is_what_a_cut_episode_goes_on_with() -> None:
+def test_a_fixed_policy_acts_and_gives_the_bootstrap_of_a_truncated_episode() -> None:
     policy = np.random.default_rng(0).dirichlet(np.ones(3), 5)
     agent = MonteCarlo(*SPACES, gamma=GAMMA, policy=policy)
     recorder = record(agent, random_model(0), n_envs=50, n_steps=200)

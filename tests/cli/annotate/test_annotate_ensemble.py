@@ -83,7 +83,7 @@ def test_a_member_that_fails_does_not_go_unsaid(project: Project, server: ChatSe
     assert len(set(asked)) == len(asked), "what was answered once is not asked again"
 
 
-def test_a_dry_run_says_what_each_member_would_take(
+def test_a_dry_run_estimates_each_member(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.run("collect", "caption")

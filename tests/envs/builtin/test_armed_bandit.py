@@ -25,7 +25,7 @@ def test_gymnasium_makes_it_where_laurel_was_not_imported() -> None:
     assert done.stdout.splitlines() == ["Discrete(3) 1000", "ArmedBanditVector"]
 
 
-def test_it_is_an_environment_as_gymnasium_wants_them() -> None:
+def test_it_passes_gymnasiums_checks() -> None:
     check_env(gym.make(laurel.envs.builtin.ARMED_BANDIT).unwrapped, skip_render_check=True)
 
 
@@ -43,7 +43,7 @@ def test_rewards_have_the_mean_that_regret_and_best_arm_speak_of(rewards: Any) -
         np.testing.assert_allclose(info["regret"], means.max(axis=1) - means[:, t % 4])
         if rewards == "bernoulli":
             assert set(reward) <= {0.0, 1.0}
-    np.testing.assert_array_equal(envs.means, means)  # arms do not drift unless told to
+    np.testing.assert_array_equal(envs.means, means)  # arms do not drift by default
     assert np.abs(total / n - means.mean(axis=1)).max() < 5 * 0.5 / np.sqrt(n)
 
 

@@ -19,12 +19,12 @@ from tiny_project import UNTRACKED, Project, read_json
 ENV = EnvParams(id="laurel/BallGame-v0")
 
 
-def test_it_is_an_environment_as_gymnasium_wants_them() -> None:
+def test_it_passes_gymnasiums_checks() -> None:
     check_env(gym.make(ENV.id).unwrapped, skip_render_check=True)
 
 
 def played(choose: object, games: int = 300) -> tuple[float, set[int]]:
-    """Play games; return the mean return, and the plays that were said."""
+    """Play games; return the mean return and the plays that occurred."""
     env, rng, total, said = BallGame(), np.random.default_rng(0), 0.0, set()
     for seed in range(games):
         observation, _ = env.reset(seed=seed)
@@ -36,7 +36,7 @@ def played(choose: object, games: int = 300) -> tuple[float, set[int]]:
     return total / games, said
 
 
-def test_a_good_plan_beats_chance_and_every_play_is_said() -> None:
+def test_a_good_policy_beats_a_random_one_and_every_play_has_a_caption() -> None:
     def good(observation: np.ndarray, rng: np.random.Generator) -> int:
         zone, holder, marked = observation
         return 0 if holder else 1 if marked else 2 if zone >= NEAR else 0

@@ -14,12 +14,12 @@ from laurel.envs.builtin.catch import BRIGHT, Catch
 LEFT, STAY, RIGHT = range(3)
 
 
-def test_it_is_an_environment_as_gymnasium_wants_them() -> None:
+def test_it_passes_gymnasiums_checks() -> None:
     check_env(gym.make(CATCH).unwrapped, skip_render_check=True)
     assert gym.make(CATCH).observation_space == gym.spaces.Box(0, 255, (10, 5, 1), np.uint8), "as in bsuite"
 
 
-def test_it_is_shown_as_it_is_seen_only_larger() -> None:
+def test_the_rendering_is_the_enlarged_observation() -> None:
     env = gym.make(CATCH, render_mode="rgb_array")
     check_env(env.unwrapped)
     seen, _ = env.reset(seed=0)
@@ -37,7 +37,7 @@ def bright(picture: np.ndarray) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("aim", [0, 1])
-def test_who_goes_below_the_ball_is_paid_and_who_does_not_pays(seed: int, aim: int) -> None:
+def test_catching_the_ball_is_rewarded_and_missing_it_penalised(seed: int, aim: int) -> None:
     env = Catch(rows=6, columns=5)
     seen, _ = env.reset(seed=seed)
     (_, column), (last, paddle) = bright(seen)

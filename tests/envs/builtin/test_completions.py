@@ -24,7 +24,7 @@ TWO: dict[str, Any] = {"prompts": ["The film was", "The very long film was"], "p
 
 
 @given(st.text(st.characters(categories=("L", "N", "P")), max_size=40), st.integers(1, 64))
-def test_a_text_comes_back_whole_or_cut_between_characters(text: str, size: int) -> None:
+def test_a_text_is_restored_whole_or_cut_between_characters(text: str, size: int) -> None:
     row = packed_text(text, size)
     assert row.shape == (size,)
     assert text.startswith(text_of(row))
@@ -32,7 +32,7 @@ def test_a_text_comes_back_whole_or_cut_between_characters(text: str, size: int)
         assert text_of(row.astype(np.float32)) == text
 
 
-def test_bytes_that_are_no_text_are_left_out() -> None:
+def test_bytes_that_are_not_text_are_left_out() -> None:
     assert text_of(np.array([255, 72, 27, 105, 0, 0], dtype=np.uint8)) == "Hi"  # 27 would reach the terminal
 
 

@@ -100,7 +100,7 @@ def test_the_rules_that_docs_call_the_same_are_crafters() -> None:
         ("diamond", "iron_pickaxe", "diamond", "path"),
     ],
 )
-def test_what_it_takes_to_collect(material: str, tool: str | None, item: str, leaves: str) -> None:
+def test_requirements_for_collecting(material: str, tool: str | None, item: str, leaves: str) -> None:
     if tool:
         empty = world(material, **{name: 1 for name in rules.TOOLS if name != tool})
         assert act(empty, "do") == 0
@@ -129,7 +129,7 @@ def test_from_wood_to_a_diamond_as_in_crafter() -> None:
     }  # fmt: skip
 
 
-def test_a_thing_counts_once_an_episode() -> None:
+def test_an_achievement_counts_once_per_episode() -> None:
     made = world("water", drink=3)
     assert [act(made, "do"), act(made, "do")] == [1, 0]
     assert has(made, "drink") == 5
@@ -164,7 +164,7 @@ def test_sleep_lasts_until_the_energy_is_back() -> None:
     assert made.facing[0] == FACINGS.index("left")
 
 
-def test_who_has_nothing_to_drink_dies() -> None:
+def test_a_player_without_drink_dies() -> None:
     made = world(drink=0, health=1)
     total, dead = 0.0, False
     for _ in range(rules.DECAY + 1):
@@ -194,13 +194,13 @@ def test_one_world_is_a_batch_of_one_and_episodes_differ() -> None:
     assert (single.reset()[0] != first).any()
 
 
-def test_a_size_that_is_none() -> None:
+def test_invalid_sizes() -> None:
     with pytest.raises(EnvError, match="size is 3; a map has from 9 to 256"):
         gym.make(ID, size=3)
 
 
 def test_captions_name_what_is_unlocked(adapter: EnvAdapter) -> None:
-    """Players that have much try everything: each achievement is told when it is unlocked, and nothing else as one."""
+    """Well-equipped players try everything: captions report an achievement exactly when it is unlocked."""
     n, rng = 64, np.random.default_rng(1)
     worlds = Worlds(n, 12, rng)
     worlds.begin(np.ones(n, dtype=np.bool_))

@@ -19,7 +19,7 @@ from laurel.params import EnvParams
 LEFT, DOWN, RIGHT, UP = range(4)
 
 
-def test_it_is_an_environment_as_gymnasium_wants_them() -> None:
+def test_it_passes_gymnasiums_checks() -> None:
     check_env(gym.make(GRID_WORLD).unwrapped, skip_render_check=True)
     assert type(gym.make_vec(GRID_WORLD, num_envs=2).unwrapped).__name__ == "GridWorldVector"
 
@@ -78,7 +78,7 @@ def test_it_is_drawn() -> None:
         ({"slip": 1.5}, "slip is 1.5"),
     ],
 )
-def test_maps_that_are_none(options: dict[str, Any], message: str) -> None:
+def test_invalid_maps(options: dict[str, Any], message: str) -> None:
     with pytest.raises(EnvError, match=message):
         GridWorld(**options)
 

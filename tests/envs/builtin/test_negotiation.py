@@ -1,4 +1,4 @@
-"""The negotiation: styles by hand, and the listed dialogues are those that happen, paid as they are told."""
+"""The negotiation: styles in hand-made dialogues; the listed dialogues are those that occur, with their rewards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_partner_refuses_what_gives_it_less_than_its_limit_but_never_its_own_o
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_all_listed_dialogues_happen_and_are_paid_as_they_are_told(style: str) -> None:
+def test_all_listed_dialogues_occur_with_their_rewards(style: str) -> None:
     kwargs = {"style": style}
     adapter, env = adapter_for(EnvParams(id=ENV, kwargs=kwargs)), gym.make(ENV, **kwargs)
     assert adapter.goal == STYLES[style]

@@ -106,7 +106,7 @@ def test_a_limit_leaves_games_together() -> None:
     envs.close()
 
 
-def test_messages_are_captions_and_the_end_of_a_task_is_said() -> None:
+def test_captions_are_messages_and_the_end_of_a_task() -> None:
     adapter = adapter_for(EnvParams(id=ID, kwargs={"task": "staircase"}))
     env = gym.make_vec(ID, num_envs=4, vectorization_mode="vector_entry_point", task="staircase")
     before = env.reset(seed=0)[0]
@@ -142,7 +142,7 @@ def descended(**options: Any) -> tuple[Games, tuple[float, bool]]:
     return games, games.games[0].step(game.action_names().index("go down"))
 
 
-def test_going_down_the_stairs_is_said_though_nles_wrapper_dismisses_it() -> None:
+def test_descending_is_captioned_although_nles_wrapper_dismisses_the_message() -> None:
     games, _ = descended(penalty_step=0)
     row = games.observe()
     assert row[0, 81 + game.DEPTH] == 2
@@ -157,7 +157,7 @@ def test_going_down_the_stairs_is_said_though_nles_wrapper_dismisses_it() -> Non
     games.close()
 
 
-def test_descending_is_motifs_task_which_may_go_on() -> None:
+def test_descending_is_motifs_task_with_or_without_an_end() -> None:
     goes_on = {"pays": 50, "ends": False}
     for options, paid in (({}, (1.0, True)), ({"pays": 50}, (50.0, True)), (goes_on, (50.0, False))):
         games, step = descended(task="descend", **options)
@@ -176,7 +176,7 @@ def test_descending_is_motifs_task_which_may_go_on() -> None:
     games.close()
 
 
-def test_a_task_that_goes_on_is_paid_once() -> None:
+def test_a_continual_task_is_rewarded_once() -> None:
     """The player waits on the staircase."""
     games = Games(1, task="staircase", ends=False)
     games.games[0].begin(np.random.default_rng(161))
@@ -207,7 +207,7 @@ def test_dismissed_messages_are_the_last_that_fit_and_repeats_are_counted() -> N
     games.close()
 
 
-def test_a_death_is_said() -> None:
+def test_a_death_is_captioned() -> None:
     """Random play until a death: the last messages are dismissed by the wrapper."""
     games = Games(1)
     rng = np.random.default_rng(0)
@@ -250,7 +250,7 @@ def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
-def test_what_is_listed_first_is_eaten_where_eat_says_so() -> None:
+def test_eat_first_eats_the_first_listed_item() -> None:
     """As Motif has it: "go northwest", whose key is y, eats, and every other action closes the question."""
 
     def played(eat: str, *names: str) -> tuple[str, int]:
@@ -274,7 +274,7 @@ def test_what_is_listed_first_is_eaten_where_eat_says_so() -> None:
     assert played("first", "eat", "search", "search") == ("", 1)
 
 
-def test_episodes_of_a_few_games_are_these_whatever_the_seed() -> None:
+def test_a_fixed_number_of_games_does_not_depend_on_the_seed() -> None:
     def openings(seed: int, games: int | None) -> set[bytes]:
         env = gym.make_vec(ID, num_envs=6, vectorization_mode="vector_entry_point", games=games)
         rows = env.reset(seed=seed)[0]

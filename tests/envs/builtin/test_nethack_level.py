@@ -1,4 +1,4 @@
-"""Levels of one's own: what they show, what of NetHack is left out, and what is said of files that are none."""
+"""Custom levels: their observations, what they exclude of NetHack, and errors for invalid files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_rats_come_to_a_knight_who_waits_for_battle() -> None:
     games.close()
 
 
-def test_a_file_that_is_no_level_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_level_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "level.des"
     file.write_text("LEVEL: nothing")
     with pytest.raises(EnvError, match=r"level\.des: NetHack's lev_comp refuses it \(level\.des: line 1"):

@@ -64,7 +64,7 @@ def test_what_a_user_wants_accepted(objective: str, share: float, pot: float, ac
     [(ULTIMATUM, {"objective": name}) for name in OBJECTIVES]
     + [(MATRIX, {"game": game, "concept": concept}) for game in GAMES for concept in CONCEPTS],
 )
-def test_the_environment_pays_what_the_adapter_calls_right(env_id: str, kwargs: dict[str, Any]) -> None:
+def test_the_environment_rewards_what_the_adapter_calls_right(env_id: str, kwargs: dict[str, Any]) -> None:
     adapter = adapter_for(EnvParams(id=env_id, kwargs=kwargs))
     env = gym.make(env_id, **kwargs)
     assert adapter.goal == {**OBJECTIVES, **CONCEPTS}[kwargs.get("objective") or kwargs["concept"]]

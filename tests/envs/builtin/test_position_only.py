@@ -13,7 +13,7 @@ from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
 
 
-def test_it_is_an_environment_as_gymnasium_wants_them() -> None:
+def test_it_passes_gymnasiums_checks() -> None:
     check_env(gym.make(POSITION_ONLY).unwrapped, skip_render_check=True)
     assert doctest.testmod(laurel.envs.builtin.position_only).failed == 0
 

@@ -10,7 +10,7 @@ from laurel.envs.builtin.simulator import Simulator
 from laurel.errors import EnvError
 
 
-def test_transitions_happen_as_often_as_the_model_says() -> None:
+def test_transition_frequencies_match_the_model() -> None:
     model = model_of(gym.make("FrozenLake-v1"))
     envs = Simulator(model, 200)
     rng = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def test_the_limit_truncates_each_episode_by_its_own_steps() -> None:
     )
 
 
-def test_episodes_start_where_they_should() -> None:
+def test_episodes_start_in_the_initial_distribution() -> None:
     model = model_of(gym.make("Taxi-v4"))
     found, _ = Simulator(model, 20_000).reset(seed=0)
     assert set(found) == set(np.flatnonzero(model.start))

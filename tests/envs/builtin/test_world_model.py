@@ -37,7 +37,7 @@ def test_tensors_are_a_decision_process(env_id: str, options: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(("env_id", "options"), WORLDS)
-def test_tensors_say_what_the_environment_does(env_id: str, options: dict[str, Any]) -> None:
+def test_tensors_match_the_environment(env_id: str, options: dict[str, Any]) -> None:
     env = gym.make(env_id, **options)
     model = model_of(env)
     reachable = model.reachable()
@@ -48,7 +48,7 @@ def test_tensors_say_what_the_environment_does(env_id: str, options: dict[str, A
         action = rng.integers(model.n_actions)
         after, reward, terminated, truncated, _ = env.step(action)
         assert model.transitions[state, action, after] > 0
-        if not options.get("is_slippery"):  # whoever slips at the cliff may come to the start with or without a fall
+        if not options.get("is_slippery"):  # a slip at the cliff may end at the start with or without a fall
             assert model.rewards[state, action, after] == pytest.approx(reward)
         assert model.terminal[after] == terminated
         state = env.reset()[0] if terminated or truncated else after

@@ -1,4 +1,4 @@
-"""Counted random numbers: the published answers, and that nobody's depend on anybody else's."""
+"""Counter-based random numbers: published test vectors, and independence between agents."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def make(n_envs: int, seed: int, env: EnvParams = ENV) -> TensorEnv:
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_transitions_are_those_of_gymnasium(lasting: bool) -> None:
-    """Also where episodes last: who pushes against the lean reaches the limit."""
+    """Also in long episodes: pushing against the lean reaches the limit."""
     n, rng = 8, np.random.default_rng(0)
     rows = make(n, 0)
     envs = gym.make_vec("CartPole-v1", num_envs=n, vectorization_mode="vector_entry_point").unwrapped
@@ -82,7 +82,7 @@ def test_a_limit_of_ones_own() -> None:
     assert ended == [[False] * 2, [False] * 2, [True] * 2, [False] * 2, [False] * 2, [False] * 2, [True] * 2]
 
 
-def test_what_is_another_task_has_no_tensors() -> None:
+def test_different_tasks_have_no_tensor_version() -> None:
     adapter = adapter_for(ENV)
     assert has_tensors(ENV, adapter)
     for changes in ({"backend": "gymnasium"}, {"kwargs": {"sutton_barto_reward": True}}, {"id": "Acrobot-v1"}):

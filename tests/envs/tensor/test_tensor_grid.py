@@ -113,7 +113,7 @@ def test_transitions_are_those_of_minigrid(env_id: str, limit: int | None) -> No
 
 
 def _eager(observation: np.ndarray) -> np.ndarray:
-    """Pick up a key ahead, open a door, else go on."""
+    """Pick up a key ahead, open a door, else step forward."""
     front = observation[:, :147].reshape(-1, 7, 7, 3)[:, 3, 5]
     shut = (front[:, 0] == 4) & (front[:, 2] > 0)
     return np.where(front[:, 0] == 5, PICKUP, np.where(shut, TOGGLE, FORWARD))

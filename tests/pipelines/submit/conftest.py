@@ -19,7 +19,7 @@ from tiny_project import Project
 
 @pytest.fixture(scope="session")
 def compiled_once() -> Callable[..., Spec]:
-    """Compile as ever, but what is the same once: every case here would do it anew."""
+    """Compile as usual, but cache equal pipelines: every case here would recompile them."""
     known: dict[str, Spec] = {}
 
     def compiled_once(params: Params, image: str, **form: Any) -> Spec:

@@ -86,7 +86,7 @@ def test_a_file_is_found_wherever_parameters_name_it(project: Project, monkeypat
         ),
     ],
 )
-def test_machines_that_there_are_not(
+def test_machines_that_do_not_exist(
     refused: Refused, project: Project, resources: dict[str, object], options: tuple[str, ...], sentence: str
 ) -> None:
     project.change({"pipeline": {"resources": resources}})
@@ -149,7 +149,7 @@ def test_agents_that_cannot_be_trained_are_refused_before_anything_is_sent(refus
     assert said.startswith("annotate.annotator: scripted judges by an environment's hand-written progress")
 
 
-def test_what_cannot_be_checked_here_is_said(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_checked_here_is_reported(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.change({"env.id": "not_installed_here:Somewhere-v0"})
     given = [part for pair in RIGHT.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0

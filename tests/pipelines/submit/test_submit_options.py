@@ -94,7 +94,7 @@ def test_what_is_missing_is_named(refused: Refused, option: str) -> None:
     assert said.startswith(f"{option} is missing: ")
 
 
-def test_everything_is_said_at_once(refused: Refused, project: Project) -> None:
+def test_all_errors_are_reported_at_once(refused: Refused, project: Project) -> None:
     project.change({"shaping.beta": -1, "agent.steps": "many"})
     wrong = {"--project": "X", "--region": "x", "--bucket": "x", "--image": "x:latest"}
     said = refused("--schedule", "x", right=wrong)

@@ -62,7 +62,7 @@ def test_a_template_with_other_parts_than_the_parameters(refused: Refused, proje
     assert said == "collect.parts is 3, but the pipeline was compiled with 2. Compile it again."
 
 
-def test_what_does_not_go_with_a_template(refused: Refused, template: Path) -> None:
+def test_options_that_conflict_with_a_template(refused: Refused, template: Path) -> None:
     said = refused("--template", str(template), "--gpu", "L4")
     assert [line.partition(" ")[0] for line in said] == ["--image", "--gpu"]
 

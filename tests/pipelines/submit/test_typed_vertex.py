@@ -1,4 +1,4 @@
-"""The page on Vertex AI as a reader types it, against the server that stands for Google Cloud; gcloud is not there."""
+"""The commands of the page on Vertex AI, against a fake Google Cloud server; without gcloud."""
 
 from __future__ import annotations
 

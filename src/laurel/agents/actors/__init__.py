@@ -37,16 +37,16 @@ def make_actor(
 
     Args:
         kind: a module of this package, or an entry point.
-        adapter: of the environment that it is to act in.
+        adapter: of the environment in which it acts.
         key: the parameter that names the actor, for messages.
         annotate: the run's section of that name, passed to kinds that have an argument `annotate`.
-        initial: seed of the weights that an agent begins training with, passed to kinds that have an argument
-            `weights_seed`; None leaves them their default.
+        initial: seed of an agent's initial weights, passed to kinds that have an argument `weights_seed`; None: their
+            default.
 
     Raises:
         ParamsError: there is no such kind, or it does not take these options.
         ActorError: another package's actor cannot be made.
-        LaurelError: what the kind itself raises, e.g. DataError where a trained agent is missing.
+        LaurelError: raised by the kind itself, e.g. DataError if a trained agent is missing.
     """
     made: Callable[..., Actor] = ACTORS.load(kind, key)
     taken = inspect.signature(made)
@@ -64,7 +64,7 @@ def make_actor(
         actor = made(adapter, **options)
     except LaurelError:
         raise
-    except Exception as error:  # the code is another package's
+    except Exception as error:  # another package's code may raise anything
         raise ActorError(f'The actor "{kind}" cannot be made: {in_a_line(error)}. --debug shows where.') from error
     if not isinstance(actor, Actor):
         raise ActorError(f'The actor "{kind}" is a {type(actor).__name__}, not a laurel.agents.actor.Actor.')
@@ -72,7 +72,7 @@ def make_actor(
 
 
 def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:
-    """Return the judge whose chat model an actor of a kind asks; None where it asks none with these options.
+    """Return the judge whose chat model an actor of a kind asks with these options; None if it asks none.
 
     Raises:
         ParamsError: there is no such kind.
@@ -114,14 +114,14 @@ class Checked(Actor):
             return method(*given)
         except LaurelError:
             raise
-        except Exception as error:  # the code is another package's
+        except Exception as error:  # another package's code may raise anything
             name = getattr(method, "__name__", "method")
             raise ActorError(
                 f'The actor "{self._kind}": its {name} raised {in_a_line(error)}. --debug shows where.'
             ) from error
 
     def _actions(self, action: Any, n: int) -> Array:
-        """Return actions as the space has them."""
+        """Check actions and convert them to the space's dtype."""
         found = np.asarray(action)
         if isinstance(self._space, gym.spaces.Discrete):
             low, high = int(self._space.start), int(self._space.start) + int(self._space.n)

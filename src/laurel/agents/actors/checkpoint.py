@@ -27,7 +27,7 @@ def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Acto
     Raises:
         DataError: the agent is missing or damaged, or was trained in another environment.
     """
-    from laurel.agents.checkpoint import load_policy  # torch is not needed where no agent acts
+    from laurel.agents.checkpoint import load_policy  # avoids importing torch if no agent acts
 
     network = load_policy(path)
     check_fit(path, network, adapter)

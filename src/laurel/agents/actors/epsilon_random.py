@@ -14,7 +14,9 @@ from laurel.envs.base import EnvAdapter
 
 
 class EpsilonRandom(Actor):
-    """A mixture of an actor and uniform actions; log-probabilities are the mixture's, whichever drew the action."""
+    """A mixture of an actor and uniform actions; log-probabilities are the mixture's, regardless of which part drew the
+    action.
+    """
 
     def __init__(self, actor: Actor, uniform: UniformPolicy, epsilon: float) -> None:
         self._actor, self._uniform, self._epsilon = actor, uniform, epsilon

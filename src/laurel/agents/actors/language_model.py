@@ -1,8 +1,7 @@
 """language_model: a causal language model acts on states in words, before any training by Laurel.
 
 Its options are the settings of `agent.language_model`, such as {model: smollm2}. The model tiny has random weights: in
-evaluation, those that the agent with the same seed and settings began its training with; elsewhere those of torch's
-seed 0.
+evaluation, the initial weights of the agent with the same seed and settings; otherwise those of torch's seed 0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""llm_policy: a chat model chooses among the environment's named actions, from the state in words. It trains nothing.
+"""llm_policy: a chat model chooses among the environment's named actions, from the state in words. It is not trained.
 
 A model in this process (`huggingface`) gives the likelihood of each action's text; a server writes a JSON object whose
 schema allows only the actions' names. Each distinct state is asked about once, and answers are kept in the response
-store. Where no answer can be read, all actions are equally likely; the report says how often that happened.
+store. If no answer can be read, all actions are equally likely; the report counts such cases.
 
 The policy is that of "Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning"
 (GLAM, Carta et al. 2023, arXiv 2302.02662) before training, except that the model sees no history.
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 KEY = "llm_policy"
 LEAST = 1e-6
-"""Lowest probability of an action: a written answer is not a certainty, and other policies may learn from it."""
+"""Minimum probability of an action, since a written answer is not certain, and other policies may learn from it."""
 
 
 class ChatModelPolicy(Advisor):
-    """Acts by a chat model's choice.
+    """Chooses actions with a chat model.
 
     Args:
         model: chooses among the actions' names.
@@ -76,7 +76,7 @@ def language_model_policy(
         adapter: of the environment, whose adapter must describe its observations.
         judge: the judge whose chat model is asked: `main`, the section annotate itself, or one of annotate.judges.
         prompt: a prompt of the kind `action`, by name or file; None: the packaged one that fits the model.
-        goal: what to act for; None: the environment's own goal.
+        goal: the goal in the prompt; None: the environment's own goal.
         greedy: take the likeliest action instead of a sample.
         temperature: above 1 makes actions more alike, below 1 less.
         per_token: compare means over the tokens of the actions' texts instead of sums.

@@ -1,4 +1,4 @@
-"""optimal: the best action by dynamic programming, in an environment with a known table of transitions.
+"""optimal: the optimal action by dynamic programming, in an environment with known transition probabilities.
 
 These are FrozenLake, CliffWalking, Taxi and GridWorld. Where an action is a list of moves, the list follows the
 likeliest path: if moves may slip, it need not be the best list, though its first move is the best one.
@@ -36,14 +36,14 @@ def optimal(adapter: EnvAdapter, *, gamma: float = 0.99) -> Optimal:
     """Plan in an environment.
 
     Args:
-        gamma: discount of a move; below 1, so that shorter ways are better.
+        gamma: discount per move; below 1, so that shorter paths are better.
 
     Raises:
-        EnvError: the environment does not say what its actions lead to.
+        EnvError: the environment does not provide its transition probabilities.
     """
     if adapter.table is None:
         raise EnvError(
-            f"optimal: {adapter.env_id} has no table of transitions (P), so nothing can be planned. These have one: "
+            f"optimal: {adapter.env_id} has no table of transitions (P), which planning needs. These have one: "
             "FrozenLake, CliffWalking, Taxi without fickle_passenger, and laurel/GridWorld-v0."
         )
     model = from_table(adapter.table.outcomes, adapter.table.start, adapter.env_id)

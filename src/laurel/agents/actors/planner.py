@@ -1,11 +1,11 @@
-"""planner: a chat model names subgoals in MiniGrid, a script reaches them, and captions report to the model.
+"""planner: a chat model chooses subgoals in MiniGrid, a scripted controller reaches them, and captions report progress.
 
 After "Collaborating with language models for embodied reasoning" (Dasgupta et al. 2023, arXiv 2302.00763): planner,
-actor and reporter. The subgoals are captions of the environment: what can be picked up, unlocked, opened or reached.
+actor and reporter. The subgoals are captions of the environment: objects to pick up, unlock, open or reach.
 The actor is `laurel.agents.grid_navigator`, which learns nothing, so that success depends on the planner alone; the
-reporter is the environment's captions of what the actor did last. The model is asked again when a subgoal was reached,
-failed or took too long. `plan: random` is the control and draws subgoals at random; `plan: progress` is the bound and
-names those that the environment's hand-written progress pays for.
+reporter is the environment's captions of the actor's last steps. The model is asked again when a subgoal was reached,
+failed or took too long. `plan: random` is a control that draws subgoals at random; `plan: progress` is an upper bound
+that uses the environment's hand-written progress.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ USES: Mapping[int, int | None] = {
     grid.OPEN_BOX: grid.TOGGLE,
     grid.REACH_GOAL: None,
 }
-"""Event of a subgoal -> the action, in front of the thing, that brings it about; None: step onto the thing."""
+"""Event of a subgoal -> the action that causes it in front of the object; None: step onto the object."""
 REPORTED = (*USES, grid.PUT_DOWN, grid.TRY_LOCKED, grid.PASS_DOOR)
-"""Events after which the planner is asked again."""
+"""Events that trigger another question to the planner."""
 LAST = 3
-"""How many of the last reports the planner is given."""
+"""Number of recent reports in the prompt."""
 
 
 class Subgoal(NamedTuple):
-    """A caption that the script can bring about; `event` 0 is to explore."""
+    """A caption that the script can cause; `event` 0 means exploration."""
 
     text: str
     event: int = 0
@@ -66,23 +66,23 @@ class _Episode:
     reports: list[str] = field(default_factory=list)
     subgoal: Subgoal | None = None
     steps: int = 0
-    """Steps taken since the subgoal was named."""
+    """Steps since the subgoal was chosen."""
     before: Array | None = None
     """The packed observation that was acted on last."""
     action: int = 0
     """The action that was taken then."""
     known: int = 0
-    """Kinds of things on the map when the subgoal was named."""
+    """Kinds of objects on the map when the subgoal was chosen."""
 
 
 class Planner(Actor):
     """Follows subgoals.
 
     Args:
-        adapter: MiniGrid's, whose captions report.
-        subgoals: all that exist, EXPLORE among them.
-        plan: who names them.
-        model: the chat model, where it is the one who names them.
+        adapter: MiniGrid's, whose captions are the reports.
+        subgoals: all possible ones, including EXPLORE.
+        plan: how they are chosen.
+        model: the chat model, if it chooses them.
         patience: steps after which a subgoal is given up.
         greedy: take the model's likeliest subgoal instead of a sample.
     """
@@ -130,11 +130,11 @@ class Planner(Actor):
     def estimate(self, view: View) -> str | None:
         if self._model is None:
             return None
-        return self._model.estimate([self._told(_Episode(), text) for text in view.text])
+        return self._model.estimate([self._situation(_Episode(), text) for text in view.text])
 
     # -- reporter -----------------------------------------------------------------------------------
     def _report(self, episode: _Episode, row: Array) -> None:
-        """Keep the caption of the last action if the planner should know it."""
+        """Record the caption of the last action if it is relevant to the planner."""
         if episode.before is None:
             return
         no, nothing = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.float32)
@@ -142,13 +142,13 @@ class Planner(Actor):
         event = int(self._adapter.encode(step)[0])
         if np.unravel_index(event, grid.SHAPE)[1] in REPORTED:
             report = self._adapter.describe(event)
-            if episode.reports[-1:] != [report]:  # an attempt that fails again and again is reported once
+            if episode.reports[-1:] != [report]:  # an attempt that fails repeatedly is reported once
                 episode.reports.append(report)
             episode.subgoal = None
 
     # -- planner ------------------------------------------------------------------------------------
     def _is_over(self, episode: _Episode) -> bool:
-        """Whether the subgoal is over, so that the planner is asked for another."""
+        """Whether the subgoal has ended, so that the planner must choose another."""
         if episode.subgoal is None or episode.steps >= self._patience:
             return True
         return episode.subgoal is EXPLORE and len(episode.map.things) > episode.known
@@ -157,7 +157,7 @@ class Planner(Actor):
         if not asked:
             return []
         if self._model is not None:
-            chances = self._model.probabilities([self._told(episode, text) for episode, text in asked])
+            chances = self._model.probabilities([self._situation(episode, text) for episode, text in asked])
             draws = (
                 chances.argmax(axis=1)
                 if self._greedy
@@ -168,12 +168,12 @@ class Planner(Actor):
             return [self._subgoals[int(draw)] for draw in rng.integers(0, len(self._subgoals), len(asked))]
         return [self._wanted(episode) for episode, _ in asked]
 
-    def _told(self, episode: _Episode, text: str) -> str:
+    def _situation(self, episode: _Episode, text: str) -> str:
         reports = " ".join(episode.reports[-LAST:]) or "Nothing happened yet."
         return f"Reports: {reports} Now: {text}"
 
     def _wanted(self, episode: _Episode) -> Subgoal:
-        """Return the first subgoal that the environment's progress pays for and to which a path is known."""
+        """Return the first reachable subgoal that counts as progress."""
         done = set(episode.reports)
         for subgoal in self._subgoals:
             progress = (self._adapter.oracle(subgoal.text) or 0.0) > 0 and subgoal.text not in done
@@ -185,7 +185,7 @@ class Planner(Actor):
 
     # -- actor --------------------------------------------------------------------------------------
     def _next(self, episode: _Episode, rng: np.random.Generator) -> int:
-        """Return the next action towards the subgoal; where no path is known, one that explores, or a random move."""
+        """Return the next action towards the subgoal; without a known path, an exploring or random one."""
         assert episode.subgoal is not None
         action = None if episode.subgoal is EXPLORE else self._towards(episode.map, episode.subgoal)
         if action is None:
@@ -194,14 +194,14 @@ class Planner(Actor):
 
     def _towards(self, seen: Navigator, subgoal: Subgoal) -> int | None:
         if subgoal.event in (grid.UNLOCK, grid.OPEN_DOOR) and seen.door_is(subgoal.thing) == grid.OPEN:
-            return None  # nothing is left to be done
+            return None  # nothing is left to do
         if subgoal.event == grid.PICK_UP and seen.carried and seen.is_beside(subgoal.thing):
-            return grid.DROP if seen.can_drop else grid.LEFT  # one thing can be carried at a time
+            return grid.DROP if seen.can_drop else grid.LEFT  # only one object can be carried at a time
         return seen.towards(subgoal.thing, USES[subgoal.event])
 
 
 def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
-    """Return the captions of the environment that the script can bring about, EXPLORE first."""
+    """Return the captions of the environment that the script can cause, EXPLORE first."""
     found = {EXPLORE.text: EXPLORE}
     for event in adapter.events():
         relation, verb, mission, thing, color, _ = (int(digit) for digit in np.unravel_index(event, grid.SHAPE))
@@ -212,13 +212,13 @@ def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
 
 
 def _role(options: Mapping[str, Any]) -> Role:
-    """Return the role of an arm that plans so."""
-    plan = options.get("plan")  # as the user wrote it: no text, maybe
+    """Return the role of an arm with this `plan`."""
+    plan = options.get("plan")  # unvalidated user input: may not be a string
     return "control" if plan == "random" else "bound" if plan == "progress" else "method"
 
 
 def _asks(options: Mapping[str, Any]) -> bool:
-    """Whether an arm that plans so asks a judge."""
+    """Whether an arm with this `plan` asks a judge."""
     return _role(options) == "method"
 
 
@@ -239,12 +239,12 @@ def make_planner(
 
     Args:
         adapter: of a MiniGrid environment.
-        plan: who names subgoals: `model`, `random` (a control), or `progress` (a bound).
+        plan: how subgoals are chosen: `model`, `random` (a control), or `progress` (an upper bound).
         judge: the judge whose chat model is asked: `main`, the section annotate itself, or one of annotate.judges.
         prompt: a prompt of the kind `subgoal`, by name or file; None: the packaged one that fits the model.
-        goal: what to plan for; None: the environment's own goal.
+        goal: the goal in the prompt; None: the environment's own goal.
         greedy: take the likeliest subgoal instead of a sample.
-        per_token: where likelihoods are read off, compare means over the tokens of the subgoals' texts.
+        per_token: for likelihoods, compare means over the tokens of the subgoals' texts.
         patience: steps after which a subgoal is given up.
 
     Raises:

@@ -15,10 +15,10 @@ from laurel.errors import EnvError
 
 
 class UniformPolicy(Actor):
-    """Actions as `action_space.sample()` draws them: uniform if there are bounds.
+    """Actions with the distribution of `action_space.sample()`: uniform if there are bounds.
 
-    Continuous actions without bounds are standard normal, and the distance of those with one bound from it is
-    exponentially distributed (as in gymnasium.spaces.Box).
+    Continuous actions without bounds are standard normal; with one bound, the distance from it is exponentially
+    distributed (as in gymnasium.spaces.Box).
 
     Raises:
         EnvError: the space is neither Discrete nor a flat Box of floats.

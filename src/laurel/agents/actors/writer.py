@@ -1,4 +1,4 @@
-"""writer: a causal language model, before any training by Laurel, completes the prompts of an environment of texts."""
+"""writer: a causal language model, not trained by Laurel, that completes the prompts of a text environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def writer(
         greedy: take the likeliest tokens instead of a sample.
 
     Raises:
-        EnvError: observations and actions are not texts.
+        EnvError: observations or actions are not text.
     """
     from laurel.agents.writer import WriterActor, Writing
 

@@ -1,7 +1,7 @@
 """The algorithms that train arms, a file each: `agent.algorithm: NAME`.
 
-Another package adds one by an entry point of the group "laurel.algorithms"; see `laurel.agents.algorithm`. Nothing here
-imports torch before a policy or a learner is made.
+Another package adds one by an entry point of the group "laurel.algorithms"; see `laurel.agents.algorithm`. torch is
+imported only when a policy or a learner is made.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def algorithm_of(settings: AlgorithmParams) -> Algorithm[Any]:
 
 
 def weights_seed(run_seed: int, seed: int) -> int:
-    """Return torch's seed for the weights that training with a seed begins with."""
+    """Return torch's seed for the initial weights of training with a seed."""
     return derive_seed(run_seed, "agent", seed, "weights")
 
 
 def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int, seed: int) -> PolicyNetwork:
-    """Return the policy that training with a seed begins with, the same for all arms.
+    """Return the initial policy for a seed, the same for all arms.
 
     Raises:
         EnvError: the algorithm does not fit the environment's observations or actions.

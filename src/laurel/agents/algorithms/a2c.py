@@ -7,7 +7,7 @@ from laurel.params.algorithms import A2CParams
 
 
 class A2CAlgorithm(PlainActorCritic[A2CParams]):
-    """An actor-critic of plain layers that learns from each rollout once."""
+    """An MLP actor-critic that learns from each rollout once."""
 
     Params = A2CParams
     learner_class = "laurel.agents.a2c:A2C"

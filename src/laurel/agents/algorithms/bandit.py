@@ -1,4 +1,4 @@
-"""Bandit methods, which look at no observation (`laurel.agents.bandit_policy`)."""
+"""Bandit methods, which ignore observations (`laurel.agents.bandit_policy`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BanditAlgorithm(Algorithm[BanditParams]):
-    """Estimates the value of each action, whatever the observation."""
+    """Estimates the value of each action, regardless of the observation."""
 
     Params = BanditParams
     learner_class = "laurel.agents.bandit_policy:Bandit"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DQNAlgorithm(Algorithm[DQNParams]):
-    """A network of action values that learns from steps it remembers."""
+    """A Q-network with a replay memory."""
 
     Params = DQNParams
     learner_class = "laurel.agents.dqn:DQN"

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: plain layers, filters over images, or a memory (`laurel.agents.ppo`)."""
+"""Proximal policy optimisation with an MLP, a CNN or a recurrent network (`laurel.agents.ppo`)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         super().check(adapter)
         settings = self.settings
         if settings.network == "cnn":
-            self.policy(adapter)  # only that tells whether there are images; imports torch
+            self.policy(adapter)  # needed to find images; imports torch
         if settings.hints is not None and not self._takes_hints(self.policy(adapter)):
             raise EnvError(
                 f"agent.ppo.hints: {adapter.env_id} has continuous actions or images, but hints only work with "
-                "discrete actions and a network of plain layers. Leave the hints out."
+                f"discrete actions and an MLP. Leave out the hints."
             )
 
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
@@ -45,8 +45,8 @@ class PPOAlgorithm(Algorithm[PPOParams]):
             images = images_in(adapter, smallest=SMALLEST if settings.network == "auto" else 1)
         if settings.network == "cnn" and not images:
             raise EnvError(
-                f"agent.ppo.network is cnn, but the features of {adapter.env_id} hold no image: bytes (uint8) in two "
-                "dimensions or three. Set it to auto or mlp."
+                f"agent.ppo.network is cnn, but the features of {adapter.env_id} contain no image (a uint8 array with "
+                f"two or three dimensions). Set it to auto or mlp."
             )
         shape: dict[str, Any] = {"continuous": plain.continuous, "hidden": settings.hidden}
         places = tuple(image.config() for image in images)

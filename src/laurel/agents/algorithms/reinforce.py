@@ -7,7 +7,7 @@ from laurel.params.algorithms import ReinforceParams
 
 
 class ReinforceAlgorithm(PlainActorCritic[ReinforceParams]):
-    """An actor-critic of plain layers that learns from whole episodes."""
+    """An MLP actor-critic that learns from whole episodes."""
 
     Params = ReinforceParams
     learner_class = "laurel.agents.reinforce:Reinforce"

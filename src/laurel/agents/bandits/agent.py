@@ -30,5 +30,5 @@ class OpenBanditAgent(BanditAgent):
         """Return the estimated reward of each arm (N, K)."""
 
     def merits(self) -> DoubleArray:
-        """Return scores (N, K), the highest for the arm that is believed best; here the expected rewards."""
+        """Return scores (N, K), highest for the arm that is estimated to be best; here the expected rewards."""
         return self.expected()

@@ -1,4 +1,4 @@
-"""Agents that estimate every arm's reward and pull what looks best: ε-greedy, optimistic, upper confidence bound."""
+"""Agents that estimate every arm's reward and pull the best arm: ε-greedy, optimistic, upper confidence bound."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RewardAveraging(OpenBanditAgent):
     Args:
         n_arms: K.
         epsilon: probability of pulling any arm instead of the best.
-        optimism: first estimate of every arm; high ones make it try them all (section 2.6).
+        optimism: initial estimate of every arm; high values make the agent try all arms (section 2.6).
         step_size: α, for arms that drift (section 2.5); None is 1/n, the plain average of an arm's n rewards.
     """
 
@@ -66,7 +66,7 @@ class UCB(RewardAveraging):
 
         A = argmax_a  Q(a) + c √(ln t / N(a))
 
-    An arm that was never pulled goes first. Auer's UCB1, for rewards within [0, 1], has c = √2.
+    Arms that were never pulled come first. Auer's UCB1, for rewards within [0, 1], has c = √2.
 
     Args:
         n_arms: K.

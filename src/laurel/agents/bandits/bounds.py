@@ -1,4 +1,4 @@
-"""The two agents that bound all others: one acts at random, one knows the best arm. Neither learns."""
+"""Lower and upper bounds for bandit agents: random pulls, and the known best arm. Neither learns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from laurel.errors import EnvError
 
 @dataclass(eq=False)
 class Random(BanditAgent):
-    """Pulls any arm, each as likely: the lower bound."""
+    """Pulls a uniformly random arm: the lower bound."""
 
     n_arms: int
 

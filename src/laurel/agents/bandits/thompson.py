@@ -53,7 +53,7 @@ class GaussianThompson(OpenBanditAgent):
         return choice.argmax(draws, self.rng)
 
     def probabilities(self) -> DoubleArray:
-        return np.stack([chances_of_best(*row) for row in zip(self.means, self.precisions**-0.5, strict=True)])
+        return np.stack([probability_of_best(*row) for row in zip(self.means, self.precisions**-0.5, strict=True)])
 
     def expected(self) -> DoubleArray:
         return self.means
@@ -96,8 +96,8 @@ class BernoulliThompson(BanditAgent):
         self.failures[at] += 1 - experience.reward[rows]
 
 
-def chances_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
-    """Return how likely each of some independent normal numbers (K,) is the highest of them (K,).
+def probability_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
+    """Return the probability of each of K independent normal variables to be the largest (K,).
 
         P(a) = ∫ φ_a(x) Π_{b≠a} Φ_b(x) dx
 
@@ -109,7 +109,7 @@ def chances_of_best(means: DoubleArray, deviations: DoubleArray) -> DoubleArray:
     half = np.diff(cuts)[:, None] / 2
     x = (cuts[:-1, None] + half + half * NODES).reshape(-1, 1)
     z = (x - means) / deviations
-    below = log_ndtr(z)  # logarithms, because a factor is taken out of a product that may be too small for a float
+    below = log_ndtr(z)  # in log space, since the product may underflow
     others = below.sum(axis=1, keepdims=True) - below
     density = np.exp(others - z**2 / 2) / (deviations * np.sqrt(2 * np.pi))
     chances: DoubleArray = (half * WEIGHTS).reshape(-1) @ density

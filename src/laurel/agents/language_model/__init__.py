@@ -1,3 +1,3 @@
-"""A causal language model as an actor that is trained: it writes moves for states in words, a critic says what they
-are worth, and it learns from better and worse proposals (rounds of propose, score, tune).
+"""Training a causal language model as an actor: it writes moves for states described in words, a critic scores them,
+and it is tuned on better and worse proposals (rounds of propose, score, tune).
 """

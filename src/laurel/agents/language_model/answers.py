@@ -15,7 +15,7 @@ from laurel.llm.sampling import Grammar
 
 Moves = tuple[int, ...]
 SPECIAL = re.compile(r"([.^$*+?{}\[\]()|\\])")
-"""What has a meaning of its own in regular expressions; `re.escape` escapes more than other engines know."""
+"""Special characters of regular expressions; `re.escape` escapes more than other engines support."""
 
 
 class Pattern(NamedTuple):
@@ -76,7 +76,7 @@ class Converter:
         return form.begin + form.between.join(self.names[move] for move in moves) + form.end
 
     def read(self, answer: str) -> Moves | None:
-        """Return the moves that an answer names; None where it cannot be read or names too many: nothing is guessed."""
+        """Return the moves that an answer names; None if it cannot be parsed or names too many: no guessing."""
         named = object_in(answer).get("moves") if self._kind == "json" else self._listed(answer)
         if not isinstance(named, list) or not 1 <= len(named) <= self.longest:
             return None
@@ -124,7 +124,7 @@ class Converter:
 
     @property
     def pattern(self) -> Pattern:
-        """The answers that can be read, for a server that knows regular expressions."""
+        """The valid answers, for a server that supports regular expressions."""
         form = self.form
         names, between = "|".join(map(literal, self.names)), literal(form.between)
         more = f"(?:{between}(?:{names})){{0,{self.longest - 1}}}" if self.longest > 1 else ""

@@ -1,4 +1,4 @@
-"""How far a critic is from values by dynamic programming, where the environment's model is known.
+"""A critic's error against values by dynamic programming, if the environment's model is known.
 
 A critic that is fitted to random rounds should give the values V(s) of drawing lists of moves at random, which follow
 from the model. With T the transitions of a random move and p its pay, a list of l moves leads on by T^l and pays what

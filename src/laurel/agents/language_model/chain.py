@@ -1,4 +1,4 @@
-"""From a state in words to moves: what a language model is asked, in one call or two, and what it answers."""
+"""From a state in words to moves: the prompts to a language model, in one call or two, and its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STRATEGY = Form("strategy", slots=("state",), optional=("options",), choices=(),
 
 
 class Turn(NamedTuple):
-    """What a model was asked and what it answered."""
+    """A prompt and its answer."""
 
     prompt: str
     """The prompt in the model's chat template."""
@@ -249,7 +249,7 @@ def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) 
 
 
 MOST_PROMPTS = 50_000
-"""Most prompts that are remembered at a time."""
+"""Size of the prompt cache."""
 
 
 def _rendered(reader: Reader, prompt: Prompt, texts: dict[str, str], goal: str | None) -> str:

@@ -21,7 +21,7 @@ class Critic(Protocol):
     """Values states."""
 
     def fit(self, states: Sequence[str], returns: FloatArray) -> None:
-        """Fit the values to returns (N,) that followed states, forgetting what was fitted before."""
+        """Refit the values from scratch to returns (N,) that followed states."""
         ...
 
     def values(self, states: Sequence[str]) -> FloatArray:
@@ -33,12 +33,12 @@ class Critic(Protocol):
         ...
 
     def restore(self, state: Mapping[str, DoubleArray]) -> None:
-        """Go on from a `state`."""
+        """Restore a `state`."""
         ...
 
 
 class TableCritic:
-    """The mean return of each text; for a text that was not met, the mean of all."""
+    """The mean return of each text; for an unseen text, the mean of all."""
 
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
@@ -116,7 +116,7 @@ class EncoderCritic:
 
 
 def _means(states: Sequence[str], returns: FloatArray) -> tuple[list[str], DoubleArray, DoubleArray]:
-    """Return distinct texts, in the order in which they came, with their mean returns and how often each was met."""
+    """Return distinct texts in order of first occurrence, with their mean returns and counts."""
     place = {text: number for number, text in enumerate(dict.fromkeys(states))}
     which = np.array([place[state] for state in states])
     counts = np.bincount(which).astype(np.float64)

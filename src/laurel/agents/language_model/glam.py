@@ -1,5 +1,5 @@
-"""GLAM: PPO on a language model whose policy is how likely it is to write each action's name (Carta et al. 2023, arXiv
-2302.02662).
+"""GLAM: PPO on a language model whose policy is the normalised likelihood of each action's name (Carta et al. 2023,
+arXiv 2302.02662).
 
     π(a|s) ∝ exp Σ_j log p(w_j | prompt of s, w_1 … w_{j-1}),   w the tokens of a's name
 
@@ -108,7 +108,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
         return np.array([[self._numbers[state]] for state in states], dtype=np.float32)
 
     def forget(self) -> None:
-        """Begin to count states anew."""
+        """Reset the numbering of states."""
         self._rows.clear()
         self._numbers.clear()
 
@@ -176,7 +176,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
 
 
 class LikelihoodActor(Advisor):
-    """Acts by the policy, and says how likely each action is."""
+    """Acts by the policy, and provides action probabilities."""
 
     def __init__(self, policy: LikelihoodPolicy, *, greedy: bool) -> None:
         super().__init__(policy.n_actions, greedy=greedy)

@@ -39,14 +39,14 @@ from laurel.llm.tuning_process import tune
 from laurel.params.language_actor import BETAS, LanguageActorParams
 
 IDLE = 3
-"""Rounds without anything to learn from, after which a model that is no better than random moves is given up."""
+"""Rounds without training data after which training stops with an error if the model is no better than random."""
 FITS = 4
 """Times that the critic is fitted to a round; each fit values cut-off episodes by the fit before it (at first 0)."""
 
 
 @dataclass
 class Proposals(Rollout):
-    """A rollout with what the model wrote."""
+    """A rollout with the model's texts."""
 
     written: list[list[Proposal | None]] = field(default_factory=list, kw_only=True)
     """T lists of N; None where an environment was reset."""
@@ -80,9 +80,9 @@ class LanguageModelLearner(Learner):
         self._random = (0.0, 0.0)
         """Mean return of the last random round, and the variance of that mean."""
         self.calibration: Calibration | None = None
-        """Measures the critic as the random rounds left it, where the true values are known."""
+        """Measures the critic after the random rounds, if the true values are known."""
         self.sampled: Sequence[SampledShard] = ()
-        """The shards of the next rollout, where they were sampled elsewhere; empty: `collect` samples them."""
+        """The shards of the next rollout if they were sampled elsewhere; empty: `collect` samples them."""
 
     def schedule(self, done: float) -> None:
         self._left = 1 - done if self.params.anneal else 1.0
@@ -132,7 +132,7 @@ class LanguageModelLearner(Learner):
         if self.server:
             self.server.take(self.policy.local)
         for t in range(self.params.n_steps):
-            asked = np.flatnonzero(~envs.ended)  # where an episode ended, the next step begins another
+            asked = np.flatnonzero(~envs.ended)  # after the end of an episode, the next step begins another
             states = View(envs.adapter, part.observation[t][asked]).text
             proposals = self._propose(states, rng)
             action = np.zeros(envs.n_envs, dtype=np.int64)

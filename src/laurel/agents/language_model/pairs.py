@@ -20,10 +20,10 @@ class Scored(NamedTuple):
 
 
 class Memory(Protocol):
-    """Keeps proposals that are compared with each other."""
+    """A memory of proposals to compare with each other."""
 
     def add(self, proposals: Sequence[Scored]) -> list[Scored]:
-        """Take in a round's proposals; return all to compare now."""
+        """Add a round's proposals; return all to compare now."""
         ...
 
     def state(self) -> list[list[Scored]]:
@@ -31,7 +31,7 @@ class Memory(Protocol):
         ...
 
     def restore(self, state: Sequence[Sequence[Scored]]) -> None:
-        """Go on from a `state`."""
+        """Restore a `state`."""
         ...
 
 
@@ -98,10 +98,10 @@ class BestAnswers:
 
 @dataclass
 class Skipped:
-    """Proposals that taught nothing, and why."""
+    """Counts of proposals without a training pair, by reason."""
 
     alone: int = 0
-    """Answers whose prompt was met once, so that there is nothing to compare them with."""
+    """Answers whose prompt occurred once, so they cannot be compared."""
     alike: int = 0
     """Groups whose scores differ by no more than the margin, whose answers are the same, or which are too small."""
     of: int = field(default=0, kw_only=True)

@@ -1,4 +1,4 @@
-"""A language model as a policy: what is saved as an agent, evaluated and shown."""
+"""A language model as a policy, which is saved as an agent, evaluated and shown."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class LanguageModelPolicy(PolicyNetwork):
 
     @property
     def local(self) -> LocalModel:
-        """The model, where its weights are now."""
+        """The model, on the device of its weights."""
         return dataclasses.replace(self._local, device=self.device)
 
     @cached_property
     def asks(self) -> Chain:
-        """How the model is asked."""
+        """The chain of prompts."""
         return make_chain(self.chain, self.names, self.longest)
 
     def propose(
@@ -98,7 +98,7 @@ class LanguageModelPolicy(PolicyNetwork):
         return LanguageModelActor(self, greedy=greedy)
 
     def act(self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False) -> NoReturn:
-        """Refuse: a language model reads words."""
+        """Not supported: a language model reads texts."""
         raise EnvError("A language model acts on states in words, not on features: use `as_actor`.")
 
     def log_prob(self, features: FloatArray, action: Array) -> NoReturn:

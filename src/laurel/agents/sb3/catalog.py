@@ -1,7 +1,7 @@
-"""Which algorithms of Stable-Baselines3 can be trained here, and what their arguments may be.
+"""The supported algorithms of Stable-Baselines3, and allowed values of their arguments.
 
-Only these names are accepted, from params.yaml or from an agent's files. Stable-Baselines3, which may not be installed,
-is imported only when a class is needed.
+Only these names are accepted in params.yaml and in agents' files. Stable-Baselines3, which may not be installed, is
+imported only when a class is needed.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
         _check_value(key, settings.kwargs[key], known[key].default)
     if settings.noise and "action_noise" not in known:
         raise ParamsError(
-            f"agent.sb3.noise is {settings.noise}, but {name} takes no noise on its actions. Set it to 0."
+            f"agent.sb3.noise is {settings.noise}, but {name} does not support action noise. Set it to 0."
         )
     return made
 
 
 def _check_space(name: str, space: gym.Space[Any]) -> None:
-    """Raise ParamsError for an action space in which the algorithm cannot act."""
+    """Raise ParamsError for an action space that the algorithm does not support."""
     kind, (_, kinds) = type(space).__name__, ALGORITHMS[name]
     if kind not in kinds:
         fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
@@ -130,7 +130,7 @@ def _check_value(key: str, value: Any, default: Any) -> None:
     match default:
         case bool():
             allowed, fits = "true or false", isinstance(value, bool)
-        case int():  # a list is a number with its unit, such as train_freq: [1, episode]
+        case int():  # a list is a number with a unit, such as train_freq: [1, episode]
             allowed, fits = "a whole number", isinstance(value, int | list) and not isinstance(value, bool)
         case float():
             allowed, fits = "a number", isinstance(value, int | float) and not isinstance(value, bool)
@@ -150,10 +150,10 @@ def _check_value(key: str, value: Any, default: Any) -> None:
 
 
 def arguments(settings: SB3Params, made: Any, steps: int, action_space: gym.Space[Any]) -> dict[str, Any]:
-    """Return the class's arguments, made of plain values; a replay buffer is no larger than a run can fill.
+    """Convert plain values to the class's arguments; a replay buffer is no larger than a run can fill.
 
     Raises:
-        ParamsError: policy_kwargs does not hold what it must.
+        ParamsError: policy_kwargs is not valid.
     """
     options: dict[str, Any] = dict(settings.kwargs)
     if "policy_kwargs" in options:
@@ -172,7 +172,7 @@ def arguments(settings: SB3Params, made: Any, steps: int, action_space: gym.Spac
 
 
 def policy_options(content: Any) -> dict[str, Any]:
-    """Return arguments of a policy, made of plain values: an activation is named.
+    """Convert plain values to a policy's arguments: activations are given by name.
 
     Raises:
         ParamsError: the activation is not known, or `content` is not a mapping.

@@ -1,8 +1,8 @@
 """Laurel's environments behind the interface of Stable-Baselines3, and the learned reward as a wrapper around them.
 
-Stable-Baselines3 expects an environment to reset in the very step that ends an episode, with the last observation in
-`info`; Laurel's environments reset in the step after. Here each environment is a vector of one, so that one can take
-its reset step while the others wait. Imports Stable-Baselines3.
+Stable-Baselines3 expects an environment to reset in the step that ends an episode, with the last observation in
+`info`; Laurel's environments reset in the step after. Here each environment is a vector environment of size 1, so that
+one can take its reset step while the others wait. Imports Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PackedEnvs(VecEnv):
             if done[i]:
                 infos[i]["terminal_observation"] = step.observation[0]
                 infos[i]["TimeLimit.truncated"] = bool(step.truncated[0])
-                step = envs.step(action)  # its action is ignored: this is the reset
+                step = envs.step(action)  # the reset step, whose action is ignored
             observation[i] = step.observation[0]
         return observation, reward, done, infos
 
@@ -86,27 +86,27 @@ class PackedEnvs(VecEnv):
 
 
 class MixesRewards(Protocol):
-    """What mixes the rewards of rollouts that follow one another, such as `laurel.training.pay.TrainingReward`."""
+    """Computes the rewards of successive rollouts, such as `laurel.training.pay.TrainingReward`."""
 
     scored: int
     """Steps of the last rollout that had a raw reward."""
 
     @property
     def unseen(self) -> int:
-        """Captions met that the reward's table did not hold."""
+        """Number of captions met that the reward's table lacked."""
 
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:
-        """What computing the reward cost, where it asks a language model about steps."""
+        """Cost of computing the reward, if it asks a language model about steps."""
 
     def mix_into(self, rollout: Rollout, done: float = 0.0) -> dict[str, float | None]:
-        """Write `rollout.reward`; return what the curve keeps of its learned part."""
+        """Write `rollout.reward`; return the learned part's figures for the curve."""
 
 
 class LearnedRewardEnvs(VecEnvWrapper):
-    """Pays what an arm learns from, as Laurel's own training does: the environment's reward and the shaped learned one.
+    """Returns an arm's training reward, as Laurel's own training does: the environment's plus the shaped learned one.
 
-    Wraps `PackedEnvs`. Keeps the actions, and the figures of the learning curve since its last row.
+    Wraps `PackedEnvs`. Records the actions, and the figures of the learning curve since its last row.
     """
 
     def __init__(self, venv: VecEnv, adapter: EnvAdapter, reward: MixesRewards) -> None:
@@ -117,7 +117,7 @@ class LearnedRewardEnvs(VecEnvWrapper):
         self._episodes = Episodes(adapter, venv.num_envs)
         self._info_fields = tuple(adapter.info_fields)
         self._paid: list[tuple[dict[str, float | None], int]] = []
-        """What was paid in each step since the last row of the curve, and how many steps had a raw reward."""
+        """Learned reward of each step since the last row of the curve, and how many steps had a raw reward."""
 
     def reset(self) -> Any:
         self._before = np.asarray(self.venv.reset())
@@ -162,7 +162,7 @@ class LearnedRewardEnvs(VecEnvWrapper):
 
 
 class FeatureEnvs(VecEnvWrapper):
-    """Shows features (N, F), as Laurel's own networks see them, instead of packed observations."""
+    """Returns features (N, F), as used by Laurel's own networks, instead of packed observations."""
 
     def __init__(self, venv: VecEnv, adapter: EnvAdapter) -> None:
         self._adapter = adapter

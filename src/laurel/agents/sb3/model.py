@@ -26,7 +26,7 @@ def make_envs(env: EnvParams, adapter: EnvAdapter, settings: SB3Params, run_seed
 def make_algorithm(
     settings: SB3Params, envs: VecEnv, adapter: EnvAdapter, *, run_seed: int, seed: int, steps: int, device: str
 ) -> Any:
-    """Make the algorithm of the agent with a seed, in environments that show packed observations.
+    """Make the algorithm of the agent with a seed, in environments with packed observations.
 
     Raises:
         ParamsError: it is not installed, or does not fit its arguments or the action space.
@@ -49,7 +49,7 @@ def make_algorithm(
 def initial_sb3_policy(
     env: EnvParams, adapter: EnvAdapter, settings: SB3Params, *, run_seed: int, seed: int, steps: int, device: str
 ) -> SB3Policy:
-    """Return the policy that training with a seed begins with, the same for all arms.
+    """Return the initial policy for a seed, the same for all arms.
 
     Raises:
         ParamsError: as `make_algorithm`.

@@ -1,7 +1,7 @@
-"""A policy of Stable-Baselines3 as Laurel's: made again from a description and weights, never from a pickle.
+"""A Stable-Baselines3 policy as a policy of Laurel: loaded from a description and weights, never from a pickle.
 
-Stable-Baselines3's own files hold pickles, which run whatever code they bring when they are opened. What is saved here
-is the name of a known algorithm, plain arguments of its policy and the weights.
+Stable-Baselines3's own files contain pickles, which can run arbitrary code when loaded. Here the name of a known
+algorithm, plain arguments of its policy and the weights are saved.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def feature_space(n_features: int) -> gym.spaces.Box:
 
 
 def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what JSON can hold, an activation by its name. What is left out keeps the class's default."""
+    """Keep values that JSON can represent, activations by name. Others keep the class's default."""
     kept = {}
     for key, value in content.items():
         if key == "activation_fn":
@@ -129,5 +129,5 @@ def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lists(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with lists where a reader of JSON made tuples of them."""
+    """Convert tuples in options back to lists."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}

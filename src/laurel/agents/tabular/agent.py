@@ -25,8 +25,8 @@ class TabularAgent(Agent):
         action_space: Discrete from 0 on.
         epsilon: ε, the probability of a random action.
         step_size: α; None is 1/n, the average of an entry's n targets.
-        initial: first value of every entry; high ones make the agent try everything.
-        shared: learn one table from all environments, instead of a table from each.
+        initial: initial value of every entry; optimistic values make the agent explore.
+        shared: learn one table from all environments instead of one per environment.
 
     Raises:
         EnvError: a space is not finite.
@@ -69,7 +69,7 @@ class TabularAgent(Agent):
         return choice.sample(self.policy(self._values(np.arange(self.n_envs), self.index(observation))), self.rng)
 
     def policy(self, values: DoubleArray) -> DoubleArray:
-        """Return π (N, A), how likely the agent takes each action, for action values (N, A)."""
+        """Return π (N, A), the agent's action probabilities, for action values (N, A)."""
         return choice.epsilon_greedy(values, self.epsilon)
 
     def _values(self, envs: IntArray, states: IntArray) -> DoubleArray:
@@ -83,7 +83,7 @@ class TabularAgent(Agent):
 
     def _learn(self, envs: IntArray, states: IntArray, actions: IntArray, targets: DoubleArray) -> None:
         """Move an entry of each environment's table towards its target; all arguments are (n,)."""
-        if self.shared:  # one after another: environments may bring targets for the same entry
+        if self.shared:  # sequentially: several environments may have targets for the same entry
             for i in range(len(envs)):
                 self._move(self._table[envs[i : i + 1]], states[i : i + 1], actions[i : i + 1], targets[i : i + 1])
         else:

@@ -1,6 +1,6 @@
 """Monte Carlo: learning from the returns of whole episodes, on-policy or off-policy.
 
-Nothing is bootstrapped, with one exception: the return of a truncated episode ends with the table's value of its last
+There is no bootstrapping, with one exception: the return of a truncated episode ends with the table's value of its last
 state.
 """
 
@@ -25,8 +25,8 @@ class MonteCarlo(TabularAgent):
 
     Args:
         policy: (S, A) probabilities of a policy to evaluate; None improves its own, ε-greedy on Q.
-        exploring_starts: begin every episode with any action, each as likely (section 5.3; with ε = 0 the box "Monte
-            Carlo ES"). The environment must itself begin in any state.
+        exploring_starts: begin every episode with a uniformly random action (section 5.3; with ε = 0 the box "Monte
+            Carlo ES"). The environment must itself start in random states.
         options: of `TabularAgent`; `step_size` is None by default.
     """
 
@@ -62,14 +62,14 @@ class MonteCarlo(TabularAgent):
         for i in np.flatnonzero(experience.valid):
             self._episodes[i].append((int(states[i]), int(experience.action[i]), float(experience.reward[i])))
         for i in np.flatnonzero(ended):
-            g = 0.0 if experience.terminated[i] else self._worth(int(i), int(after[i]))
+            g = 0.0 if experience.terminated[i] else self._state_value(int(i), int(after[i]))
             self._learn_episode(int(i), self._episodes[i], g)
             self._episodes[i] = []
         self._starts[experience.valid] = False
         self._starts[ended] = True
 
-    def _worth(self, env: int, state: int) -> float:
-        """Return the value of a state under the policy that is learned about."""
+    def _state_value(self, env: int, state: int) -> float:
+        """Return the value of a state under the target policy."""
         values = self.q[self._table[env], state]
         policy = self.policy(values) if self.fixed is None else self.fixed[state]
         return float(policy @ values)
@@ -80,7 +80,7 @@ class MonteCarlo(TabularAgent):
         first: dict[tuple[int, int], float] = {}
         for state, action, reward in reversed(episode):
             g = self.gamma * g + reward
-            first[state, action] = g  # visits that come later in the episode are overwritten
+            first[state, action] = g  # earlier visits overwrite later ones
         for at, g in first.items():
             updates[at] += 1
             q[at] += (g - q[at]) / updates[at] if self.step_size is None else self.step_size * (g - q[at])
@@ -91,7 +91,7 @@ class OffPolicyMonteCarlo(TabularAgent):
 
         G ← γ G + R;  C(S, A) ← C(S, A) + W;  Q(S, A) ← Q(S, A) + W / C(S, A) (G - Q(S, A));  W ← W π(A|S) / b(A|S)
 
-    backwards through the episode, while W > 0. b, which acts, is ε-greedy on Q; π is what is learned about.
+    backwards through the episode, while W > 0. b, which acts, is ε-greedy on Q; π is the target policy.
 
     Args:
         policy: (S, A) probabilities of π to evaluate; None is the policy that is greedy on Q.
@@ -128,15 +128,15 @@ class OffPolicyMonteCarlo(TabularAgent):
             step = int(states[i]), int(experience.action[i]), float(experience.reward[i]), float(b)
             self._episodes[i].append(step)
         for i in np.flatnonzero(experience.valid & (experience.terminated | experience.truncated)):
-            worth = 0.0 if experience.terminated[i] else self._worth(int(i), int(after[i]))
-            self._learn_episode(int(i), self._episodes[i], worth)
+            bootstrap = 0.0 if experience.terminated[i] else self._state_value(int(i), int(after[i]))
+            self._learn_episode(int(i), self._episodes[i], bootstrap)
             self._episodes[i] = []
 
     def _acting(self, envs: IntArray, states: IntArray) -> DoubleArray:
         """Return b (n, A)."""
         return self.policy(self._values(envs, states)) if self.behaviour is None else self.behaviour[states]
 
-    def _worth(self, env: int, state: int) -> float:
+    def _state_value(self, env: int, state: int) -> float:
         values = self.q[self._table[env], state]
         return float(values.max() if self.fixed is None else self.fixed[state] @ values)
 

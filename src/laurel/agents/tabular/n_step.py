@@ -1,7 +1,7 @@
 """Temporal-difference control over n steps: n-step SARSA and n-step tree backup.
 
-A window holds the last n steps of every environment; its oldest is learned from when the window is full, and all
-of them when the episode ends.
+A window has the last n steps of every environment; its oldest step is learned from when the window is full, and all of
+them when the episode ends.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class NStepSarsa(_Windowed):
         G = R_1 + γ R_2 + … + γ^(n-1) R_n + γ^n Q(S_n, A_n)
         Q(S_0, A_0) ← Q(S_0, A_0) + α (G - Q(S_0, A_0))
 
-    With n = 1 it is SARSA. For the last steps of an episode the sum stops at its end. Where the episode was cut
-    short, the mean over π stands for Q(S_n, A_n).
+    With n = 1 it is SARSA. For the last steps of an episode the sum stops at its end. If the episode was truncated, the
+    mean over π replaces Q(S_n, A_n).
 
     Args:
         options: of `TabularAgent`, as the spaces.
@@ -95,7 +95,7 @@ class TreeBackup(_Windowed):
     π is greedy.
 
     Args:
-        target_epsilon: ε of the policy π that is learned about; that of the policy that acts is `epsilon`.
+        target_epsilon: ε of the target policy π; that of the behaviour policy is `epsilon`.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class TreeBackup(_Windowed):
         Args:
             envs: (n,)
             after: (n,) states after the newest step.
-            terminated: (n,) where those are worth nothing.
+            terminated: (n,) True where these states have value 0.
         """
         values = self._values(envs, after)
         worth = np.where(terminated, 0.0, (self._target(values) * values).sum(axis=1))
@@ -136,7 +136,7 @@ class TreeBackup(_Windowed):
             total = np.where(inside, self._rewards[envs, k] + self.gamma * worth, total)
             values = self._values(envs, self._states[envs, k])
             policy = self._target(values)
-            values[rows, self._actions[envs, k]] = total  # the action taken has its return instead of an estimate
+            values[rows, self._actions[envs, k]] = total  # the action taken uses its return instead of an estimate
             worth = np.where(inside, (policy * values).sum(axis=1), worth)
         return total
 

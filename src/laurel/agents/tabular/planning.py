@@ -12,15 +12,15 @@ from laurel.envs.builtin.model import Model
 from laurel.errors import TrainingError
 
 SWEEPS = 100_000
-"""Sweeps after which iterations give up."""
+"""Maximum number of sweeps."""
 TOLERANCE = 1e-10
-"""Values have converged when a sweep changes none by more."""
+"""Values have converged when a sweep changes none by more than this."""
 CLOSE = 1e-9
-"""An action counts as better only by more than this: less is rounding."""
+"""Minimum difference for an action to count as better; smaller ones are rounding errors."""
 
 
 def action_values(model: Model, values: DoubleArray, gamma: float) -> DoubleArray:
-    """Return the worth of every action (S, A), given that of the next state (S,) (equation 4.6).
+    """Return the value of every action (S, A), given the values of the next states (S,) (equation 4.6).
 
     Q(s, a) = Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
     """
@@ -29,7 +29,7 @@ def action_values(model: Model, values: DoubleArray, gamma: float) -> DoubleArra
 
 
 def solve_policy(model: Model, policy: DoubleArray, gamma: float) -> DoubleArray:
-    """Return the values (S,) of a policy exactly, by solving Bellman's equation (4.4) as a linear system.
+    """Return the exact values (S,) of a policy by solving the Bellman equation (4.4) as a linear system.
 
         (I - γ P_π) V = r_π  over the states that do not end the episode
 
@@ -52,7 +52,7 @@ def improve_policy(
     """Return a policy (S, A) that is greedy on values (S,) (equation 4.9).
 
     Args:
-        policy: to keep where nothing is better than what it does, so that equal actions do not alternate.
+        policy: kept where no action is better than its own, so that equally good actions do not alternate.
     """
     q = action_values(model, values, gamma)
     best = q >= q.max(axis=1, keepdims=True) - CLOSE
@@ -86,8 +86,8 @@ def value_iteration(model: Model, gamma: float) -> tuple[DoubleArray, DoubleArra
 
         V(s) ← max_a Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
 
-    Without a discount, an action may look as good as the best although the episode never ends with it; policy
-    iteration does not choose it.
+    Without a discount, an action may appear optimal although with it the episode never ends; policy iteration does not
+    choose it.
 
     Raises:
         TrainingError: the values do not converge.
@@ -108,7 +108,7 @@ def _under(model: Model, policy: DoubleArray) -> tuple[DoubleArray, DoubleArray]
 
 
 def _ends(model: Model, moves: DoubleArray) -> BoolArray:
-    """Say from which states (S,) an episode can come to its end."""
+    """Return from which states (S,) the episode can end."""
     ends = model.terminal
     while True:
         wider = ends | (moves[:, ends] > 0).any(axis=1)
@@ -118,6 +118,4 @@ def _ends(model: Model, moves: DoubleArray) -> BoolArray:
 
 
 def _endless(function: str, gamma: float) -> str:
-    return (
-        f"{function}: values do not converge with gamma {gamma}. Where episodes may never end, take a discount below 1."
-    )
+    return f"{function}: values do not converge with gamma {gamma}. If episodes may never end, use a discount below 1."

@@ -1,4 +1,4 @@
-"""Numbers for the observations of finite spaces, so that a table has a row for each."""
+"""Indices for the observations of finite spaces, which are the rows of a table."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def table_form(adapter: EnvAdapter) -> tuple[StateIndex, int]:
         )
     blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
     if adapter.features(blank).shape[1] != sum(index.shape):
-        raise EnvError(f"{adapter.env_id} computes its own features, from which a table cannot tell states apart.")
+        raise EnvError(f"{adapter.env_id} computes its own features, which do not identify states for a table.")
     return index, n_actions

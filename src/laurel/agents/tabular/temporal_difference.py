@@ -22,12 +22,12 @@ class ExpectedSarsa(TabularAgent):
     def observe(self, experience: Experience) -> None:
         envs = np.flatnonzero(experience.valid)
         after = self.index(experience.next_observation)[envs]
-        worth = np.where(experience.terminated[envs], 0.0, self._worth(envs, after))
+        bootstrap = np.where(experience.terminated[envs], 0.0, self._state_values(envs, after))
         states = self.index(experience.observation)[envs]
-        targets = experience.reward[envs] + self.gamma * worth
+        targets = experience.reward[envs] + self.gamma * bootstrap
         self._learn(envs, states, experience.action[envs], targets)
 
-    def _worth(self, envs: IntArray, states: IntArray) -> DoubleArray:
+    def _state_values(self, envs: IntArray, states: IntArray) -> DoubleArray:
         """Return the values (n,) of states (n,)."""
         return self._expected(envs, states)
 
@@ -38,7 +38,7 @@ class QLearning(ExpectedSarsa):
     Q(S, A) ← Q(S, A) + α (R + γ max_a Q(S', a) - Q(S, A))
     """
 
-    def _worth(self, envs: IntArray, states: IntArray) -> DoubleArray:
+    def _state_values(self, envs: IntArray, states: IntArray) -> DoubleArray:
         return self._values(envs, states).max(axis=1)
 
 
@@ -62,12 +62,12 @@ class Sarsa(TabularAgent):
         states, actions = self.index(experience.observation), experience.action
         after = self.index(experience.next_observation)
         known = np.flatnonzero(experience.valid & self._waiting)
-        worth = self._values(known, states[known])[np.arange(len(known)), actions[known]]
-        self._learn(known, self._state[known], self._action[known], self._reward[known] + self.gamma * worth)
+        bootstrap = self._values(known, states[known])[np.arange(len(known)), actions[known]]
+        self._learn(known, self._state[known], self._action[known], self._reward[known] + self.gamma * bootstrap)
 
         ended = np.flatnonzero(experience.valid & (experience.terminated | experience.truncated))
-        worth = np.where(experience.terminated[ended], 0.0, self._expected(ended, after[ended]))
-        self._learn(ended, states[ended], actions[ended], experience.reward[ended] + self.gamma * worth)
+        bootstrap = np.where(experience.terminated[ended], 0.0, self._expected(ended, after[ended]))
+        self._learn(ended, states[ended], actions[ended], experience.reward[ended] + self.gamma * bootstrap)
 
         np.copyto(self._state, states, where=experience.valid)
         np.copyto(self._action, actions, where=experience.valid)

@@ -1,11 +1,11 @@
-"""Laurel's own environments, registered with Gymnasium by importing this package, as is the custom there.
+"""Laurel's own environments; importing this package registers them with Gymnasium.
 
     >>> import gymnasium as gym
     >>> env = gym.make("laurel.envs.builtin:laurel/ArmedBandit-v0", n_arms=3)
     >>> env.action_space
     Discrete(3)
 
-Gymnasium 1.0 gave up loading other packages' environments by itself: either import `laurel.envs.builtin`, or name the
+Gymnasium 1.0 no longer loads environments of other packages itself: either import `laurel.envs.builtin`, or put the
 module before the id. `laurel.envs` does so for ids that begin with "laurel/".
 """
 
@@ -28,7 +28,7 @@ TASKS = "laurel/Tasks-v0"
 
 
 def _register(env_id: str, where: str, steps: int | None = None, *, vector: bool = False) -> None:
-    """Register a class of a module here, with its vector form beside it."""
+    """Register an environment class of this package, with its vector version."""
     module = f"{__name__}.{where}"
     vector_entry_point = f"{module}Vector" if vector else None
     gym.register(env_id, module, vector_entry_point=vector_entry_point, max_episode_steps=steps)

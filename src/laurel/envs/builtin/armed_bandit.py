@@ -1,7 +1,7 @@
-"""The armed bandit: a row of arms, each with a mean reward that the player does not see.
+"""The multi-armed bandit: arms with hidden mean rewards.
 
 The testbed of Sutton & Barto (2018), section 2.3, and its drifting variant of exercise 2.5; every reset draws new arms,
-unless `arms_seed` says which.
+unless `arms_seed` fixes them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Rewards = Literal["gaussian", "bernoulli"]
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """How arms are drawn, drift and pay, for a batch of N bandits of K arms each.
+    """How arms are drawn, drift and give rewards, for a batch of N bandits with K arms each.
 
-    Gaussian arms pay N(mean, noise) with means drawn from N(offset, spread); Bernoulli arms pay 1 with a
-    probability drawn uniformly from [0, 1], and 0 otherwise.
+    Gaussian arms give N(mean, noise) with means drawn from N(offset, spread); Bernoulli arms give 1 with a probability
+    drawn uniformly from [0, 1], and 0 otherwise.
 
     Raises:
         EnvError: fewer than one arm, a negative deviation or seed, or unknown rewards.
@@ -36,9 +36,9 @@ class Arms:
     spread: float = 1.0
     noise: float = 1.0
     drift: float = 0.0
-    """Standard deviation of the step that every mean takes after every pull; 0 is a stationary bandit."""
+    """Standard deviation of the random step of every mean after each pull; 0 for a stationary bandit."""
     arms_seed: int | None = None
-    """Every reset of every bandit gives the arms that this seed draws; None: always new ones."""
+    """Seed that fixes the arms at every reset of every bandit; None: new arms each time."""
 
     def __post_init__(self) -> None:
         if self.n_arms < 1:
@@ -78,10 +78,10 @@ class Arms:
 
 
 class ArmedBandit(gym.Env[np.int64, np.int64]):
-    """One bandit. Observations say nothing: there is a single state, 0.
+    """One bandit. The observation is always 0, the single state.
 
-    `info` holds what an agent is not supposed to look at: `best_arm`, whose mean is the highest at the next pull,
-    and `regret`, by how much the mean of the arm that was pulled fell short of the best.
+    `info` holds what is hidden from the agent: `best_arm`, whose mean is the highest at the next pull, and `regret`,
+        the difference between the best mean and that of the arm pulled.
 
     >>> env = ArmedBandit(n_arms=2, spread=0.0, noise=0.0, offset=3.0)
     >>> env.reset(seed=0)
@@ -112,7 +112,7 @@ class ArmedBandit(gym.Env[np.int64, np.int64]):
 
 
 class ArmedBanditVector(BatchEnv):
-    """N bandits at once, each with its own arms, whose episodes end together; what `gymnasium.make_vec` makes."""
+    """N bandits at once, each with its own arms, whose episodes end together; made by `gymnasium.make_vec`."""
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **arms: Any) -> None:
         self.arms = Arms(**arms)

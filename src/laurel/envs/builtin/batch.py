@@ -1,4 +1,4 @@
-"""What Laurel's own vector environments have in common: seeds, limits of episodes, and resets on the next step."""
+"""Base class of Laurel's vector environments: seeds, episode length limits, and resets on the next step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from laurel.errors import EnvError
 
 
 class BatchEnv(gym.vector.VectorEnv[Any, IntArray, Any]):
-    """N episodes at once; the step after an episode's end is a reset (`AutoresetMode.NEXT_STEP`).
+    """N episodes at once; the step after the end of an episode is a reset (`AutoresetMode.NEXT_STEP`).
 
     Args:
         num_envs: N.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
-        n_actions: actions of one episode.
+        n_actions: number of actions.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
@@ -39,10 +39,10 @@ class BatchEnv(gym.vector.VectorEnv[Any, IntArray, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Begin N episodes.
+        """Reset all N episodes.
 
         Raises:
-            EnvError: there is a seed for each episode instead of one for all of them.
+            EnvError: a list of seeds was given instead of one.
         """
         if isinstance(seed, list):
             raise EnvError(f"{type(self).__name__} takes a single seed, not one for each environment.")
@@ -55,7 +55,7 @@ class BatchEnv(gym.vector.VectorEnv[Any, IntArray, Any]):
         begins = self._ended
         reward, ended = self.advance(actions, begins)
         self._steps += 1
-        if begins.any():  # which is rare, and each operation counts where few environments are stepped
+        if begins.any():  # rare; skipped otherwise, since each operation counts when there are few environments
             self._steps[begins] = 0
             reward, ended = np.where(begins, 0.0, reward), ended & ~begins
         truncated = (self._steps >= self._limit) & ~ended
@@ -64,13 +64,13 @@ class BatchEnv(gym.vector.VectorEnv[Any, IntArray, Any]):
 
     @abstractmethod
     def begin(self, which: BoolArray) -> None:
-        """Begin new episodes in some environments (N,)."""
+        """Reset some of the environments (N,)."""
 
     @abstractmethod
     def advance(self, actions: IntArray, begins: BoolArray) -> tuple[DoubleArray, BoolArray]:
-        """Take actions (N,), or begin an episode where one `begins` (N,); return rewards and what ended by the rules.
+        """Take actions (N,), or reset where `begins` (N,); return rewards and terminations.
 
-        Its return value is ignored where an episode begins.
+        Returned values are ignored where an episode begins.
         """
 
     @abstractmethod

@@ -13,10 +13,10 @@ import numpy as np
 from laurel.arrays import Array
 
 MOVES = (-1, 0, 1)
-"""Columns that an action moves the paddle by: left, not at all, right."""
+"""Columns that each action moves the paddle by: left, stay, right."""
 BRIGHT = 255
 SQUARE = 32
-"""Width in pixels that a place of the picture is shown with."""
+"""Side of an image cell in rendered pixels."""
 
 
 class Catch(gym.Env[Array, np.int64]):

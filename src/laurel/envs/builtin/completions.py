@@ -45,7 +45,7 @@ PROMPTS = MappingProxyType(
 """Lists of prompts by name."""
 GOAL, ANTI_GOAL = "It was a wonderful film, I loved it.", "It was a terrible film, I hated it."
 FRESH_EVERY = 4
-"""About one prompt in this many is kept from training, by a checksum of its text."""
+"""About one prompt in this many is held out from training, chosen by a checksum of its text."""
 
 
 def packed_text(text: str, size: int) -> ByteArray:
@@ -74,7 +74,7 @@ class Completions(gym.Env[ByteArray, FloatArray]):
 
     Args:
         prompts: the name of a list, or prompts themselves.
-        part: train leaves out about a fourth of the prompts, by a checksum; fresh has only those; all has all.
+        part: "train" leaves out about a quarter of the prompts, by a checksum; "fresh" has only those; "all" has all.
         goal: what a good text reads like.
         anti_goal: what a bad one reads like.
         encoder: a sentence encoder as in `annotate.embedding.model`.
@@ -132,9 +132,9 @@ class Completions(gym.Env[ByteArray, FloatArray]):
 
 
 class CompletionsVector(BatchEnv):
-    """N prompts at once; what `gymnasium.make_vec` makes. Takes the arguments of `Completions`.
+    """N prompts at once; made by `gymnasium.make_vec`. Takes the arguments of `Completions`.
 
-    All episodes are a step long, so they end and begin together.
+    All episodes have one step, so they begin and end together.
     """
 
     group = 1
@@ -166,7 +166,7 @@ class CompletionsVector(BatchEnv):
 
 @cache
 def _encoder(name: str) -> SentenceEncoder:
-    """Load an encoder once a process."""
+    """Load an encoder once per process."""
     from laurel.llm.encoder import load_encoder
 
     return load_encoder(name)

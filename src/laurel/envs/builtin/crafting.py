@@ -1,8 +1,8 @@
-"""The crafting world: collect, build tools from what was collected, and with them collect more; stay fed and awake.
+"""The crafting world: collect materials, build tools that collect more, and keep the player fed and rested.
 
-Crafter's question (Hafner 2021, arXiv 2109.06780) on a smaller map, with all worlds of a batch stepped by a few
-operations on arrays: which of 20 achievements does an agent unlock? `crafting_rules` says what is as in Crafter. Unlike
-there, cows stand still, there are no monsters, it is never dark, and plants grow wherever the player is.
+A smaller Crafter (Hafner 2021, arXiv 2109.06780) with 20 achievements, in which all worlds of a batch are stepped by a
+few array operations. `crafting_rules` lists what is as in Crafter. Unlike there, cows stand still, there are no
+monsters, it is never dark, and plants grow wherever the player is.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from laurel.envs.builtin.crafting_rules import ACHIEVEMENTS, ACTIONS, ITEMS, MAT
 from laurel.errors import EnvError
 
 VIEW = (7, 9)
-"""Rows and columns of the map that are seen, around the player."""
+"""Rows and columns of the map in view, centred on the player."""
 FACINGS = ("left", "right", "up", "down")
 SQUARE = 16
-"""Width in pixels that a square is shown with."""
+"""Side of a square in rendered pixels."""
 
 
 MATERIAL = {name: code for code, name in enumerate(MATERIALS)}
@@ -60,7 +60,7 @@ class Worlds:
     Args:
         number: N.
         size: rows and columns of each map.
-        rng: the only source of randomness; may be replaced.
+        rng: the only source of random numbers; may be replaced.
     """
 
     def __init__(self, number: int, size: int, rng: np.random.Generator) -> None:
@@ -113,7 +113,7 @@ class Worlds:
     def step(self, actions: IntArray) -> tuple[DoubleArray, BoolArray]:
         """Take an action (N,) in each world; return rewards (N,) and whether the player died (N,).
 
-        1 is paid in a step that unlocks achievements, and a tenth of what health is gained or lost, as in Crafter.
+        The reward is 1 in a step that unlocks achievements, plus a tenth of the change in health, as in Crafter.
         """
         health, known = self.items[:, _HEALTH].copy(), self.unlocked.copy()
         self.time += 1
@@ -136,7 +136,7 @@ class Worlds:
         return reward, self.items[:, _HEALTH] <= 0
 
     def picture(self) -> ByteArray:
-        """Return a picture (height, width, 3) of what is seen in the first world."""
+        """Return an image (height, width, 3) of the view in the first world."""
         view = self.observe()[0, : VIEW[0] * VIEW[1]].reshape(VIEW)
         picture = _COLOURS[view].repeat(SQUARE, axis=0).repeat(SQUARE, axis=1)
         top, left = (SQUARE * (length // 2) for length in VIEW)
@@ -254,11 +254,11 @@ class Crafting(gym.Env[ByteArray, np.int64]):
     """One crafting world.
 
     Args:
-        size: rows and columns of the map; 24 unless told.
+        size: rows and columns of the map; default 24.
         render_mode: "rgb_array" or None.
 
     Raises:
-        EnvError: a map cannot have this size.
+        EnvError: the size is not allowed.
 
     >>> env = Crafting()
     >>> observation, _ = env.reset(seed=0)

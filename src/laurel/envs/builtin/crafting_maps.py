@@ -1,4 +1,4 @@
-"""Maps of the crafting world: meadows with trees and cows, water, and mountains with ore, a batch at a time."""
+"""Random maps of the crafting world, in batches: meadows with trees and cows, water, and mountains with ore."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COARSE = 5
 HILLS, LAKES, SHORE, WOODS = 0.38, 0.08, 0.05, 0.08
 """Shares of a map's squares that are mountain, water, sand beside it, and trees."""
 ORES = {"diamond": 0.005, "iron": 0.012, "coal": 0.025, "path": 0.04}
-"""Shares of a map's squares that are ore, or a cave, in the mountains; two at least of each."""
+"""Shares of a map's squares that are ore, or a cave, in the mountains; at least two of each."""
 COWS = 0.012
 MEADOW = 2.5
 """Squares around the start that are kept free."""

@@ -1,7 +1,7 @@
-"""What can be collected, placed and made in the crafting world, from what, and where.
+"""Rules of the crafting world: what can be collected, placed and made, and what that requires.
 
-The rules are those of Crafter (Hafner 2021, arXiv 2109.06780; version 1.8.3) for all but the monsters: there are no
-zombies, skeletons or lava, so that 20 of its 22 achievements are left.
+The rules are those of Crafter (Hafner 2021, arXiv 2109.06780; version 1.8.3) for all but the monsters: without zombies,
+skeletons and lava, 20 of its 22 achievements remain.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ MATERIALS = (
     "plant",
     "ripe plant",
 )
-"""What a square holds, as observations number it. A ripe plant is seen only: a map holds a plant and when it ripens."""
+"""Materials, as numbered in observations. Ripe plants appear in observations only: the map stores a plant and when it
+ripens."""
 WALKABLE = ("grass", "path", "sand")
 
 VITALS = ("health", "food", "drink", "energy")
 TOOLS = ("wood_pickaxe", "stone_pickaxe", "iron_pickaxe", "wood_sword", "stone_sword", "iron_sword")
 ITEMS = (*VITALS, "sapling", "wood", "stone", "coal", "iron", "diamond", *TOOLS)
-"""What a player has of each, from 0 to MOST."""
+"""Items of the player, each from 0 to MOST."""
 MOST = 9
 
 MOVES = ("move_left", "move_right", "move_up", "move_down")
@@ -50,24 +51,24 @@ ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """What the action `do` in front of a material gives."""
+    """Result of the action `do` in front of a material."""
 
     item: str
     leaves: str
-    """Material that takes its place."""
+    """Material that replaces it."""
     requires: str | None = None
-    """Tool that is needed."""
+    """Tool required."""
     probability: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What it takes to place or make something."""
+    """Requirements for placing or making something."""
 
     uses: Mapping[str, int]
-    """Item -> how many are used up."""
+    """Item -> number consumed."""
     nearby: tuple[str, ...] = ()
-    """Materials that must be within a square of the player, diagonals included."""
+    """Materials that must be adjacent to the player, diagonals included."""
     where: tuple[str, ...] = field(default=())
     """Materials that it may be placed on."""
 
@@ -107,11 +108,12 @@ ACHIEVEMENTS = (
 
 COW_HEALTH = 3
 DAMAGE = {"wood_sword": 2, "stone_sword": 3, "iron_sword": 5}
-"""What a blow takes from a cow's health with the best of these; 1 with none."""
+"""Damage to a cow per blow with the best sword; 1 without one."""
 COW_FOOD, PLANT_FOOD = 6, 4
 RIPENS = 300
 """Steps after which a plant is ripe."""
 HUNGER, THIRST, FATIGUE = 25, 20, 30
-"""Steps after which food, drink and energy are one less; half as quickly while asleep, when energy grows instead."""
+"""Steps after which food, drink and energy drop by one; twice as long while asleep, when energy grows instead."""
 REST, RECOVERY, DECAY = 10, 25, 15
-"""Steps asleep that restore one energy; steps that restore one health while no vital is empty; else, that cost one."""
+"""Steps asleep that restore one energy; steps that restore one health if no vital is empty; steps that cost one
+otherwise."""

@@ -1,4 +1,4 @@
-"""The grid world: squares, walls, a goal and a trap, and feet that slip; an action is a move, or a list of moves.
+"""The grid world: squares, walls, a goal, a trap and random slips; an action is a move or a list of moves.
 
 The default is the 4 x 3 world of Russell & Norvig, "Artificial Intelligence: A Modern Approach", chapter "Making
 complex decisions", whose utilities are known.
@@ -25,26 +25,27 @@ MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
 """Rows and columns by which an action moves: left, down, right, up, as on Gymnasium's frozen lake."""
 ACTIONS = ("left", "down", "right", "up")
 HEADED = ("forward", "left", "right")
-"""Moves of a walker that faces some way: a step ahead, or a turn on the spot."""
+"""Moves of a walker with a heading: a step ahead, or a turn on the spot."""
 HEADINGS = ("west", "south", "east", "north")
 """In the order of MOVES."""
 Table = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 
 
 class GridWorld(gym.Env[np.int64, np.int64]):
-    """Walk to the goal. Observations are squares, counted row by row; with headings, 4 times that plus the heading.
+    """Reach the goal. An observation is the index of a square, row by row; with headings, 4 times the index plus the
+    heading.
 
     Args:
-        squares: the map, a string a row: "." free, "#" wall, "S" start (one of them), "G" goal, "X" trap.
+        squares: the map, one string per row: "." free, "#" wall, "S" start (one of them), "G" goal, "X" trap.
         size: rows and columns of a map without walls where every square but the goal is a start; instead of `squares`.
         goal: its row and column, from 0; only for a map that `size` makes.
-        heading: whether the walker faces one of HEADINGS, any at the start, and has the moves HEADED.
-        actions: "moves": an action is a move; "sequence": an action is a list of moves, made until one ends the
-            episode, and paid as a single one (`laurel.envs.sequences` numbers the lists).
-        max_moves: of a list.
+        heading: whether the walker faces one of HEADINGS (random at the start) and has the moves HEADED.
+        actions: "moves": an action is a move; "sequence": an action is a list of moves, executed until one ends the
+            episode, and rewarded as a single action (`laurel.envs.sequences` numbers the lists).
+        max_moves: maximum length of a list.
         slip: probability of going to one side of the chosen direction, half of it to each; walls stop the walker.
-        step_reward: paid at every step, that is, for every action.
-        goal_reward: paid on top at the goal, which ends the episode.
+        step_reward: reward of every step, that is, of every action.
+        goal_reward: added on reaching the goal, which ends the episode.
         trap_reward: the same for the trap.
         render_mode: "ansi" or None.
 
@@ -96,9 +97,9 @@ class GridWorld(gym.Env[np.int64, np.int64]):
             state: {move: self._outcomes(state, move, slip, step_reward, ends) for move in range(len(self.moves))}
             for state in range(len(self.initial_state_distrib))
         }
-        """What a move leads to."""
+        """The outcome of a move."""
         if actions == "moves":
-            self.P = self.outcomes  # where Gymnasium's toy environments have their model
+            self.P = self.outcomes  # the attribute in which Gymnasium's toy environments store their model
         self.observation_space = gym.spaces.Discrete(len(self.outcomes))
         self.action_space = gym.spaces.Discrete(self.lists.count)
         self._state = 0
@@ -106,7 +107,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Begin an episode, in `options["state"]` where that is given.
+        """Begin an episode, in `options["state"]` if given.
 
         Raises:
             EnvError: there is no such state, or the episode ends there.
@@ -128,7 +129,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         return np.int64(self._state), reward, terminated, False, {}
 
     def moves_to_goal(self) -> IntArray:
-        """Return the fewest moves (S,) from each state to a goal if feet do not slip; -1 if there is no path."""
+        """Return the fewest moves (S,) from each state to a goal without slips; -1 if there is no path."""
         straight = np.array([[outcomes[0][1] for outcomes in moves.values()] for moves in self.outcomes.values()])
         goals = np.repeat(np.array(list("".join(self.squares))) == GOAL, self.headings)
         found = np.where(goals, 0, -1)
@@ -147,13 +148,13 @@ class GridWorld(gym.Env[np.int64, np.int64]):
     def _outcomes(
         self, state: int, action: int, slip: float, step_reward: float, ends: dict[str, float]
     ) -> list[tuple[float, int, float, bool]]:
-        """Return what an action may lead to, as in Gymnasium's tables."""
+        """Return the possible outcomes of an action, in the form of Gymnasium's tables."""
         width = len(self.squares[0])
         place, heading = divmod(state, self.headings)
         row, column = divmod(place, width)
         if self.squares[row][column] in (WALL, GOAL, TRAP):
             return [(1.0, state, 0.0, True)]  # no action is ever taken there
-        if self.headings > 1 and action:  # HEADINGS are in the order of turns to the left
+        if self.headings > 1 and action:  # HEADINGS are ordered by left turns
             return [(1.0, place * self.headings + (heading + (1, -1)[action - 1]) % self.headings, step_reward, False)]
         action = heading if self.headings > 1 else action
         outcomes = []
@@ -171,7 +172,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
 
 
 class GridWorldVector(Simulator):
-    """N walkers at once; what `gymnasium.make_vec` makes. Takes the arguments of `GridWorld`."""
+    """N walkers at once; made by `gymnasium.make_vec`. Takes the arguments of `GridWorld`."""
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> None:
         self.world = GridWorld(**options)
@@ -183,7 +184,9 @@ class GridWorldVector(Simulator):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Begin N episodes, in the states `options["state"]` (N,) or () where they are given; errors as elsewhere."""
+        """Begin N episodes, in the states `options["state"]` (N,) or () if given; raises the errors of
+        `GridWorld.reset`.
+        """
         observation, info = super().reset(seed=seed)
         if options and "state" in options:
             self._state[:] = _startable(self.world, options["state"])
@@ -209,7 +212,7 @@ class GridWorldVector(Simulator):
 
 
 def _startable(world: GridWorld, state: Any) -> IntArray:
-    """Return states, checked.
+    """Validate and return states.
 
     Raises:
         EnvError: a state does not exist, or ends the episode.

@@ -1,8 +1,8 @@
-"""Matrix games of two players: which outcome is right by a solution concept? The agent moves for both players.
+"""Two-player matrix games: the agent moves for both players and must pick an outcome that a solution concept selects.
 
-After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001): four games, of which outcomes are to be
-picked by total welfare, equality, Rawlsian fairness or Pareto optimality. Payoffs are those of textbooks (Osborne and
-Rubinstein 1994).
+After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001): four games, and the concepts total
+welfare, equality, Rawlsian fairness and Pareto optimality. Payoffs are those of a textbook (Osborne and Rubinstein
+1994).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ CONCEPTS: Mapping[str, str] = MappingProxyType(
         "pareto": "No other outcome is better for one player without being worse for the other.",
     }
 )
-"""Name -> which outcomes are right, in words."""
+"""Name -> description of the right outcomes."""
 
 
 def is_right(concept: str, payoffs: tuple[Payoff, ...], outcome: int) -> bool:
-    """Whether an outcome is right by a concept."""
+    """Whether a concept selects an outcome."""
     own = payoffs[outcome]
     match concept:
         case "total_welfare":
@@ -63,7 +63,7 @@ def is_right(concept: str, payoffs: tuple[Payoff, ...], outcome: int) -> bool:
 
 
 class MatrixGame(gym.Env[np.int64, np.int64]):
-    """One outcome an episode: 1 is paid for one that is right by the concept, 0 for another.
+    """One outcome per episode: reward 1 if the concept selects it, else 0.
 
     Args:
         game: a key of GAMES.

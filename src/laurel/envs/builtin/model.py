@@ -19,12 +19,12 @@ from laurel.errors import EnvError
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a finite Markov decision process does. A state that ends the episode leads to itself and pays nothing."""
+    """A finite Markov decision process. Terminal states lead to themselves with reward 0."""
 
     transitions: DoubleArray
     """(S, A, S') probability of the next state."""
     rewards: DoubleArray
-    """(S, A, S') mean reward of the transition; 0 where it cannot happen."""
+    """(S, A, S') mean reward of the transition; 0 for impossible ones."""
     start: DoubleArray
     """(S,) probability that an episode starts there."""
     terminal: BoolArray
@@ -50,7 +50,7 @@ class Model:
 
 
 class Table(NamedTuple):
-    """The model that a finite environment itself gives."""
+    """The model as the environment itself provides it."""
 
     outcomes: dict[int, dict[int, list[Any]]]
     """State -> action -> [(probability, next state, reward, terminated)]."""
@@ -71,7 +71,7 @@ def model_of(env: gym.Env[Any, Any]) -> Model:
     """Return the model of an environment that has a table `P`: FrozenLake, CliffWalking, Taxi, GridWorld.
 
     Raises:
-        EnvError: the environment has no table, or does not behave as it says.
+        EnvError: the environment has no table, or does not behave according to it.
     """
     bare = env.unwrapped
     name = bare.spec.id if bare.spec else type(bare).__name__
@@ -84,7 +84,7 @@ def model_of(env: gym.Env[Any, Any]) -> Model:
 
 
 def from_table(table: dict[int, dict[int, list[Any]]], start: npt.ArrayLike, name: str = "model") -> Model:
-    """Return the model that a table and the distribution of the first state give.
+    """Return the model given by a table and the distribution of the initial state.
 
     Raises:
         EnvError: an episode may end or continue in the same state.
@@ -100,7 +100,7 @@ def from_table(table: dict[int, dict[int, list[Any]]], start: npt.ArrayLike, nam
                 if probability > 0:
                     terminal[after] |= terminated
                     passed[state, after] |= not terminated
-    ends = np.flatnonzero(terminal)  # tables say what happens after the end, too; here, nothing does
+    ends = np.flatnonzero(terminal)  # tables also list transitions out of terminal states, which are dropped here
     transitions[ends] = paid[ends] = 0
     transitions[ends, :, ends] = 1
     passed[ends] = False

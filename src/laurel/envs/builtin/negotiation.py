@@ -1,8 +1,8 @@
-"""A negotiation about a few things, in coarse dialogue acts, against a partner that plays by a script.
+"""A negotiation over a few items, in coarse dialogue acts, against a scripted partner.
 
-A user wants a style of negotiating. After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001),
-whose four styles these are, for Deal or No Deal (Lewis et al. 2017, arXiv 1706.05125). Simplified: what there is and
-what it is worth are always the same, there are five acts and three turns, so that all dialogues can be listed.
+The goal is a user's preferred negotiating style. After Kwon et al. 2023, "Reward Design with Language Models" (arXiv
+2303.00001), whose four styles these are, for Deal or No Deal (Lewis et al. 2017, arXiv 1706.05125). Simplified: items
+and their values are fixed, and there are five acts and three turns, so that all dialogues can be enumerated.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Split:
     """Who gets what of a book, two hats and a ball."""
 
     yours: str
-    """What you get, in words."""
+    """What you get, as a phrase."""
     points: tuple[int, int]
-    """Yours and your partner's."""
+    """Points of both sides."""
 
 
 DESCRIPTION = (
@@ -46,7 +46,7 @@ OFFERS = (Split("the ball", (2, 8)), Split("a hat and the ball", (4, 5)), Split(
 TURNS = len(OFFERS)
 NOT_YET, AGREE = 0, len(PROPOSALS) + 1
 LIMITS = (2, 5, 8)
-"""Points with which a partner is content, unless its own offer gives it fewer; drawn for each episode and not seen."""
+"""Points that the partner accepts, unless its own offer gives it fewer; drawn for each episode and hidden."""
 STYLES: Mapping[str, str] = MappingProxyType(
     {
         "versatile": "You make at least two proposals, and none of them twice.",
@@ -59,7 +59,7 @@ STYLES: Mapping[str, str] = MappingProxyType(
 
 
 def row(acts: Sequence[int], accepted: bool) -> tuple[int, ...]:
-    """Return a dialogue as an observation holds it."""
+    """Return a dialogue as an observation."""
     return *acts, *(NOT_YET,) * (TURNS - len(acts)), int(accepted)
 
 
@@ -71,7 +71,7 @@ def points(acts: Sequence[int], accepted: bool) -> tuple[int, int]:
 
 
 def shows(style: str, acts: Sequence[int], accepted: bool) -> bool:
-    """Whether a dialogue that has ended shows a style."""
+    """Whether a finished dialogue shows a style."""
     proposed = [act for act in acts if act != AGREE]
     own, partner = points(acts, accepted)
     match style:
@@ -88,7 +88,7 @@ def shows(style: str, acts: Sequence[int], accepted: bool) -> bool:
 
 
 def accepts(limit: int, turn: int, act: int) -> bool:
-    """Whether a partner with a limit accepts your act in a turn, if that is a proposal."""
+    """Whether a partner with this limit accepts your act in a turn, if it is a proposal."""
     return act != AGREE and PROPOSALS[act - 1].points[1] >= min(limit, OFFERS[turn].points[1])
 
 
@@ -110,10 +110,10 @@ def dialogues(acts: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], boo
 
 
 class Negotiation(gym.Env[IntArray, np.int64]):
-    """One negotiation an episode: 1 is paid at its end if it shows the style, 0 otherwise.
+    """One negotiation per episode: reward 1 at its end if it shows the style, else 0.
 
     Observations hold your acts so far, NOT_YET for turns to come, and whether the last one was accepted. Actions are
-    the four proposals, and to agree.
+    the four proposals and agreeing.
 
     Args:
         style: a key of STYLES.

@@ -1,9 +1,9 @@
-"""NetHack on NLE's own game (`nle.nethack`), without the Gymnasium environments of that package and their cost.
+"""NetHack on NLE's compiled game (`nle.nethack`), without the overhead of NLE's Gymnasium environments.
 
 The game itself is in `laurel.envs.builtin.nethack_game`. Observations hold less than NLE's: the squares around the
-player, the status, the message and those before it that the step dismissed, as a row of numbers. Gymnasium's limit
-cuts an episode, without quitting the game.
-`info` has `stairs`: how many squares away the nearest staircase or ladder down is that the map shows, -1 where none is.
+player, the status, the message and earlier messages of the step that were dismissed, as a row of numbers. Gymnasium's
+limit cuts an episode, without quitting the game. `info` has `stairs`: the distance in squares to the nearest visible
+staircase or ladder down, -1 if there is none.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Row = npt.NDArray[np.int32]
 
 
 class Games:
-    """N games that are seen together; other arguments and errors as in `Game`.
+    """N games whose observations share arrays; other arguments and errors as in `Game`.
 
     Args:
         number: N.
-        processes: how many processes play the games, which are the same ones in one or many; this one plays its part.
+        processes: number of processes that run the games, including this one; it does not change the games.
     """
 
     def __init__(self, number: int, processes: int = 1, **options: Any) -> None:
@@ -64,17 +64,17 @@ class Games:
         return self.crop**2 + STATUS + DISMISSED + MESSAGE
 
     def begin(self, which: Sequence[bool], rng: np.random.Generator) -> None:
-        """Begin new games in some places (N,), one after another."""
+        """Begin new games at some indices (N,), one after another."""
         for game, begins in zip(self._games.games, which, strict=True):
             if begins:
                 game.begin(rng)
 
     def step(self, actions: Sequence[int | None]) -> list[tuple[float, bool]]:
-        """Take actions (N,) where there are any; return what each paid, and whether the game or the task ended."""
+        """Take actions (N,) where there are any; return the rewards, and whether the game or the task ended."""
         return self._games.step(actions)
 
     def observe(self) -> npt.NDArray[np.int32]:
-        """Return glyphs around the players (N, crop * crop), row by row, statuses, and what was said, as (N, size)."""
+        """Return glyphs around the players (N, crop * crop), row by row, statuses and messages, as (N, size)."""
         status = self._seen["blstats"]
         rows = np.empty((self._number, self.size), dtype=np.int32)
         around = self._around.take(self._y * SHAPE[1] + self._x, axis=0)
@@ -85,7 +85,7 @@ class Games:
         return rows
 
     def stairs(self) -> IntArray:
-        """Return how far the nearest way down is that each map shows (N,), -1 where it shows none.
+        """Return the distance to the nearest visible way down (N,), -1 if there is none.
 
         Counted in steps in eight directions as if there were no walls.
         """
@@ -108,7 +108,9 @@ class Games:
 
 @cache
 def _around(crop: int) -> npt.NDArray[np.int16]:
-    """Return for each square of a map (1659,) the squares around it (crop * crop); those outside are the last, dark."""
+    """Return for each square of a map (1659,) the squares around it (crop * crop); those outside map to the last, dark
+    square.
+    """
     rows, columns = SHAPE
     squares = np.pad(np.arange(rows * columns).reshape(SHAPE), crop // 2, constant_values=rows * columns)
     windows = np.lib.stride_tricks.sliding_window_view(squares, (crop, crop))
@@ -124,8 +126,8 @@ class NetHack(gym.Env[Row, np.int64]):
     """One game; arguments and errors as in `Game`.
 
     Args:
-        status_in_words: whether captions tell depth, health, gold and hunger besides the message.
-        processes: of `Games`, for many games; one game is played in this process.
+        status_in_words: whether captions include depth, health, gold and hunger besides the message.
+        processes: as in `Games`, for vector environments; a single game runs in this process.
         render_mode: "ansi" or None.
     """
 
@@ -204,7 +206,7 @@ def message_of(row: Row) -> str:
 
 
 def said_in(row: Row) -> list[str]:
-    """Return all that the game said in the step before an observation: messages that were dismissed, and the last."""
+    """Return all messages of the step before an observation: the dismissed ones and the last."""
     return [*_text(row[-DISMISSED - MESSAGE : -MESSAGE]).split("\n"), message_of(row)]
 
 

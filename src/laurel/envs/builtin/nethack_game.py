@@ -1,7 +1,7 @@
-"""One game of NetHack, on NLE's own (`nle.nethack`): its tasks, what they pay, and the prompts that are dismissed.
+"""One game of NetHack on NLE's compiled game (`nle.nethack`): tasks, rewards, and which prompts are dismissed.
 
 Steps, rewards and ends are those of NLE 1.3.0's tasks (Küttler et al. 2020, arXiv 2006.13760): menus and prompts are
-dismissed as there, and `penalty_step` is paid where the game's clock stands still.
+dismissed as there, and steps in which the game's clock stands still are rewarded with `penalty_step`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Task = Literal["score", "gold", "scout", "staircase", "descend", "level", "oracl
 
 SCORED: tuple[Task, ...] = ("score", "gold", "scout")
 REACHED: tuple[Task, ...] = ("staircase", "descend", "level", "oracle", "oracle_sober")
-"""Tasks that are paid once, when something is reached; `descend` is what Motif calls staircase."""
+"""Tasks with one reward, for reaching something; `descend` is Motif's staircase task."""
 _LEVELS = {"level": 4, "descend": 2}
-"""Task -> the level to reach unless another is named."""
+"""Task -> default level to reach."""
 _DESCENT = b"You descend the stairs"
 TASKS = (*SCORED, *REACHED)
 STATUS, DISMISSED, MESSAGE = 27, 256, 256
@@ -37,25 +37,25 @@ X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD = 0, 1, 9, 10, 11, 12, 13
 EXPERIENCE, TIME, HUNGER, CONDITION = 18, 20, 21, 25
 """Places in the status."""
 CROP = 9
-"""Squares around the player that are seen by default, along a side."""
+"""Default side of the view around the player, in squares."""
 SHAPE = (21, 79)
 """Rows and columns of a level's map."""
 _KEYS = ("glyphs", "blstats", "message", "program_state", "internal")
 SAID = "said"
-"""Name of an array of all that a step said: what was dismissed, which NLE does not show, and the message behind it."""
+"""Name of the array with all messages of a step: the dismissed ones, which NLE does not show, and the last."""
 MAPS = "maps"
 """Name of an array of NLE's glyphs, row by row."""
 _SPACE, _ESCAPE = 32, 27
 _IN_MOVE_LOOP = 3
-"""Place in the program's state that says that the game waits for a move."""
+"""Index into the program's state of the flag that the game waits for a move."""
 _WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, ON_STAIRS_DOWN = 1, 2, 3, 4
 """Indices into NLE's `internal` observation."""
 _WHAT_TO_EAT = re.compile(rb"What do you want to eat\?(?: \[([a-zA-Z]))?")
 _ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
-"""Prompts with one of these words are left to the player; the others are declined."""
+"""Prompts that contain one of these words are left to the agent; the others are declined."""
 _SEED_LIMIT = 2**62
 _DRAWS = 100
-"""Games that may be over before the first move until the level is refused."""
+"""Number of games in a row that may end before the first move until the level is rejected."""
 
 
 @cache
@@ -70,7 +70,7 @@ def actions() -> tuple[int, ...]:
 
 @cache
 def action_names() -> tuple[str, ...]:
-    """Return what the actions are called, such as "go north", "run north" and "eat"."""
+    """Return the names of the actions, such as "go north", "run north" and "eat"."""
     from nle import nethack
 
     went = [f"go {_words(one.name)}" for one in nethack.CompassDirection]
@@ -88,23 +88,23 @@ class Game:
     """One game of NetHack.
 
     Args:
-        task: what is paid, and when the episode ends.
-        level: of the task `level`: the depth to reach; None: 4. Of the task `descend`: the level to reach by going down
-            stairs, counted within its part of the dungeon; None: 2.
-        penalty_step: paid in steps in which the game's clock stands still; None: -0.01 in tasks that pay a score, as in
-            NLE, and 0 in those that end when something is reached, so that the return says whether it was.
+        task: determines the reward and the end of the episode.
+        level: for the task `level`, the depth to reach (None: 4); for the task `descend`, the level to reach by stairs,
+            counted within its part of the dungeon (None: 2).
+        penalty_step: reward of steps in which the game's clock stands still; None: -0.01 in tasks with a score, as in
+            NLE, and 0 in tasks that end when something is reached, so that the return is 0 or the reward for it.
         character: role, race, alignment and gender, as NLE has them; "@" draws them.
-        crop: squares around the player that are seen, along a side; odd.
-        games: how many games episodes are drawn from, the same ones whatever the seed, so that an agent meets in
-            evaluation what it was trained in; None: each episode is a new game.
-        level_file: of the one level that is played, see `laurel.envs.builtin.nethack_level`, where no pet goes with the
-            player, all is picked up and no monsters come; None: NetHack's own dungeon.
+        crop: side of the view around the player, in squares; odd.
+        games: number of fixed games that episodes are drawn from, independent of the seed, so that evaluation uses the
+            training games; None: each episode is a new game.
+        level_file: file of a single custom level (see `laurel.envs.builtin.nethack_level`), without a pet or new
+            monsters and with autopickup; None: NetHack's own dungeon.
         eat: how "What do you want to eat? [fg or ?*]" is answered. "raw": by the actions' keys, as in NLE, which seldom
             are letters of food, and the question stays open until "more". "first": "go northwest", whose key is y,
-            eats what is listed first, and any other action closes the question, as in Motif.
-        pays: what reaching it is worth in a task that ends so: 1, as in NLE, or 50, as in Motif.
-        ends: whether such a task ends the episode; False: it is paid once, and the game goes on, as in the tasks of
-            Motif whose names end in Continual, for agents that are paid for captions alone.
+            eats the first item listed, and any other action closes the question, as in Motif.
+        pays: reward for reaching the target in tasks that have one: 1, as in NLE, or 50, as in Motif.
+        ends: whether reaching it ends the episode; False: it is rewarded once and the game continues, as in Motif's
+            tasks named Continual, for agents that are rewarded for captions only.
         seen: arrays that the game writes observations into, by NLE's names; None: new ones.
 
     Raises:
@@ -155,7 +155,7 @@ class Game:
             fix_moon_phase=True,
         )
         if level_data is not None:
-            link = Path(self.raw._vardir, "nhdat")  # to NLE's, in a folder that goes with the game
+            link = Path(self.raw._vardir, "nhdat")  # to NLE's files, in a folder that is deleted with the game
             link.unlink()
             link.write_bytes(level_data)
         self._keys = actions()
@@ -170,11 +170,11 @@ class Game:
         self._done = False
 
     def begin(self, rng: np.random.Generator) -> None:
-        """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
+        """Begin a game with random seeds; nothing in it depends on the clock or the phase of the moon."""
         draw_game(self.start, rng, self._games)
 
     def start(self, core: int, disp: int) -> bool:
-        """Begin the game of NLE's two seeds; return whether it goes on past its first screens."""
+        """Begin the game with NLE's two seeds; return whether it continues past its first screens."""
         self.raw.set_initial_seeds(core, disp, reseed=False)
         self.raw.reset()
         self._explored, self._done = {}, False
@@ -220,7 +220,7 @@ class Game:
         return reward, done or (reached and self.ends)
 
     def _answer(self, key: int) -> int:
-        """Return what is pressed for a key, which differs where the game asks what to eat."""
+        """Return the key to press for an action's key, which differs when the game asks what to eat."""
         asked = _WHAT_TO_EAT.match(self._said()) if self._internal.item(_WAITS_FOR_ANSWER) else None
         if asked is None:
             return key
@@ -232,7 +232,7 @@ class Game:
     def _past_menus(self, lines: list[bytes]) -> bool:
         """Dismiss menus, text prompts and all questions but those in _ANSWERED; return whether the game is over.
 
-        What the game says where it is dismissed is added to `lines`.
+        Dismissed messages are added to `lines`.
         """
         internal = self._internal
         while not self._over():
@@ -257,7 +257,7 @@ class Game:
         return self._message.tobytes().partition(b"\0")[0]
 
     def _keep(self, lines: list[bytes]) -> None:
-        """Show the lines that were dismissed, the last ones that fit."""
+        """Write the dismissed lines into the observation; if too long, the last ones."""
         self._lines = lines
         said = [line for line in lines if line]
         while len(text := b"\n".join(said)) > DISMISSED:
@@ -291,7 +291,7 @@ class Game:
 
 
 def draw_game(start: Callable[[int, int], bool], rng: np.random.Generator, games: int | None) -> None:
-    """Draw seeds until a game starts and goes on; `games` as in `Game`.
+    """Draw seeds until a game starts and continues; `games` as in `Game`.
 
     Raises:
         EnvError: too many games in a row were over at once.
@@ -306,14 +306,14 @@ def draw_game(start: Callable[[int, int], bool], rng: np.random.Generator, games
 
 
 def memory_of(number: int) -> int:
-    """Return the bytes that N games take for what they show."""
+    """Return the size in bytes of the observation arrays of N games."""
     return _layout(number).itemsize
 
 
 def arrays(number: int, memory: mmap | None = None) -> Seen:
-    """Return arrays for what N games show, an axis for the games first: NLE's, SAID, and MAPS.
+    """Return observation arrays of N games, whose first axis is the game: NLE's, SAID and MAPS.
 
-    A row of MAPS is a map, and behind it a dark square, which stands for all that are outside.
+    A row of MAPS is a map followed by one dark square, used for all squares outside the map.
     """
     layout = _layout(number)
     whole = np.zeros((), layout) if memory is None else np.ndarray((), layout, memory)
@@ -323,7 +323,7 @@ def arrays(number: int, memory: mmap | None = None) -> Seen:
 
 
 def views(seen: Seen) -> list[Seen]:
-    """Return what each of N games writes into."""
+    """Return the arrays that each of N games writes into."""
     return [{name: of[i] for name, of in seen.items()} for i in range(len(seen[SAID]))]
 
 

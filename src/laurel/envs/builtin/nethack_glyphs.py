@@ -1,4 +1,4 @@
-"""NetHack's glyphs: what a square shows, by kind; and NLE's game itself, imported when it is used."""
+"""NetHack's glyphs by kind; and the lazy import of NLE's game."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DRAWN = ' &cf@])[="(%!?+/$*`0_|.#<>{}^'
 """Kinds of glyphs, a character each: nothing, anything else, monsters, pets and so on."""
 _CLASSES = '&])[="(%!?+/$*`0_&'
-"""What each class of objects is drawn as, in NetHack's order."""
+"""Symbol of each object class, in NetHack's order."""
 _SEEN = f"&{_CLASSES}"
 """The kind of each class that networks see: shifted by one, as all agents so far were trained."""
 _FEATURES = {
@@ -43,7 +43,7 @@ def nle() -> nethack:
 
 @cache
 def dark() -> int:
-    """Return the glyph of a square of which nothing is known."""
+    """Return the glyph of an unknown square."""
     return int(nle().GLYPH_CMAP_OFF)
 
 
@@ -71,7 +71,7 @@ def kinds_of_glyphs() -> IntArray:
 
 @cache
 def symbols() -> npt.NDArray[np.str_]:
-    """Return a character for each glyph (5977,): what it is drawn as, roughly."""
+    """Return an approximate display character for each glyph (5977,)."""
     return np.array(list(DRAWN))[_places(_CLASSES)]
 
 

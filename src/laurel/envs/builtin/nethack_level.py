@@ -1,8 +1,8 @@
-"""Custom levels for NetHack, written in the game's description language, as MiniHack has them (Samvelyan et al.
-2021, arXiv 2109.13202).
+"""Custom levels for NetHack in the game's level description language, as in MiniHack (Samvelyan et al. 2021, arXiv
+2109.13202).
 
-NLE brings NetHack's compilers: a level is compiled once in a process, into the file that games read in place of NLE's
-own. It is the first level of the dungeon, and there is nothing below that is worth a visit.
+NLE brings NetHack's compilers: a level is compiled once per process, into the file that games read in place of NLE's
+own. It is the first level of the dungeon; the levels below it are not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from laurel.errors import EnvError, closest
 
 LEVELS = Path(__file__).resolve().with_name("levels")
 NAME = "mylevel"
-"""What the file must call its level, as MiniHack's do."""
+"""Required name of the level in its file, as in MiniHack."""
 OPTIONS = ("pettype:none",)
 """Options of the game in addition to NLE's: the player has no pet."""
 _FIRST = f'LEVEL: "{NAME}" "none" @ (1, 0)\n'
@@ -26,7 +26,7 @@ _SECONDS = 20.0
 
 
 def level_file(name: str) -> Path:
-    """Return the file of a level: one that comes with Laurel, by its name, or else a path.
+    """Return the file of a level: by name if it comes with Laurel, otherwise by path.
 
     Raises:
         EnvError: there is no such file.
@@ -77,7 +77,7 @@ def _compiled(text: str, file: str) -> bytes:
 
 
 def _call(folder: Path, file: str, *command: object) -> None:
-    """Run one of NetHack's tools; they write what is wrong to standard error."""
+    """Run one of NetHack's tools, which write errors to standard error."""
     done = subprocess.run(  # noqa: S603 - NLE's own programs, on files of this folder
         [str(part) for part in command], cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
     )

@@ -1,6 +1,6 @@
-"""Games of NetHack in processes of their own, which write what they show into memory that both sides see.
+"""Games of NetHack in separate processes, which write observations into shared memory.
 
-Their caller draws all seeds, so that games are the same ones whatever the number of processes.
+The caller draws all seeds, so the number of processes does not change the games.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from laurel.envs.builtin.nethack_game import Game, arrays, draw_game, memory_of,
 from laurel.errors import EnvError
 
 STOP_SECONDS = 5.0
-"""Time that a process has to end its games."""
+"""Seconds that a process has to end its games."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherGame:
-    """A game of another process."""
+    """A game that runs in another process."""
 
     place: int
     process: GamesProcess
@@ -39,13 +39,13 @@ class OtherGame:
 
 
 class GamesProcess:
-    """A process with some of N games; it ends when it is closed, or its parent ends."""
+    """A process that runs some of N games; it ends when it is closed or its parent ends."""
 
     def __init__(self, memory: IO[bytes], number: int, places: range, options: Mapping[str, Any]) -> None:
         self.places, self.drawn_from = places, options.get("games")
         self._pipe, other = multiprocessing.Pipe()
         files = other.fileno(), memory.fileno()
-        # not a multiprocessing.Process, which a daemonic one, as agents train in, may not have
+        # not a multiprocessing.Process: agents train in daemonic processes, which may not have children
         self._process = subprocess.Popen(  # noqa: S603 - our own
             [sys.executable, "-m", __name__, *map(str, files)], pass_fds=files, stdin=subprocess.DEVNULL
         )
@@ -96,7 +96,7 @@ class GamesProcess:
 
 
 class Divided:
-    """N games of which this process plays the first part, and each other process another."""
+    """N games divided among this process, which runs the first share, and others."""
 
     def __init__(self, number: int, processes: int, options: Mapping[str, Any]) -> None:
         first, *rest = np.array_split(np.arange(number), min(processes, number))
@@ -136,7 +136,7 @@ def step_each(games: Iterable[Game], actions: Sequence[int | None]) -> list[tupl
 
 def _serve(pipe: Connection, memory: int) -> None:
     """Play games until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when it is over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     number, places, options = pipe.recv()
     try:
         seen = views(arrays(number, mmap.mmap(memory, 0)))

@@ -1,7 +1,7 @@
 """CartPole without its velocities: they must be inferred from earlier observations.
 
 A task with hidden state that is well known (`PositionOnlyCartPole` of POPGym, Morad et al. 2023, arXiv 2303.01859):
-what is seen is half of CartPole's observation, all else is Gymnasium's.
+the observation is half of CartPole's; everything else is Gymnasium's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PositionOnlyCartPole(CartPoleEnv):
 
 
 class PositionOnlyCartPoleVector(CartPoleVectorEnv):
-    """N of them at once; what `gymnasium.make_vec` makes. Takes the arguments of Gymnasium's `CartPoleVectorEnv`."""
+    """N of them at once; made by `gymnasium.make_vec`. Takes the arguments of Gymnasium's `CartPoleVectorEnv`."""
 
     def __init__(self, num_envs: int = 1, **options: Any) -> None:
         super().__init__(num_envs, **options)

@@ -11,13 +11,13 @@ from laurel.envs.builtin.model import Model
 
 
 class Simulator(BatchEnv):
-    """N episodes that follow a model; the step after an episode's end is a reset (`AutoresetMode.NEXT_STEP`).
+    """N episodes simulated from a model; the step after the end of an episode is a reset (`AutoresetMode.NEXT_STEP`).
 
     Args:
         num_envs: N.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
-        exploring_starts: episodes start in any state that does not end them, each as likely, instead of where
-            the model says.
+        exploring_starts: draw the initial state uniformly from all non-terminal states instead of the model's
+            distribution.
     """
 
     def __init__(

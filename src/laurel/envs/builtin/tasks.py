@@ -1,6 +1,6 @@
-"""Several environments as one: each episode is of one of them, in turns, or drawn by the chances of a curriculum.
+"""Several environments as one: each episode is one of them, in rotation or drawn with a curriculum's probabilities.
 
-The agent sees which: an observation is that of the environment, packed, followed by the task's number.
+The task is observed: an observation is the environment's packed observation, followed by the task's number.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
 
 MOST = 255
-"""Most tasks; a task's number has to fit into a byte."""
+"""Maximum number of tasks; a task's number must fit into a byte."""
 
 
 class Tasks(gym.Env[Any, Any]):
-    """Environments of one family, one an episode.
+    """Environments of one family, one per episode.
 
     Args:
         tasks: their ids; observations and actions must be alike.
 
     Raises:
-        EnvError: there are fewer than two or more than MOST tasks, or they do not go together.
+        EnvError: there are fewer than two or more than MOST tasks, or their spaces differ.
 
     >>> env = Tasks(tasks=["MiniGrid-Empty-5x5-v0", "MiniGrid-DoorKey-5x5-v0"])
     >>> env.reset(seed=0)[0].shape
@@ -48,7 +48,7 @@ class Tasks(gym.Env[Any, Any]):
         self.observation_space = gym.spaces.Box(low, high, dtype=row.dtype.type)
         self.action_space = self.adapters[0].action_space
         self.chances: FloatArray | None = None
-        """(K,) with which the tasks of the next episodes are drawn; None: in turns, from a random one on."""
+        """(K,) probabilities of the tasks of the next episodes; None: in rotation, starting with a random one."""
         self.task = 0
         self._made: dict[int, gym.Env[Any, Any]] = {}
 

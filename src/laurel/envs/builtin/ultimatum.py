@@ -1,7 +1,8 @@
-"""The ultimatum game: take a share of a pot, or refuse it so that neither player gets anything.
+"""The ultimatum game: accept a share of a pot, or reject it, so that neither player gets anything.
 
-A user's objective says which answer is right. After Kwon et al. 2023, "Reward Design with Language Models" (arXiv
-2303.00001), whose five objectives these are. Offers are whole tenths of a pot here, so that all outcomes can be listed.
+A user's objective determines the right answer. After Kwon et al. 2023, "Reward Design with Language Models" (arXiv
+2303.00001), whose five objectives these are. Offers are whole tenths of a pot here, so that all outcomes can be
+enumerated.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def wants(objective: str, share: float, pot: float) -> bool:
 
 
 class Ultimatum(gym.Env[IntArray, np.int64]):
-    """One offer an episode: 1 is paid for what the user wants, 0 for anything else.
+    """One offer per episode: reward 1 for the answer that the user wants, else 0.
 
     Args:
         objective: a key of OBJECTIVES.

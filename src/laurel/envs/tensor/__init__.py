@@ -1,6 +1,6 @@
-"""Environments as tensors: all copies stepped at once, where the networks are.
+"""Environments as tensors: all copies stepped at once, on the device of the networks.
 
-Each has exactly the transitions of its namesake in Gymnasium or MiniGrid, but random streams of its own.
+Each has exactly the transitions of the Gymnasium or MiniGrid original, but its own random streams.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ADAPTERS: dict[str, type[EnvAdapter]] = {
     "CartPole-v1": CartPoleAdapter,
     **{f"MiniGrid-{task}-{n}x{n}-v0": MiniGridAdapter for task, sizes in SIZES.items() for n in sizes},
 }
-"""Ids that have a tensor form -> the adapter whose packed observations it gives."""
+"""Ids with a tensor version -> the adapter whose packed observations it produces."""
 
 
 def has_tensors(env: EnvParams, adapter: EnvAdapter) -> bool:
-    """Whether an environment has a tensor form, with its id, its arguments and its adapter."""
+    """Whether an environment with this id, arguments and adapter has a tensor version."""
     from laurel.envs.vector import is_original
 
     expected = ADAPTERS.get(reference_id(env))
@@ -54,7 +54,7 @@ def make_tensors(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int, de
 def _tensors_like(
     reference: gym.Env[Any, Any], adapter: EnvAdapter, rows: tuple[int, Sequence[int], torch.device]
 ) -> TensorEnv:
-    """Return rows of the environment that Gymnasium has made."""
+    """Return the tensor version of an environment made by Gymnasium."""
     from laurel.envs.tensor.cartpole import TensorCartPole
     from laurel.envs.tensor.doorkey import TensorDoorKey, TensorEmpty
 

@@ -1,4 +1,4 @@
-"""Rows of an environment, stepped at once by tensor operations that never wait for the device.
+"""Copies of an environment (rows), stepped at once by tensor operations without device synchronisation.
 
 Like the vector environments of the host (see `laurel.envs.vector`), rows reset on the step after an episode's end:
 that step ignores its action, returns the first observation of a new episode, and is not valid.
@@ -17,14 +17,14 @@ from laurel.arrays import Array
 from laurel.envs.tensor.philox import words
 
 BEGINS, STEPS = range(2)
-"""Random streams: of a `reset`, and of the episodes that begin on the way."""
+"""Random streams: of `reset`, and of automatic resets."""
 
 
 class TensorStep(NamedTuple):
-    """What R rows answer to R actions."""
+    """The result of stepping R rows with R actions."""
 
     observation: Tensor
-    """(R, D) packed observations after the action; the next step writes over them."""
+    """(R, D) packed observations after the action; overwritten by the next step."""
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -41,14 +41,14 @@ class TensorEnv(ABC):
     """
 
     n_words: ClassVar[int]
-    """Random words that the beginning of an episode takes."""
+    """Number of random words that a reset consumes."""
 
     def __init__(self, n_envs: int, seeds: Sequence[int], limit: int, device: torch.device) -> None:
         self.n_envs, self.seeds, self.limit, self.device = n_envs, tuple(seeds), limit, device
         self._clock = [0]
         self._keys = torch.tensor([[seed, 0] for seed in seeds], device=device)
         self.state: dict[str, Tensor] = {}
-        """A row each: what the subclass defines, `observation`, `age` of the episode in steps, whether it `ended`."""
+        """State per row: that of the subclass, `observation`, `age` of the episode in steps, and whether it `ended`."""
         self.reset()
 
     @property
@@ -62,7 +62,7 @@ class TensorEnv(ABC):
 
     @property
     def observation(self) -> Tensor:
-        """(R, D) packed observations as they are now."""
+        """(R, D) current packed observations."""
         return self.state["observation"]
 
     def reset(self) -> Tensor:
@@ -81,13 +81,13 @@ class TensorEnv(ABC):
         return self.observation
 
     def draw(self, n_steps: int) -> Tensor:
-        """Draw the random words (T, R, K) of the next T steps; the clock advances by as many."""
+        """Draw the random words (T, R, K) of the next T steps, and advance the clock by T."""
         drawn = words(self._keys, STEPS, self.clock, (n_steps, self.n_envs, self.n_words)).flatten(1, 2)
         self._clock[0] += n_steps
         return drawn
 
     def step(self, action: Tensor, drawn: Tensor) -> TensorStep:
-        """Take actions (R,); episodes that have ended begin anew by the words (R, K) that were drawn for this step."""
+        """Take actions (R,); rows whose episode has ended reset with the words (R, K) drawn for this step."""
         state, valid = self.state, ~self.state["ended"]
         state["age"].add_(1).mul_(valid)
         moved, reward, terminated = self._move(state, action)
@@ -101,7 +101,7 @@ class TensorEnv(ABC):
 
     @classmethod
     def stacked(cls, parts: Sequence[TensorEnv]) -> TensorEnv:
-        """Return the rows of some environments as one, which continues from where they are; they become views of it.
+        """Join environments into one that continues from their current states; they become views of it.
 
         Raises:
             ValueError: they have taken different numbers of steps.
@@ -122,7 +122,7 @@ class TensorEnv(ABC):
 
     @abstractmethod
     def features(self, observation: Tensor) -> Tensor:
-        """Turn packed observations (..., D) into what a network sees (..., F), as the adapter does."""
+        """Turn packed observations (..., D) into network input (..., F), as the adapter does."""
 
     @abstractmethod
     def _like(self, seeds: Sequence[int]) -> TensorEnv:
@@ -136,7 +136,7 @@ class TensorEnv(ABC):
     def _move(self, state: Mapping[str, Tensor], action: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """Return the state after actions (R,), rewards (R,) of float32, and where the episode ended (R,).
 
-        `state` stays as it is, except for what is not needed again.
+        `state` is not changed, except for tensors that are not needed again.
         """
 
     @abstractmethod
@@ -145,6 +145,6 @@ class TensorEnv(ABC):
 
 
 def host(tensor: Tensor) -> Array:
-    """Copy a tensor to an array of the host, which waits for the device."""
+    """Copy a tensor to a NumPy array, which synchronises with the device."""
     copied: Any = tensor.cpu().numpy()
     return copied.copy() if tensor.device.type == "cpu" else copied

@@ -1,4 +1,4 @@
-"""Tasks of MiniGrid as tensors: how an episode of DoorKey or Empty begins."""
+"""Tasks of MiniGrid as tensors: initial states of DoorKey and Empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laurel.envs.tensor.philox import below
 
 
 class TensorDoorKey(TensorGrid):
-    """A wall with a locked door parts the grid; the agent and the key are left of it, and the goal is right."""
+    """A wall with a locked door divides the grid; the agent and the key are on its left, the goal on its right."""
 
     n_words: ClassVar[int] = 5
 
@@ -51,7 +51,7 @@ class TensorDoorKey(TensorGrid):
 
 
 class TensorEmpty(TensorGrid):
-    """Nothing but the goal; the agent begins in the corner across, or anywhere."""
+    """An empty grid with a goal; the agent starts in the opposite corner, or anywhere."""
 
     n_words: ClassVar[int] = 2
 

@@ -1,7 +1,7 @@
-"""MiniGrid as tensors: what moves an agent on a grid, and what it sees there.
+"""MiniGrid as tensors: movement on the grid, and the agent's view.
 
-Cells are codes, few enough that the effect of an action is looked up in a table; the grid lies in a margin of walls, so
-that no view leaves it.
+Cells are codes, few enough that the effect of an action is looked up in a table; the grid is padded with walls, so that
+views stay within the array.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from laurel.envs.minigrid_views import spread
 from laurel.envs.tensor.base import TensorEnv
 
 UNSEEN, EMPTY, WALL, KEY, OPEN, CLOSED, LOCKED, GOAL = CODES = range(8)
-"""What a cell can hold; a door, and the key to it, are yellow."""
+"""Contents of a cell; doors and keys are yellow."""
 MARGIN = VIEW - 2
 FACINGS = 4
 """East, south, west and north; turning right adds one."""
@@ -28,12 +28,12 @@ HERE = VIEW * (VIEW // 2) + VIEW - 1
 
 
 class TensorGrid(TensorEnv):
-    """A square grid with at most a key and a door, seen in parts.
+    """A square grid with at most a key and a door, partially observed.
 
-    Its rows have `cells` (R, C) with the margin, `place` (R,) of the agent in them, `facing` and `carrying` (R,).
+    Its state has `cells` (R, C) with the margin, the agent's `place` (R,) in them, `facing` and `carrying` (R,).
 
     Args:
-        size: of a side, walls included.
+        size: side length, walls included.
         through_walls: whether the agent sees through walls.
     """
 

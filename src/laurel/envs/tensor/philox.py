@@ -1,7 +1,7 @@
-"""Random numbers by counting: Philox4x32-10 (Salmon et al. 2011, doi 10.1145/2063384.2063405), in tensor operations.
+"""Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, doi 10.1145/2063384.2063405), in tensor operations.
 
-The numbers are a function of key and counter: an agent's depend neither on other agents, nor on the order of draws, nor
-on the device.
+The numbers are a function of key and counter, so an agent's numbers do not depend on other agents, the order of draws
+or the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> Tensor:
 
     Args:
         counter: four tensors of int64 below 2^32.
-        key: two of them. All six are broadcast.
+        key: two such tensors. All six are broadcast.
     """
     a, b, c, d = counter
     left, right = key
@@ -29,7 +29,7 @@ def philox(counter: tuple[Tensor, ...], key: tuple[Tensor, ...]) -> Tensor:
         first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
         a, b, c, d = (second >> 32 & WORD) ^ b ^ left, second & WORD, (first >> 32 & WORD) ^ d ^ right, first & WORD
         left, right = left + WEYL[0] & WORD, right + WEYL[1] & WORD
-    return torch.stack([a, b, c, d], dim=-1)  # by now all are of one shape
+    return torch.stack([a, b, c, d], dim=-1)  # all have the same shape from here on
 
 
 def words(keys: Tensor, stream: int, start: int, shape: tuple[int, int, int]) -> Tensor:
@@ -37,9 +37,9 @@ def words(keys: Tensor, stream: int, start: int, shape: tuple[int, int, int]) ->
 
     Args:
         keys: (S, 2) one for each agent, whose words depend on its own key alone.
-        stream: which of an agent's streams.
+        stream: index of the agent's stream.
         start: the time of the first of T rows.
-        shape: T, N and K. The word at a time and a place depends on neither T nor N.
+        shape: T, N and K. The word at an index depends on neither T nor N.
     """
     n_times, n_places, n_words = shape
     device, blocks = keys.device, -(-n_words // 4)
@@ -53,7 +53,7 @@ def words(keys: Tensor, stream: int, start: int, shape: tuple[int, int, int]) ->
 
 
 def uniform(drawn: Tensor) -> Tensor:
-    """Turn words into float32 in [0, 1), of the 24 bits that it can hold."""
+    """Turn words into float32 in [0, 1), with 24 random bits."""
     return (drawn >> 8).to(torch.float32) * 2.0**-24
 
 

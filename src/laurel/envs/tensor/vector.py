@@ -1,6 +1,6 @@
-"""The rows of one agent as a vector environment of the host: NumPy in and out, a copy each way at every step.
+"""The rows of one agent as a NumPy vector environment, with copies to and from the device at every step.
 
-For occasional steps; code that steps many times passes tensors.
+For occasional steps; code that steps often should use tensors.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class TensorVector(VectorEnv):
         step = Step._make([*map(host, self.rows.step(action, self.rows.draw(1)[0])), {}])
         return step._replace(reward=step.reward * ~self._resting, valid=step.valid & ~self._resting)
 
-    def rest(self, which: BoolArray, observation: Array) -> None:
+    def stop(self, which: BoolArray, observation: Array) -> None:
         self._resting |= which
 
     def close(self) -> None:
-        """Do nothing: the rows are freed with their last owner."""
+        """Do nothing: the tensors are freed with their last reference."""

@@ -1,4 +1,4 @@
-"""A sentence encoder as annotator: prefers the text nearer to the goal's words than to the anti-goal's.
+"""A sentence encoder as annotator: prefers the text that is more similar to the goal than to the anti-goal.
 
     utility(text) = cos(text, goal) - cos(text, anti-goal)
     p(first) = sigmoid((utility(first) - utility(second)) / temperature)
@@ -30,13 +30,13 @@ from laurel.params.judges import EmbeddingParams
 STREAM = 4096
 """Pairs whose texts are encoded together; memory does not grow with the number of pairs."""
 DECIMALS = 9
-"""Decimals of a probability: far more than implementations of tanh differ in (1e-16), and finer than matters."""
+"""Decimals of a probability: coarser than the differences between implementations of tanh (1e-16), yet fine enough."""
 SIMILAR = 0.9
-"""Least cosine of two tasks' goals that count as alike."""
+"""Minimum cosine similarity of two tasks' goals that count as alike."""
 
 
 class EmbeddingAnnotator:
-    """Prefers what reads like the goal; remembers the utility of every text that it has seen."""
+    """Prefers texts similar to the goal; caches the utility of every text."""
 
     simulated = False
 
@@ -51,7 +51,7 @@ class EmbeddingAnnotator:
 
     @classmethod
     def load(cls, params: EmbeddingParams, adapter: EnvAdapter) -> EmbeddingAnnotator:
-        """Load the encoder; goal and anti-goal are the adapter's unless the params give others.
+        """Load the encoder; goal and anti-goal are the adapter's unless set in the params.
 
         Raises:
             AnnotationError: no goal is known, or the encoder cannot be loaded.
@@ -61,7 +61,7 @@ class EmbeddingAnnotator:
         return cls(encoder, params, *goals)
 
     def utility(self, texts: list[str]) -> DoubleArray:
-        """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""
+        """Return each text's (N,) similarity to the goal minus that to the anti-goal, in [-2, 2]."""
         vectors = self.encoder.encode(texts).astype(np.float64)
         return vectors @ self._aims[0] - vectors @ self._aims[1]
 
@@ -92,7 +92,7 @@ class EmbeddingAnnotator:
 
 
 class EmbeddingTexts(TextJudge):
-    """Says yes where a text is nearer to the goal than to the anti-goal."""
+    """Says yes to texts that are more similar to the goal than to the anti-goal."""
 
     def __init__(self, params: EmbeddingParams, adapter: EnvAdapter) -> None:
         self._params, self._adapter = params, adapter
@@ -111,7 +111,7 @@ class EmbeddingTexts(TextJudge):
 
 
 def similar(texts: Sequence[str], model: str) -> BoolArray:
-    """Return which of K texts an encoder puts within SIMILAR of each other (K, K)."""
+    """Return which pairs of K texts have a cosine similarity of at least SIMILAR (K, K)."""
     vectors = load_encoder(model).encode(list(texts)).astype(np.float64)
     return np.asarray(vectors @ vectors.T >= SIMILAR)
 

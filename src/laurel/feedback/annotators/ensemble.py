@@ -1,7 +1,7 @@
 """Several annotators that vote: the label is the weighted mean of the members' labels.
 
-Each block of pairs is judged by one member after the other. Two or more models in this process are loaded one after
-another, each for all pairs; their judgements are kept in a file until the last has judged.
+Each block of pairs is judged by one member after the other. If several members are models in this process, they are
+loaded one after another, each for all pairs; their judgements are stored in a file until the last one has judged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from laurel.params.annotation import EnsembleParams
 from laurel.seeding import derive_seed
 
 BLOCK = 4096
-"""Pairs that a member judges before the next one does; memory does not grow with the number of pairs."""
+"""Pairs per block; memory does not grow with the number of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Member:
 
     make: Callable[[], Annotator]
     weight: float = 1.0
-    """Weight of its vote, relative to the others'."""
+    """Relative weight of its vote."""
     local: bool = False
-    """Whether it is a language model in this process; memory may not suffice for two of them."""
+    """Whether it is a language model in this process; two of them may not fit into memory."""
 
 
 class EnsembleAnnotator:
-    """Asks all members, and lets them vote.
+    """Labels pairs by a vote of all members.
 
     Args:
         members: two or more.
@@ -70,10 +70,10 @@ class EnsembleAnnotator:
         self._asked: list[Asked] = []
         self._used: dict[int, Usage] = {}
         self._failed: dict[int, Reasons] = {}
-        """Reasons why members that are loaded in turn gave no answer."""
+        """Reasons for missing answers of members that are loaded in turn."""
         names, simulated = [], False
         for number, member in enumerate(members):
-            # also members that are not kept: one that cannot be made is refused at the beginning
+            # also members that are loaded in turn, so that errors appear at the start
             annotator = member.make()
             names.append(f"members[{number}]: {annotator.name}")
             simulated = simulated or annotator.simulated
@@ -108,7 +108,7 @@ class EnsembleAnnotator:
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
-        """Return why members gave no answer -> how often, by member."""
+        """Return member -> reason for missing answers -> count."""
         failed = {number: reasons.counts() for number, reasons in self._failed.items()}
         for number, annotator in self._held.items():
             for reasons in failures_of(annotator).values():
@@ -116,7 +116,7 @@ class EnsembleAnnotator:
         return {self.names[number]: failed[number] for number in sorted(failed)}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
-        """Prepare the members that are in memory; those that are loaded in turn are prepared when it is theirs."""
+        """Prepare the members in memory; those that are loaded in turn are prepared after loading."""
         for block in _blocks(pairs):
             for annotator in self._held.values():
                 annotator.prepare(block)
@@ -170,7 +170,7 @@ class EnsembleAnnotator:
         return file
 
     def _votes_of(self, number: int, annotator: Annotator, pairs: Iterable[Pair], total: int) -> Iterator[Judgement]:
-        """Yield a member's judgements; a member without any readable answer is not asked again and has no vote."""
+        """Yield a member's judgements; a member without any readable answer is dropped from the vote."""
         done = 0
         if number not in self._unreadable:
             try:
@@ -191,10 +191,10 @@ class EnsembleAnnotator:
             self.on_judged(judged, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
-        """Weigh the votes. A vote without a label is left out, not counted as one half.
+        """Combine the votes. A vote without a label is left out, not counted as 1/2.
 
-        There is a label only if the members that gave one outweigh those that failed: an abstention is an answer, but
-        one member's label is not the label of an ensemble whose other members failed.
+        There is a label only if the members with a label outweigh those that failed: an abstention is an answer, but a
+        single member's label is not the label of an ensemble whose other members failed.
         """
         answers = tuple(
             one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
@@ -202,7 +202,7 @@ class EnsembleAnnotator:
         members = tuple(zip(self.names, votes, strict=True))
         labels = [(m.weight, v.p_first) for m, v in zip(self._members, votes, strict=True) if v.p_first is not None]
         statuses = {vote.status for vote in votes}
-        if "unasked" in statuses:  # the budget does not let all of them vote
+        if "unasked" in statuses:  # the budget does not suffice for all votes
             return Judgement("unasked", None, 0, None, answers, members)
         if not labels:
             status = next(s for s in ("incomplete", "abstain", "parse_failed", "api_failed") if s in statuses)
@@ -251,7 +251,7 @@ class EnsembleKind(AnnotatorKind):
     def make(
         self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
     ) -> EnsembleAnnotator:
-        """Make all members, which share the budget; errors as of each."""
+        """Make all members, which share the budget; errors as for each of them."""
         shared = budget or Budget(self.params.budget)
 
         def member(number: int) -> Member:
@@ -268,7 +268,7 @@ class EnsembleKind(AnnotatorKind):
 
     @property
     def simulated(self) -> bool:
-        """Whether any member is."""
+        """Whether any member is simulated."""
         return any(kind_of(voter).simulated for voter in self.params.voters)
 
     def goal(self, adapter: EnvAdapter) -> str:

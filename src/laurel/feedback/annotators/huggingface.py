@@ -1,4 +1,4 @@
-"""A chat model in this process as annotator: scores the possible answers, or writes one."""
+"""A chat model in this process as annotator: scores the possible answers, or generates one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HuggingFaceKind(ChatAnnotator):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Packages for weights in few bits, and for adapters; and that of the model with a name of its own."""
+        """Packages for quantised weights and for adapters, and that of a packaged model."""
         quantized = ("bitsandbytes", "accelerate") if self.section.quantization != "none" else ()
         named = (PACKAGE,) if self.section.model == NAME else ()
         return (*quantized, *named, *(("peft",) if self.section.adapter else ()))
@@ -39,7 +39,7 @@ class HuggingFaceKind(ChatAnnotator):
         return {**found, **super().files}
 
     def identity(self) -> tuple[Identity, bool]:
-        """Return the model with the digest of its weights, where they are on this machine."""
+        """Return the model with the digest of its weights, if they are on this machine."""
         here = identity_here(self.section)
         return here or Identity(self.section.model), here is not None
 
@@ -61,16 +61,16 @@ class HuggingFaceKind(ChatAnnotator):
         return True
 
     def writes(self, prompt: Prompt) -> bool:
-        """Whether the model writes tokens: scoring writes none."""
+        """Whether the model generates tokens; scoring does not."""
         return not self.scored(prompt)
 
     def check_here(self) -> None:
-        """Refuse a model, or a package that it needs, that is missing here."""
+        """Raise if the model, or a package that it needs, is missing here."""
         check_installed(self.section)
         super().check_here()
 
     def count_tokens(self, requests: Sequence[ChatRequest]) -> tuple[float, str]:
-        """Count tokens as the model does, if its tokenizer is on this machine and has a chat template."""
+        """Count tokens with the model's tokenizer, if it is on this machine and has a chat template."""
         from transformers import AutoTokenizer
 
         try:

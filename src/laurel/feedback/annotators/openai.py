@@ -1,4 +1,4 @@
-"""A chat model behind an OpenAI-compatible address as annotator, asked live or in batches."""
+"""A chat model behind an OpenAI-compatible API as annotator, asked live or in batches."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class OpenAIKind(ChatAnnotator):
     can_batch = True
 
     def check_here(self) -> None:
-        """Refuse a machine without the client."""
+        """Raise if the client is not installed here."""
         super().check_here()
         need("openai")
 
     def missing_here(self) -> str | None:
-        """Say that the key is missing, or must not be sent to this server."""
+        """Report a key that is missing, or must not be sent to this server."""
         from laurel.llm.chat import RefusedError
         from laurel.llm.openai_chat import read_key
 
@@ -58,7 +58,7 @@ class OpenAIKind(ChatAnnotator):
         return Identity(self.section.model, endpoint=self.section.base_url or OPENAI), True
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
-        """Return a client; warns if questions that are now asked live also wait in batches."""
+        """Return a client; warns if questions that are now asked live are also pending in batches."""
         if self.in_batches:
             from laurel.llm.openai_batch import OpenAIBatch
 

@@ -1,8 +1,8 @@
 """A simulated teacher with known faults, for tests and controls; always marked as simulated.
 
 Its utility is the environment's hand-written progress r, summed over a segment's steps t = 1 … H. Faults are those of
-B-Pref's teachers (Lee et al. 2021, arXiv 2111.03026, section 3), and two that language models have; each is drawn from
-the pair's own words, so that a pair gets the same answer whenever and wherever it is asked.
+B-Pref's teachers (Lee et al. 2021, arXiv 2111.03026, section 3), and two that language models have; each is drawn with
+a seed from the pair's texts, so that a pair always gets the same answer.
 
     skip         no answer where max(Σ r¹, Σ r⁰) < threshold
     equal        a tie where |Σ r¹ - Σ r⁰| <= threshold
@@ -10,8 +10,8 @@ the pair's own words, so that a pair gets the same answer whenever and wherever 
     stochastic   P[first] = 1 / (1 + exp(-β (Σ r¹ - Σ r⁰)))
     mistake      the preference is flipped with probability ε
 
-B-Pref's thresholds are a share of the policy's average return; here they are in the units of r, so that an
-answer does not depend on which other pairs are asked.
+B-Pref's thresholds are a fraction of the policy's average return; here they are in units of r, so that an answer does
+not depend on the other pairs.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from laurel.seeding import derive_seed, generator
 
 _REPEATED = re.compile(r"(.*) \(x([1-9]\d{0,8})\)\Z", re.DOTALL)
 REMEMBERED = 100_000
-"""Texts whose steps are remembered."""
+"""Number of texts whose steps are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How a teacher differs from the oracle; fields as in `ScriptedParams`."""
+    """A teacher's deviations from the oracle; fields as in `ScriptedParams`."""
 
     error_rate: float = 0.0
     skip_below: float = -math.inf
@@ -71,7 +71,7 @@ TEACHERS: Mapping[str, Faults] = MappingProxyType(
         "stochastic": Faults(beta=1.0),
     }
 )
-"""B-Pref's, with the rates of its experiments."""
+"""The teachers of B-Pref, with the rates of its experiments."""
 
 
 def _told(faults: Faults, params: ScriptedParams) -> Iterator[str]:
@@ -93,11 +93,11 @@ def _told(faults: Faults, params: ScriptedParams) -> Iterator[str]:
 
 
 class ScriptedAnnotator:
-    """Judges by the adapter's oracle, then errs at the chosen rates.
+    """Judges by the adapter's oracle, with errors at the given rates.
 
     Args:
         adapter: the environment's; has the oracle.
-        captions: of single steps, besides those that the adapter lists; what segments are made of.
+        captions: of single steps, which segments consist of, besides those that the adapter lists.
     """
 
     simulated = True
@@ -157,7 +157,7 @@ class OracleUtility:
         self._reader = StepReader({*captions, *(adapter.describe(event) for event in adapter.events())})
 
     def __call__(self, text: str, gamma: float = 1.0) -> float:
-        """Return Σ γ^(H - t) r_t; with gamma 1 it is bitwise equal for the same steps in any order."""
+        """Return Σ γ^(H - t) r_t; with gamma 1 the result is bit-identical for any order of the same steps."""
         weights: dict[str, float] = {}
         later = 0
         for caption, times in reversed(self._reader.steps(text)):
@@ -172,10 +172,10 @@ def _sigmoid(x: float) -> float:
 
 
 class StepReader:
-    """Undoes what `laurel.envs.captioner.collapse` does.
+    """Inverts `laurel.envs.captioner.collapse`.
 
     Args:
-        captions: of single steps. A text that is not made of them is taken for one step.
+        captions: of single steps. A text that does not consist of them counts as one step.
 
     >>> StepReader(["You turn.", "You stop. You wait."]).steps("You turn. (x2) You stop. You wait.")
     (('You turn.', 2), ('You stop. You wait.', 1))
@@ -187,13 +187,13 @@ class StepReader:
         self.steps = lru_cache(REMEMBERED)(self._steps)
 
     def _steps(self, text: str) -> tuple[tuple[str, int], ...]:
-        """Return (caption, how often in a row) in order; of several readings the one with the fewest parts."""
+        """Return (caption, repetitions) in order; if ambiguous, the parse with the fewest parts."""
         if not text:
             return ()
         if text in self._captions:
             return ((text, 1),)
         ends = [i for i, char in enumerate(text) if char == " "] + [len(text)]
-        best: dict[int, tuple[tuple[str, int], ...]] = {-1: ()}  # position of the space before -> what was read so far
+        best: dict[int, tuple[tuple[str, int], ...]] = {-1: ()}  # position of the space before -> parts read so far
         for number, end in enumerate(ends):
             starts = [*ends[max(0, number - self._longest) : number]]
             for start in [-1, *starts] if number < self._longest else starts:
@@ -212,9 +212,9 @@ class StepReader:
 
 
 class ScriptedTexts(TextJudge):
-    """The environment's progress and success; its answers and scores have the teacher's share of errors.
+    """Judges texts by the environment's progress and success, with the teacher's error rate.
 
-    Each error is drawn from the words that are judged, as those of pairs are.
+    Each error is drawn with a seed from the judged text, as for pairs.
     """
 
     def __init__(self, params: ScriptedParams, adapter: EnvAdapter, seed: int, captions: Collection[str]) -> None:
@@ -236,8 +236,8 @@ class ScriptedTexts(TextJudge):
         return np.array(right, dtype=np.bool_) != self._wrong(texts, seed)
 
     def scores(self, texts: Sequence[str], groups: IntArray) -> DoubleArray:
-        """Return the progress, from 0 to HIGHEST; an error is the score of a random text of the group, or of any text
-        for groups of one.
+        """Return the progress, from 0 to HIGHEST; an error gives the score of a random text of the group, or of any
+        text for groups of one.
         """
         progress = self.utility(texts)
         span = progress.max() - progress.min()
@@ -253,7 +253,7 @@ class ScriptedTexts(TextJudge):
     def without_outcomes(self) -> str | None:
         if self._adapter.success_words or self._adapter.success_captions():
             return None
-        return f"{self._adapter.env_id} has no captions of success, so that its own answer is not known."
+        return f"{self._adapter.env_id} has no captions of success, so the true answer is unknown."
 
     def reached(self, texts: Sequence[str]) -> BoolArray:
         right = np.array([self._adapter.says_success(text) for text in texts], dtype=np.bool_)

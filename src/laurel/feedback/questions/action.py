@@ -1,4 +1,4 @@
-"""Which of the named actions is best in a state? A reading's value is a probability for each of them."""
+"""Which of the named actions is best in a state? The value is a probability per action."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
 
 Choice = tuple[float, ...]
-"""A probability for each option; 1 for the one that an answer in words names."""
+"""A probability per option; 1 for the option that a written answer names."""
 CHOSEN = "chosen"
 
 
 class ActionQuestion(Question[str, Choice]):
-    """Asks about a state in words.
+    """Asks about a state description.
 
     Args:
-        options: what can be chosen, as texts that are all different: actions, or subgoals.
-        goal: what to act for; None: the environment's own goal.
-        scored: whether the probability of each option's text is wanted, where the prompt is a choice.
+        options: distinct texts to choose from: actions, or subgoals.
+        goal: the goal in the prompt; None: the environment's own goal.
+        scored: whether to use the probability of each option's text, if the prompt is a choice.
         per_token: whether an option's log-likelihood is the mean over its tokens instead of the sum, which is lower for
             longer texts.
     """
@@ -67,7 +67,7 @@ class ActionQuestion(Question[str, Choice]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Choice] | None:
-        """Return None: what an answer means depends on the options (`read`)."""
+        """Return None: the meaning of an answer depends on the options (`read`)."""
         return None
 
     def read(

@@ -1,7 +1,7 @@
-"""Which function should reward an agent? A reading's value is the source, or why it cannot be tried.
+"""Which function should reward an agent? The value is the source, or why it is invalid.
 
-After Eureka (Ma et al. 2023, arXiv 2310.12931) and Text2Reward (Xie et al. 2023, arXiv 2309.11489). The answer's
-block of code is read, not run: its form is checked here; `laurel.rewards.sandbox` runs it.
+After Eureka (Ma et al. 2023, arXiv 2310.12931) and Text2Reward (Xie et al. 2023, arXiv 2309.11489). The answer's block
+of code is not run, only its form is checked here; `laurel.rewards.sandbox` runs it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from laurel.feedback.question import Question, Reading
 
 NAME, ARGUMENTS = "reward", ("observation", "action", "next_observation")
 MOST_CHARACTERS = 6000
-"""Longest function; shorter than what a prompt shows of a text, so that the best one is shown whole."""
+"""Maximum length of a function; shorter than the maximum length of a text in a prompt, so that the best one fits."""
 CODE = "code"
-"""The verdict on a function that may be tried."""
+"""The verdict for a valid function."""
 
 
 class Assignment(NamedTuple):
     """The task that a function is written for."""
 
     observation: str
-    """The numbers of an observation, in words."""
+    """Description of an observation's numbers."""
     action: str
-    """What an action is, in words."""
+    """Description of an action."""
     best: str = ""
     """The best function so far."""
     feedback: str = ""
@@ -36,7 +36,7 @@ class Assignment(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A function, or why it may not be tried."""
+    """A function, or why it is invalid."""
 
     source: str
     problem: str = ""
@@ -48,15 +48,15 @@ class Writer(Protocol):
     name: str
     simulated: bool
     remark: str
-    """What the plan of a run says of it besides; empty where nothing."""
+    """Remark in the plan of a run; may be empty."""
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
-        """Return the functions of a round; None for an answer that never came or has no code."""
+        """Return the functions of a round; None for an answer that is missing or has no code."""
         ...
 
 
 class CodeQuestion(Question[Assignment, Written]):
-    """Asks for a function, the first one or a better one."""
+    """Asks for a function, or for a better one."""
 
     form: ClassVar[Form] = Form(
         "code", slots=("observation", "action"), choices=(), schema="{}", optional=("best", "feedback")
@@ -69,7 +69,7 @@ class CodeQuestion(Question[Assignment, Written]):
         return Assignment(numbers.observation, numbers.action, *shown)
 
     def texts(self, item: Assignment, variant: int) -> Mapping[str, str]:
-        """Return the words of the environment as they are, and what a model wrote, quoted."""
+        """Return the environment's texts unquoted, and the model's texts quoted."""
         own = {"best": quote(item.best), "feedback": quote(item.feedback)}
         return {"observation": item.observation, "action": item.action, **own}
 
@@ -79,7 +79,7 @@ class CodeQuestion(Question[Assignment, Written]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Written] | None:
-        """Return the function in an answer's block of code; None where it has no block at all."""
+        """Return the function in an answer's block of code; None if it has no block."""
         blocks, whole = _blocks(text)
         if not blocks:
             return None
@@ -92,7 +92,7 @@ class CodeQuestion(Question[Assignment, Written]):
 
 
 def checked(source: str) -> Reading[Written]:
-    """Check the form of a function: one, with the right name and arguments, and no imports."""
+    """Check the form: a single function with the right name and arguments, and no imports."""
     if len(source) > MOST_CHARACTERS:
         return _refused(
             "long", source[:MOST_CHARACTERS], f"it has {len(source):,} characters, and {MOST_CHARACTERS:,} are allowed"

@@ -1,4 +1,4 @@
-"""Which goals are sensible after what happened last? A reading's value is the goals, in the model's order.
+"""Which goals are sensible after the last step? The value is the goals, in the model's order.
 
 The open form of Du et al. 2023, "Guiding Pretraining in Reinforcement Learning with Large Language Models" (ELLM, arXiv
 2302.06692).
@@ -31,7 +31,7 @@ class GoalsQuestion(Question[str, tuple[str, ...]]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[tuple[str, ...]] | None:
-        """Return the goals of an answer's JSON object, each once; None where it holds no list of sentences."""
+        """Return the goals of an answer's JSON object, each once; None if it has no list of sentences."""
         listed = None if cut else object_in(text).get("goals")
         if not isinstance(listed, list) or not all(isinstance(goal, str) for goal in listed):
             return None

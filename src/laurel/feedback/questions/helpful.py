@@ -1,4 +1,4 @@
-"""Does what happened in a step help towards the goal? The value is the probability that it does.
+"""Did a step help towards the goal? The value is the probability that it did.
 
 After ONI (Zheng et al. 2024, arXiv 2410.23022), whose language model labels each message as helpful or not.
 """

@@ -1,7 +1,7 @@
-"""Is a task interesting to an agent that does another one well? The value is the probability that it is.
+"""Is a task interesting to an agent that has mastered another one? The value is the probability that it is.
 
 After Zhang et al. 2024, "OMNI: Open-endedness via Models of human Notions of Interestingness" (arXiv 2306.01711), whose
-model of interest is asked about pairs of tasks, too.
+model of interest also judges pairs of tasks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class TaskPair(NamedTuple):
     """Two tasks in words."""
 
     done: str
-    """What the agent does well."""
+    """The mastered task."""
     other: str
-    """What it might learn next."""
+    """The candidate task."""
 
 
 class InterestingQuestion(YesNoQuestion[TaskPair]):
-    """Asks about a task beside one that is done well."""
+    """Asks about a task, given one that is mastered."""
 
     form: ClassVar[Form] = Form(
         "interesting", slots=("done", "other"), choices=("yes", "no"), schema=schema("interesting")

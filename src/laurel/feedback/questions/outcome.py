@@ -22,11 +22,11 @@ class Example(NamedTuple):
 
 
 class OutcomeQuestion(YesNoQuestion[str]):
-    """Asks whether an episode, given as text, reached the goal; a reading's value is the probability that it did.
+    """Asks whether an episode, given as text, reached the goal; the value is the probability that it did.
 
     Args:
-        goal: what counts as success; None: the environment's own goal.
-        scored: whether the probabilities of the answers yes and no are wanted, where the prompt is a choice.
+        goal: defines success; None: the environment's own goal.
+        scored: whether to use the probabilities of the answers yes and no, if the prompt is a choice.
         examples: shown in the prompt, in this order.
     """
 

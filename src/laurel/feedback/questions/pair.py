@@ -30,10 +30,10 @@ _SCHEMA_IN_KEYS = (
     '{"type": "object", "properties": {"analysis": {"type": "string"}, "best_description": {"enum": [1, 2, null]}}, '
     '"required": ["analysis", "best_description"], "additionalProperties": false}'
 )
-"""The schema in its first wording, which keys are made from: rewording it must not invalidate paid answers."""
+"""The schema's first wording, used in keys, so that rewording it does not invalidate paid answers."""
 _SAMPLE = Pair('Say "é" & {{ x }}\n\x00\u2028', "x" * (LONGEST + 1))
 _REMEMBERED = 1024
-"""Answers whose meaning is remembered: models repeat themselves."""
+"""Number of answers whose parse is cached, since models repeat themselves."""
 _NOUNS = r"(?:text|caption|description|option|report|message|answer)"
 VERDICTS = VerdictReader(
     "best_description",
@@ -46,7 +46,7 @@ VERDICTS = VerdictReader(
     named="[12]|first|second",
     nouns=_NOUNS,
 )
-"""Reads which of the texts as they were shown is better: first, second, tie or abstain."""
+"""Parses which of the texts, in the order shown, is better: first, second, tie or abstain."""
 _AS_SHOWN = {
     "first": Reading("first", 1.0),
     "second": Reading("second", 0.0),
@@ -57,12 +57,12 @@ _SWAPPED = {**_AS_SHOWN, "first": _AS_SHOWN["second"], "second": _AS_SHOWN["firs
 
 
 class PairQuestion(Question[Pair, float]):
-    """Asks which text of a pair is better; a reading's value is the probability that the first one is.
+    """Asks which text of a pair is better; the value is the probability that the first one is.
 
     Variant 0 shows the first text first, variant 1 the second.
 
     Args:
-        scored: whether the probabilities of the answers 1 and 2 are wanted, where the prompt is a choice.
+        scored: whether to use the probabilities of the answers 1 and 2, if the prompt is a choice.
     """
 
     form: ClassVar[Form] = FORM
@@ -85,7 +85,7 @@ class PairQuestion(Question[Pair, float]):
         return Pair(first, second)
 
     def texts(self, item: Pair, variant: int) -> Mapping[str, str]:
-        """Return the two texts in the order in which they are shown."""
+        """Return the two texts in the order shown."""
         first, second = item[::-1] if variant else item
         return {"first": quote(first), "second": quote(second)}
 
@@ -93,14 +93,14 @@ class PairQuestion(Question[Pair, float]):
         first, second = item[::-1] if variant else item
         content = f"{len(first)}:{first}{second}"
         if ("<" in content or "[" in content) and as_text(first + second) != first + second:
-            # such texts were once shown unescaped, and a model may have taken their marks for the end of a turn
+            # old versions showed such texts unescaped, and a model may have misread their marks as the end of a turn
             return f"{content}:as text"
         return content
 
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
     ) -> Reading[float] | None:
-        """Return the verdict on the texts as they are, in whichever order they were shown, and p(first)."""
+        """Return the verdict on the texts in their own order, regardless of the order shown, and p(first)."""
         if logprobs is not None and self.choices and self.choices[0] in logprobs:
             p_shown_first = exp(logprobs[self.choices[0]])
             p = 1 - p_shown_first if variant else p_shown_first
@@ -110,12 +110,14 @@ class PairQuestion(Question[Pair, float]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[float] | None:
-        """Return the verdict on the texts as they were shown, and p(the first one shown is better)."""
+        """Return the verdict on the texts in the order shown, and p(the first one shown is better)."""
         verdict = VERDICTS.read(text, cut=cut)
         return None if verdict is None else _AS_SHOWN[verdict]
 
     def shared(self) -> dict[str, Any]:
-        """Return what the keys of all pairs share, as it was before there were other kinds: paid answers stay valid."""
+        """Return the shared part of the keys, unchanged since before there were other kinds, so that paid answers stay
+        valid.
+        """
         shared = super().shared()
         del shared["question"]
         return {**shared, "schema": None if self.prompt.schema is None else _SCHEMA_IN_KEYS}

@@ -1,7 +1,7 @@
 """How good are these texts, from 0 to 10? Asked about a group at once, so that scores are relative to each other.
 
 After RULER (OpenPipe's ART, "Relative Universal LLM-Elicited Rewards"), where a judge scores a group of trajectories
-side by side. A group of one is scored by itself. A reading's value is the scores, in the group's order.
+side by side. A group of one is scored alone. The value is the scores, in the group's order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
         return first, second
 
     def texts(self, item: tuple[str, ...], variant: int) -> Mapping[str, str]:
-        """Return the texts, numbered as they are shown."""
+        """Return the texts, numbered in the order shown."""
         shown = item[::-1] if variant else item
         return {"texts": "\n".join(f"{number}: {quote(text)}" for number, text in enumerate(shown, 1))}
 
@@ -54,7 +54,7 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Scores] | None:
-        """Return the scores that end an answer, in the order shown; None where one is not from 0 to HIGHEST."""
+        """Return the scores at the end of an answer, in the order shown; None if one is not from 0 to HIGHEST."""
         listed = None if cut else last_value(text, "scores")
         if not isinstance(listed, list) or not listed or not all(map(_is_score, listed)):
             return None
@@ -63,7 +63,7 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
     ) -> Reading[Scores] | None:
-        """Return the scores in the group's order; None where they are not as many as the texts."""
+        """Return the scores in the group's order; None if their number differs from that of the texts."""
         reading = self.parse(text, cut=cut)
         if reading is None or reading.value is None or len(reading.value) != self.size:
             return None

@@ -1,7 +1,7 @@
-"""Is a goal sensible after what happened last? The value is the probability that it is.
+"""Is a goal sensible after the last step? The value is the probability that it is.
 
 The closed form of Du et al. 2023, "Guiding Pretraining in Reinforcement Learning with Large Language Models" (ELLM,
-arXiv 2302.06692): each possible goal is asked about by itself.
+arXiv 2302.06692): each possible goal is asked about separately.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from laurel.feedback.questions.action import ActionQuestion
 
 
 class SubgoalQuestion(ActionQuestion):
-    """Asks about what an agent reported and sees, in words."""
+    """Asks about an agent's reports and view, as text."""
 
     form: ClassVar[Form] = Form("subgoal", slots=("state",), optional=("options",), choices=(), schema="{}")
 

@@ -1,1 +1,1 @@
-"""The methods of making rewards, one a module, each bound to METHOD; other packages add theirs by entry points."""
+"""Methods of making rewards, one per module, each bound to METHOD; other packages add theirs by entry points."""

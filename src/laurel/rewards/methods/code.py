@@ -1,9 +1,9 @@
-"""Pays each step what a function written by a language model returns.
+"""Rewards each step with a function written by a language model.
 
 After Eureka (Ma et al. 2023, arXiv 2310.12931): several functions are written in each of a few rounds; each is run on
-collected steps, in a sandbox, and is scored; the next round is shown the best one and what its components were like.
-The score is the environment's own return after a short training, or, cheaper, the rank correlation of what the function
-pays collected episodes with their returns.
+collected steps, in a sandbox, and is scored; the next round is shown the best one with statistics of its components.
+The score is the environment's own return after a short training run, or, cheaper, the rank correlation of the
+function's sums over collected episodes with their returns.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ class CodeParams(RewardParams):
     """Settings of code."""
 
     writer: str = MAIN
-    """Who writes: main, the annotator of the section annotate, or one of annotate.judges; a chat model, or scripted,
-    which is a simulated writer."""
+    """The writer: main, the annotator of the section annotate, or one of annotate.judges; a chat model, or scripted, a
+    simulated writer."""
     rounds: Annotated[int, Field(ge=1, le=100)] = 3
-    """Rounds of functions; after each but the last, what was found is shown to the next."""
+    """Rounds of functions; each round is shown the results of the previous one."""
     samples: Annotated[int, Field(ge=1, le=100)] = 4
-    """Functions that are asked for in a round."""
+    """Number of functions per round."""
     select: Literal["training", "agreement"] = "training"
-    """training: by the environment's return after a short training; agreement: by the rank correlation with the returns
-    of collected episodes, which must differ."""
+    """training: select by the environment's return after a short training run; agreement: by the rank correlation with
+    the returns of collected episodes, which must differ."""
     trial: TrialParams = TrialParams()
     """select: training only."""
     temperature: NonNegative = 1.0
-    """Temperature of sampling; with 0 all functions of a round are the same."""
+    """Sampling temperature; with 0 all functions of a round are the same."""
     max_tokens: Count = 1500
-    """Tokens of an answer at most."""
+    """Maximum number of tokens per answer."""
     prompt: str = "write"
-    """Prompt of the first round; a packaged prompt, or a .jinja file of your own."""
+    """Prompt of the first round: a packaged prompt, or your own .jinja file."""
     reflection: str = "reflect"
     """The prompt of later rounds."""
     goal: str | None = None
-    """The task that the model is given; null: the environment's own goal."""
+    """Task in the prompt; null: the environment's own goal."""
 
 
 class Code(Method[CodeParams]):
-    """Keeps the function, and the results of all that were written."""
+    """Stores the best function, and the results of all functions."""
 
     kind = "code"
-    summary = "what a function pays that a language model wrote"
+    summary = "a function written by a language model"
     Settings = CodeParams
     asks = True
     reads = ("trajectories",)
@@ -113,7 +113,7 @@ class Code(Method[CodeParams]):
         if own.select == "agreement" and np.ptp(sample.returns) == 0:
             raise DataError(
                 "rewards of kind code: select is agreement, but all collected episodes have the same return, so "
-                "none of them is better than another. Set select to training, or collect with other policies."
+                "functions cannot be ranked. Set select to training, or collect with other policies."
             )
         kind = _kind(own, params)
         chat = _chat(kind, own)
@@ -148,7 +148,7 @@ def _kind(own: CodeParams, params: RewardContext) -> AnnotatorKind:
 
 
 def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:
-    """Return the chat model that writes; None where the annotator is none."""
+    """Return the chat model that writes; None if the annotator is not one."""
     from laurel.feedback.chat_annotator import ChatAnnotator
 
     if isinstance(kind, ChatAnnotator):
@@ -157,7 +157,7 @@ def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:
 
 
 def _other_writer(kind: AnnotatorKind, own: CodeParams, adapter: EnvAdapter, seed: int) -> Writer:
-    """Return the writer that an annotator has which asks no chat model.
+    """Return the writer of an annotator that is not a chat model.
 
     Raises:
         AnnotationError: it has none.
@@ -178,7 +178,7 @@ def _questions(own: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, Code
     first, later = (CodeQuestion.load_prompt(name) for name in (own.prompt, own.reflection))
     if not {"best", "feedback"} <= later.used:
         raise PromptError(
-            f"prompt {later.name}: it must show the best function and what was found: use the slots best and feedback."
+            f"prompt {later.name}: it must show the best function and the results: use the slots best and feedback."
         )
     return CodeQuestion(first, adapter, own.goal), CodeQuestion(later, adapter, own.goal)
 

@@ -1,8 +1,8 @@
-"""Pays for reaching a goal that the annotator suggested, once in an episode, where a caption reads like the goal.
+"""Rewards reaching a goal that the annotator suggested, once per episode, when a caption is similar to the goal.
 
 After ELLM (Du et al. 2023, arXiv 2302.06692): a goal is reached where the similarity of the caption's embedding with
-the goal's is at least a threshold, and pays that similarity. A goal counts from the step after it was suggested, and
-once in an episode.
+the goal's is at least a threshold, and the reward is that similarity. A goal counts from the step after its suggestion,
+and once per episode.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class GoalsParams(RewardParams):
     """Settings of goals."""
 
     context: Literal["environment", "caption"] = "environment"
-    """When goals are suggested. environment: once, for every episode from its beginning; caption: after each distinct
-    caption, too, from the next step on. Annotators other than chat models suggest the same goals in any case."""
+    """When goals are suggested. environment: once, for every episode from its start; caption: also after each distinct
+    caption, from the next step on. Annotators other than chat models always suggest the same goals."""
     threshold: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.9
-    """Cosine similarity from which on a caption reads like a goal."""
+    """Minimum cosine similarity for a caption to match a goal."""
     form: Literal["open", "closed"] = "open"
-    """How a chat model suggests them. open: it writes goals of its own; closed: it is asked of each caption that was
-    collected, or that the environment lists, whether that is a sensible goal. Other annotators choose among them."""
+    """How a chat model suggests goals. open: it writes them; closed: it is asked for each caption that was collected,
+    or that the environment lists, whether it is a sensible goal. Other annotators choose among these captions."""
     least: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.5
-    """In the closed form, the probability above which a caption is a goal."""
+    """form: closed only: probability above which a caption is a goal."""
     prompt: str | None = None
     """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own; null: `suggest` in the open
     form, `yes_no` in the closed one."""
     goal: str | None = None
-    """The task that a chat model is given; null: the environment's own goal."""
+    """Task in the prompt of a chat model; null: the environment's own goal."""
 
 
 FILE = "goals.json"
@@ -62,10 +62,10 @@ Suggestions = Mapping[str, Sequence[str]]
 def suggested(
     captions: Sequence[str], settings: GoalsParams, params: RewardContext, adapter: EnvAdapter
 ) -> tuple[str, bool, Suggestions]:
-    """Return who suggests, whether that is simulated, and the goals.
+    """Return the annotator's name, whether it is simulated, and the goals.
 
-    A chat model writes goals of its own, or says which captions are sensible ones. Other annotators pick the captions
-    with a utility above 0; of a simulated one that has no errors.
+    A chat model writes goals, or says which captions are sensible goals. Other annotators choose the captions with a
+    utility above 0; that of a simulated one has no errors.
     """
     kind = goals_judge(params, adapter, captions)
     if isinstance(kind, ChatAnnotator):
@@ -86,7 +86,7 @@ def suggested(
 
 
 def goals_judge(params: RewardContext, adapter: EnvAdapter, captions: Sequence[str] = ()) -> ChatAnnotator | TextJudge:
-    """Return who suggests goals.
+    """Return the judge that suggests goals.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
@@ -116,7 +116,7 @@ class GoalTable:
 
     goals: Sequence[str]
     contexts: Mapping[str, Sequence[int]]
-    """Caption of the last step -> which goals were suggested."""
+    """Caption of the last step -> indices of the suggested goals."""
     captions: Sequence[str]
     similarity: FloatArray
     """(V, G) cosines."""
@@ -137,7 +137,7 @@ class GoalTable:
         return cls(goals, contexts, captions, cosines(captions, goals, encoder), encoder)
 
     def quality(self, threshold: float, adapter: EnvAdapter) -> dict[str, Any]:
-        """Return how many goals there are, and which shares of them captions and captions of progress reach."""
+        """Return the number of goals, and the shares of them that captions, and captions of progress, reach."""
         reached = self.similarity >= threshold
         progress = np.array([(adapter.oracle(text) or 0.0) > 0 for text in self.captions], dtype=np.bool_)
         sensible = (reached & progress[:, None]).any(axis=0)
@@ -177,7 +177,7 @@ class GoalTable:
 
 
 class GoalReward:
-    """Pays a caption the similarity with the nearest goal that was suggested and not yet reached in the episode."""
+    """Rewards a caption with its similarity to the nearest suggested goal not yet reached in the episode."""
 
     threshold = 0.0
 
@@ -191,7 +191,7 @@ class GoalReward:
         self.begin(0)
 
     def begin(self, n_envs: int) -> None:
-        """Forget what came before: all environments begin new episodes."""
+        """Reset: all environments begin new episodes."""
         self._open = np.tile(self._first, (n_envs, 1))
         self._reached = np.zeros_like(self._open)
 
@@ -237,10 +237,12 @@ def cosines(texts: Sequence[str], goals: Sequence[str], encoder: str) -> FloatAr
 
 
 class Goals(Method[GoalsParams]):
-    """Keeps the goals, the captions they were suggested after, and the similarity of each caption to each goal."""
+    """Stores the goals, the captions after which they were suggested, and the similarity of each caption to each
+    goal.
+    """
 
     kind = "goals"
-    summary = "goals that the annotator suggested, each once in an episode"
+    summary = "goals that the annotator suggested, each once per episode"
     Settings = GoalsParams
     asks = True
     reads = ("captions",)
@@ -273,13 +275,13 @@ class Goals(Method[GoalsParams]):
     def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
         if self.settings.form == "open" and isinstance(goals_judge(params, adapter), ChatAnnotator):
             raise ParamsError(
-                f"rewards: labels of {name} cannot be shuffled, as a chat model writes its goals and so labels no "
-                f"caption. Set rewards.{name}.form to closed."
+                f"rewards: labels of {name} cannot be shuffled, as a chat model writes its goals instead of labelling "
+                f"captions. Set rewards.{name}.form to closed."
             )
         return None
 
     def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
-        """Make as many other captions the goals; nothing is asked again."""
+        """Use the same number of other captions as goals; nothing is asked again."""
         GoalTable.load(made).shuffled(seed).save(place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

@@ -1,6 +1,6 @@
-"""Control: pays a caption for its length in words, a known bias of reward models of texts.
+"""Control: rewards a caption for its length in words, a known bias of text reward models.
 
-Its arm is a planted fault: the report should find that its agents are paid more while they do worse.
+Its arm is a planted fault: the report should detect that its agents' reward rises while their return falls.
 Singhal et al. 2023, "A Long Way to Go: Investigating Length Correlations in RLHF" (arXiv 2310.03716).
 """
 

@@ -1,10 +1,10 @@
-"""A reward for doing what a language model would do: the log-likelihood of the action, relative to a uniform choice.
+"""Rewards actions that a language model would choose: log-likelihood of the action, relative to a uniform choice.
 
     r = log h(a|s) + log K,   h the probabilities of K actions according to an actor, by default `llm_policy`
 
-Above 0 where the model finds the action likelier than chance, and paid only above 0. With `shaping.form: bonus` that
-is a bonus. With `potential` it is look-back advice (Wiewiora, Cottrell and Elkan 2003): a potential of the last state
-and action, which does not change which policies are optimal.
+It is positive if the action is more likely than chance, and only positive values are used. With `shaping.form: bonus`
+it is a bonus. With `potential` it is look-back advice (Wiewiora, Cottrell and Elkan 2003): a potential of the last
+state and action, which does not change which policies are optimal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, JsonValue
 
-from laurel.agents.actor import Advisor, View, beginnings
+from laurel.agents.actor import Advisor, View, initial_observations
 from laurel.agents.actors import judge_asked
 from laurel.agents.hints import Shuffled, make_advisor
 from laurel.arrays import FloatArray
@@ -39,13 +39,13 @@ class LanguageModelHintsParams(RewardParams):
     kind: str = "llm_hints"
     """The method that makes the reward."""
     actor: str = "llm_policy"
-    """The kind of that actor; it must give the probability of each discrete action."""
+    """Kind of the actor; it must provide the probability of each discrete action."""
     options: dict[str, JsonValue] = Field(default_factory=dict)
-    """Options of that actor, e.g. {judge: player}."""
+    """Options of the actor, e.g. {judge: player}."""
 
 
 class LikelyActions(Memoryless):
-    """Pays steps by an advisor, which is asked about each distinct state once."""
+    """Rewards steps by an advisor's probabilities; each distinct state is asked about once."""
 
     threshold = 0.0
 
@@ -67,7 +67,7 @@ class LikelyActions(Memoryless):
 
 
 class LanguageModelHints(Method[LanguageModelHintsParams]):
-    """Fits nothing; the artefact says who is asked."""
+    """Fits nothing; the artefact names the actor."""
 
     kind = "llm_hints"
     summary = "a bonus for doing what a language model would do"
@@ -83,13 +83,13 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Estimate the cost per state from initial states of episodes."""
-        return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
+        return self._advisor(adapter, params.annotate).estimate(initial_observations(params.env, adapter))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         write_json(place / CONFIG, _config(params))
 
     def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        """The control pays for the actions that the model would choose after they were shuffled in each state."""
+        """The control permutes the model's probabilities over the actions in each state."""
         return self.check(params, adapter)
 
     def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:

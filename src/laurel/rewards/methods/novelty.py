@@ -1,4 +1,4 @@
-"""Control: every caption is paid 1, so that only how often it has occurred makes a difference.
+"""Control: every caption has reward 1, so that only its count matters.
 
 With `shaping.beta` this is a count bonus, 1 / N(caption)^beta over each episode; with beta 0 it is a constant.
 """
@@ -17,11 +17,11 @@ from laurel.rewards.method import Method
 
 
 class Novelty(Method[RewardParams]):
-    """Needs no data and fits nothing."""
+    """Uses no data and fits nothing."""
 
     kind = "novelty"
     role = "control"
-    summary = "1 for every caption, less the more often it occurs in the episode"
+    summary = "1 for every caption, decreasing with its count in the episode"
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), dtype=np.float32))

@@ -1,7 +1,7 @@
-"""Learned while agents are trained: they meet captions, an online judge answers, and the reward follows.
+"""Learned during training: an online judge labels the captions that agents meet.
 
 After ONI (Zheng et al. 2024, arXiv 2410.23022). Nothing is collected and no annotator is asked beforehand. Each agent
-has its own reward, which is stored with it in the end. `laurel.rewards.online` says when a label counts.
+has its own reward, which is stored with the agent. See `laurel.rewards.online` for when a label takes effect.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from laurel.rewards.method import AgentsReward, Inputs, LearningMethod, PayTable
 
 
 class Online(LearningMethod[OnlineParams]):
-    """Fits nothing beforehand; says who will be asked."""
+    """Fits nothing beforehand; declares the judge of training."""
 
     kind = "online"
-    summary = "what a judge says of captions while the agent is trained"
+    summary = "a judge's labels of captions during the agent's training"
     Settings = OnlineParams
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
@@ -52,8 +52,8 @@ class Online(LearningMethod[OnlineParams]):
 
     def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
         raise ParamsError(
-            f"rewards: labels of {name} are learned while agents are trained, so that its control is a reward of its "
-            "own: set {kind: online, shuffled: true} there."
+            f"rewards: labels of {name} are learned during training, so its control is a separate reward: set "
+            "{kind: online, shuffled: true} there."
         )
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:

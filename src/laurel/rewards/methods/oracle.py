@@ -1,4 +1,4 @@
-"""Upper bound: the environment's hand-written progress, paid as it is."""
+"""Upper bound: the environment's hand-written progress as reward."""
 
 from __future__ import annotations
 

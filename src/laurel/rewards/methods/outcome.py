@@ -1,8 +1,8 @@
-"""Pays an episode at its end, by the answer to a yes/no question: did it reach the goal?
+"""Rewards an episode at its end, by the answer to a yes/no question: did it reach the goal?
 
-After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001). An episode's outcome is what its last
-captions say. Each distinct outcome that collection met, or that the environment lists, is asked about once, after
-examples if there are any; agents are paid by the table of answers.
+After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001). An episode's outcome consists of its
+last captions. Each distinct outcome that collection met, or that the environment lists, is asked about once, after
+examples if there are any; the table of answers is the reward.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Outcomes:
 
     texts: Sequence[str]
     counts: Sequence[int]
-    """How many collected episodes ended so; 0 for outcomes that the environment lists but that were not met."""
+    """Number of collected episodes with this outcome; 0 for listed outcomes that were not met."""
     truth: Sequence[bool | None]
-    """Whether most of these episodes succeeded by the environment; None where that is not known."""
+    """Whether most of these episodes were successful in the environment; None if unknown."""
 
 
 def collected_outcomes(trajectories: Path, captions: Path, adapter: EnvAdapter, length: int) -> Outcomes:
-    """Return the last captions of collected episodes, in order of appearance, and then the other listed ones.
+    """Return the outcomes of collected episodes, in order of appearance, followed by the other listed ones.
 
     Raises:
         DataError: an input is missing or damaged, or no episode ended.
@@ -92,14 +92,14 @@ def collected_outcomes(trajectories: Path, captions: Path, adapter: EnvAdapter, 
 
 @dataclass(frozen=True)
 class OutcomeTable:
-    """The artefact: what was answered about each outcome."""
+    """The artefact: the answers about outcomes."""
 
     answers: Mapping[str, float]
     """Probability of success, from 0 to 1; outcomes without an answer that can be read are left out."""
     counts: Sequence[int]
 
     def shuffled(self, seed: int) -> OutcomeTable:
-        """Return the same answers, each given to another outcome, drawn by a seed."""
+        """Return the same answers permuted over outcomes, by a seed."""
         order = generator(seed, "shuffled_labels").permutation(len(self.answers))
         values = list(self.answers.values())
         return replace(self, answers={text: values[i] for text, i in zip(self.answers, order.tolist(), strict=True)})
@@ -127,7 +127,7 @@ def _schema() -> Any:
 
 
 class OutcomeReward:
-    """Pays the last step of each episode the probability that its outcome is a success."""
+    """Rewards the last step of each episode with the probability that its outcome is a success."""
 
     threshold = 0.0
 
@@ -139,7 +139,7 @@ class OutcomeReward:
 
     @property
     def unseen(self) -> int:
-        """Outcomes met that were not asked about; they are paid nothing."""
+        """Number of outcomes met that were not asked about, which have no reward."""
         return len(self._unmet)
 
     def begin(self, n_envs: int) -> None:
@@ -170,14 +170,14 @@ class OutcomeJudge(ABC):
 
     name: str
     simulated = False
-    """Whether the answers are made from what the environment knows."""
+    """Whether the answers come from the environment itself."""
 
     def check(self) -> str | None:
-        """Return why it cannot judge here, as a sentence; None if it can."""
+        """Return a sentence on why it cannot judge here; None if it can."""
         return None
 
     def estimate(self, texts: Sequence[str] | None) -> str | None:
-        """Return a line on what asking about these outcomes takes at most; None where no chat model is asked."""
+        """Return a line with the maximum cost of asking about outcomes; None if no chat model is asked."""
         return None
 
     @abstractmethod
@@ -186,12 +186,12 @@ class OutcomeJudge(ABC):
 
         Args:
             texts: outcomes to judge.
-            labelled: outcomes whose true answer it may know.
+            labelled: outcomes whose true answer it may use.
         """
 
 
 class ChatJudge(OutcomeJudge):
-    """A chat model, which is asked a question."""
+    """A chat model that is asked a question."""
 
     def __init__(
         self, kind: ChatAnnotator, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
@@ -223,7 +223,7 @@ class ChatJudge(OutcomeJudge):
 
 
 class OutcomeTexts(OutcomeJudge):
-    """An annotator that asks no chat model, or the environment's own success."""
+    """An annotator that is not a chat model, or the environment's own success."""
 
     def __init__(self, judge: TextJudge, name: str, simulated: bool) -> None:
         self._judge, self.name, self.simulated = judge, name, simulated
@@ -236,17 +236,17 @@ class OutcomeTexts(OutcomeJudge):
 
 
 class SupervisedJudge(OutcomeJudge):
-    """Logistic regression on embeddings of the outcomes that are labelled."""
+    """Logistic regression on embeddings of labelled outcomes."""
 
     def __init__(self, settings: OutcomeParams, params: RewardContext) -> None:
         self._settings, self._model = settings, params.annotate.embedding.model
         self.name = f"supervised ({settings.labels} labels)"
 
     def check(self) -> str | None:
-        return None if self._settings.labels else "its judge is supervised, which needs labels of 1 or more."
+        return None if self._settings.labels else "its judge is supervised, so labels must be 1 or more."
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
-        if len({*labelled.values()}) < 2:  # it has seen only one class
+        if len({*labelled.values()}) < 2:  # there is only one class
             return [float(all(labelled.values()))] * len(texts)
         encoder = load_encoder(self._model)
         rows = encoder.encode([*labelled, *texts]).astype(np.float64)
@@ -268,7 +268,7 @@ def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAd
         return SupervisedJudge(settings, params)
     if settings.judge == "truth":
         return OutcomeTexts(ScriptedTexts(ScriptedParams(), adapter, seed, ()), "truth", simulated=True)
-    cannot = "cannot say whether an outcome is the goal"
+    cannot = "cannot judge whether an outcome is the goal"
     judge = judge_of_texts(params.annotate, adapter, f"rewards.{settings.kind}", cannot, seed)
     if isinstance(judge, ChatAnnotator):
         return ChatJudge(judge, settings, params, adapter)
@@ -278,10 +278,10 @@ def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAd
 def answered(
     outcomes: Outcomes, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int
 ) -> tuple[OutcomeTable, dict[str, Any]]:
-    """Have all outcomes judged; return the answers, and how often they agree with the environment."""
+    """Judge all outcomes; return the answers, and their agreement with the environment."""
     judge = outcome_judge(settings, params, adapter, seed)
     truth = {text: known for text, known in zip(outcomes.texts, outcomes.truth, strict=True) if known is not None}
-    if adapter.success_captions():  # then the truth of outcomes that were never met is known, too
+    if adapter.success_captions():  # then the truth is also known for outcomes that were never met
         truth = {text: adapter.says_success(text) for text in outcomes.texts}
     drawn = generator(seed, "outcome labels").permutation(len(truth))[: settings.labels]
     labelled = {text: truth[text] for text in (list(truth)[i] for i in drawn)}
@@ -306,7 +306,7 @@ def answered(
 
 
 class Outcome(Method[OutcomeParams]):
-    """Keeps a probability of success for each outcome."""
+    """Stores a probability of success for each outcome."""
 
     kind = "outcome"
     summary = "at an episode's end, whether its outcome is the goal by the annotator"
@@ -335,7 +335,7 @@ class Outcome(Method[OutcomeParams]):
         return None
 
     def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
-        """Give each outcome the answer about another one; nothing is asked again."""
+        """Permute the answers over outcomes; nothing is asked again."""
         OutcomeTable.load(made).shuffled(seed).save(place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

@@ -14,7 +14,7 @@ from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardConte
 
 
 class Preference(Method[PreferenceParams]):
-    """Fits a Bradley-Terry ensemble, and says how far it can be trusted."""
+    """Fits a Bradley-Terry ensemble, and measures its quality."""
 
     kind = "preference"
     summary = "the learned reward"
@@ -39,7 +39,7 @@ class Preference(Method[PreferenceParams]):
         return None if self.settings.input == "caption" else f'it needs rewards.{name}.input "caption".'
 
     def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
-        """Fit the same ensemble for as many epochs to the same answers given to the wrong pairs."""
+        """Fit the same ensemble for the same number of epochs to labels permuted over pairs."""
         from laurel.rewards.model import RewardModel
         from laurel.rewards.training import shuffled_model, usable_comparisons
 

@@ -1,4 +1,4 @@
-"""Control: a standard normal draw for each caption, the same whenever it is met."""
+"""Control: a fixed standard normal draw for each caption."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     bonus(s') = |f(s') - t(s')|^2 / sd
 
-A random network t is fixed, and f learns to predict it on what the agent visits, so that rare observations are paid
-more. Features are normalised by what was met so far and clipped to [-5, 5]; sd is that of the discounted sums.
-Both networks are new for each training run, and f learns while it lasts; a resumed run meets the same steps again.
-Set `shaping: {beta: 0}` for its arms, since the bonus falls with repetition by itself.
+The random network t is fixed, and f learns to predict it on visited observations, so that rare observations get a
+higher bonus. Features are normalised by running statistics and clipped to [-5, 5]; sd is that of the discounted sums of
+bonuses. Both networks are new for each training run, and f learns during the run; a resumed run replays the same steps.
+Set `shaping: {beta: 0}` for its arms, since the bonus itself decreases with repetition.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class RNDParams(RewardParams):
     learning_rate: Positive = 1e-3
     batch_size: Count = 256
     gamma: Probability = 0.99
-    """Discount of the sums of bonuses whose standard deviation is 1 after normalisation."""
+    """Discount of the sums of bonuses that are normalised to a standard deviation of 1."""
 
 
 class RND(Method[RNDParams]):
-    """Draws networks by the agent's seed; all else is learned while the agent is trained."""
+    """Draws networks by the agent's seed; everything else is learned during training."""
 
     kind = "rnd"
     summary = "a bonus for observations that are hard to predict (random network distillation)"

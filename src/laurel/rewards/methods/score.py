@@ -1,8 +1,8 @@
-"""Pays captions what a judge scores them, in groups that it compares at once, after RULER (OpenPipe's ART).
+"""Rewards captions with a judge's scores of groups of captions, after RULER (OpenPipe's ART).
 
-Each question shows a group of texts and asks for a number for each, so that one call covers k texts instead of two.
-Each text is in several groups, which puts the scores on one scale. Captions that collection never met are paid as the
-mean caption, since no judge was asked about them.
+Each question shows a group of texts and asks for a score of each, so that one call covers k texts instead of two.
+Each text is in several groups, which puts the scores on one scale. Captions that collection never met get the mean
+reward, since no judge was asked about them.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ class ScoreParams(RewardParams):
     """Settings of score."""
 
     size: Annotated[int, Field(ge=1, le=50)] = 4
-    """Texts that are scored at once; 1: each by itself."""
+    """Texts per group; 1: each text alone."""
     n_groups: Count | None = None
-    """Groups in all; null: as many as each text stands in four. A chat model is asked about each group once for each
-    order (annotate.language_model.both_orders) and vote."""
+    """Number of groups; null: such that each text is in four. A chat model is asked about each group once per order
+    (annotate.language_model.both_orders) and vote."""
     prompt: str = "zero_to_ten"
     """Prompt of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
     goal: str | None = None
-    """The task that a chat model is given; null: the environment's own goal."""
+    """Task in the prompt of a chat model; null: the environment's own goal."""
 
 
 ROUNDS = 4
-"""Groups that each text is in where params.n_groups does not say how many groups there are."""
+"""Groups per text if n_groups is null."""
 SHRINKAGE = 1.0
 """Prior weight, in texts, of an offset of 0 for a group's scores."""
 SWEEPS = 200
 COMPARED = 500
-"""The most frequent captions, whose pairs are compared with the environment's progress."""
+"""Number of most frequent captions whose pairs are compared with the environment's progress."""
 Scores = DoubleArray
 
 
 def drawn_groups(n: int, size: int, n_groups: int | None, seed: int) -> IntArray:
-    """Draw groups of different texts (G, size), such that all texts are in about equally many.
+    """Draw groups of distinct texts (G, size), such that all texts are in about equally many groups.
 
     Args:
         size: of a group; n if there are fewer texts.
@@ -79,13 +79,14 @@ def drawn_groups(n: int, size: int, n_groups: int | None, seed: int) -> IntArray
 
 
 def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
-    """Return a score (N,) for each text, NaN for those without any.
+    """Return a score (N,) per text, NaN without any score.
 
-    A score is the text's own plus an offset of its group, since a judge compares the texts of a group:
+    A score is modelled as the text's own score plus an offset of its group, since a judge compares the texts of a
+    group:
 
         minimise  sum (s_gi - u_i - b_g)^2 + SHRINKAGE sum b_g^2
 
-    by turns (coordinate descent). In groups of one, offsets cannot be told from scores: b is 0.
+    by coordinate descent. In groups of one, offsets cannot be distinguished from scores: b is 0.
 
     Args:
         groups: (G, size) text numbers.
@@ -108,7 +109,7 @@ def question_of(own: ScoreParams, params: RewardContext, adapter: EnvAdapter, si
     """Return the question that a chat model is asked.
 
     Raises:
-        PromptError: the prompt does not exist, or does not go with the environment.
+        PromptError: the prompt does not exist, or does not fit the environment.
     """
     orders = params.annotate.language_model.both_orders
     return ScoreQuestion(ScoreQuestion.load_prompt(own.prompt), adapter, own.goal, size=size, both_orders=orders)
@@ -117,7 +118,7 @@ def question_of(own: ScoreParams, params: RewardContext, adapter: EnvAdapter, si
 def score_judge(
     params: RewardContext, adapter: EnvAdapter, seed: int = 0, captions: Sequence[str] = ()
 ) -> ChatAnnotator | TextJudge:
-    """Return who gives scores.
+    """Return the judge that scores.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
@@ -145,12 +146,10 @@ def asked(
     seed: int,
     captions: Sequence[str] = (),
 ) -> Scored:
-    """Have groups of texts scored.
-
-    A chat model is asked; other annotators give scores of their own (`laurel.feedback.text_judge`).
+    """Score groups of texts, by a chat model or another annotator (`laurel.feedback.text_judge`).
 
     Args:
-        captions: of single steps, that texts may be made of.
+        captions: of single steps, which texts may consist of.
     """
     judge = score_judge(params, adapter, seed, captions)
     if not isinstance(judge, ChatAnnotator):
@@ -168,7 +167,7 @@ def asked(
 
 
 def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> FloatArray:
-    """Return a score (V,) for each caption: the mean over segments that hold it, or over all where none was scored."""
+    """Return a score (V,) per caption: the mean over segments that contain it, or over all if none was scored."""
     known = np.isfinite(scores)
     rows, places = np.nonzero((segments.members >= 0) & known[:, None])
     ids = segments.members[rows, places]
@@ -179,9 +178,9 @@ def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> Float
 
 
 def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adapter: EnvAdapter) -> Rate | None:
-    """Return the share of caption pairs of different progress, by the environment, that scores put in the right order.
+    """Return the share of caption pairs with different environment progress that scores put in the right order.
 
-    None where the environment has no progress, or the same for all. An equal score is wrong.
+    None if the environment has no progress, or the same for all. Equal scores count as wrong.
     """
     if adapter.oracle("") is None:
         return None
@@ -195,10 +194,10 @@ def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adap
 
 
 class Score(Method[ScoreParams]):
-    """Keeps a score for each caption."""
+    """Stores a score for each caption."""
 
     kind = "score"
-    summary = "a score that the annotator gave, in groups of captions"
+    summary = "the annotator's scores of groups of captions"
     Settings = ScoreParams
     asks = True
     reads = ("captions",)
@@ -246,7 +245,7 @@ class Score(Method[ScoreParams]):
         return None
 
     def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
-        """Give each caption the score of another one; nothing is asked again."""
+        """Permute the scores over captions; nothing is asked again."""
         scored, config = ScoredCaptions.load(made)
         scored.shuffled(seed).save(place, counts=config["counts"])
 

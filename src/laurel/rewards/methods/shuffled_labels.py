@@ -1,6 +1,6 @@
-"""Control: what another reward would be if each of its labels had been given to something else.
+"""Control: another reward with its labels permuted over the labelled items.
 
-How labels are shuffled its method says (`Method.fit_shuffled`), and the artefact is one of that method.
+The other reward's method defines the permutation (`Method.fit_shuffled`), and the artefact is one of that method.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from laurel.rewards.base import Reward
 from laurel.rewards.method import Inputs, Method, RewardContext, Source
 
 ORIGINAL = "original.json"
-"""The settings of the reward whose labels were shuffled, which say how its artefact is loaded."""
+"""Settings of the reward whose labels were shuffled, for loading the artefact."""
 
 
 class ShuffledParams(RewardParams):
     """Settings of shuffled labels."""
 
     of: str = "preference"
-    """The reward whose labels are shuffled and whose settings are taken; of a kind that has labels."""
+    """The reward whose labels are shuffled and whose settings are used; its kind must have labels."""
 
 
 class ShuffledLabels(Method[ShuffledParams]):
-    """Makes the same reward from shuffled labels, anew for each seed."""
+    """Makes the same reward from shuffled labels, separately for each seed."""
 
     kind = "shuffled_labels"
     role = "control"
-    summary = "a reward learned from the same answers given to the wrong pairs"
+    summary = "a reward learned from labels permuted over pairs"
     Settings = ShuffledParams
     reads = ("captions", "preferences")
     per_seed = True
@@ -39,7 +39,7 @@ class ShuffledLabels(Method[ShuffledParams]):
     def __init__(self, settings: ShuffledParams) -> None:
         super().__init__(settings)
         if settings.of != ShuffledParams.model_fields["of"].default:
-            self.summary = f"the reward {settings.of} made from the same answers given to the wrong pairs or captions"
+            self.summary = f"the reward {settings.of} made from labels permuted over pairs or captions"
 
     def needs(self) -> Sequence[str]:
         return (self.settings.of,)

@@ -25,7 +25,7 @@ class SimilarityParams(RewardParams):
 
 
 class Similarity(Method[SimilarityParams]):
-    """Pays what the embedding annotator judges by."""
+    """Rewards captions with the utility of the embedding annotator."""
 
     kind = "similarity"
     summary = "the annotator's similarity as reward, without pairs or a reward model"

@@ -1,4 +1,4 @@
-"""A reward that another run made, of the same environment or another: `path` is that run's data/reward."""
+"""A reward made by another run, in the same or another environment: `path` is that run's data/reward."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ MADE, CONFIG = "made", "config.json"
 
 
 class StoredParams(RewardParams):
-    """The settings; the reward's name is mostly not its kind, as in {from_5x5: {kind: stored, path: ...}}."""
+    """The settings; the reward's name usually differs from its kind, as in {from_5x5: {kind: stored, path: ...}}."""
 
     kind: str = "stored"
     """The method that makes the reward."""
     path: str
     """The output of the other run's train-reward."""
     name: str = "preference"
-    """Which of its rewards; one that is not made for each seed. Of several label sets, the first is taken."""
+    """Name of the reward, which must not be per seed. Of several label sets, the first is used."""
     digest: str | None = None
-    """Digest of that output, as in its manifest.json; another one is refused. null: whatever is there."""
+    """Digest of that output, as in its manifest.json; any other is refused. null: not checked."""
 
 
 class Stored(Method[StoredParams]):
-    """Copies the artefact, so that nothing is needed beside it."""
+    """Copies the artefact, so that the output is self-contained."""
 
     kind = "stored"
-    summary = "a reward that another run made"
+    summary = "a reward made by another run"
     Settings = StoredParams
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
@@ -56,22 +56,22 @@ class Stored(Method[StoredParams]):
 
 
 def _made(own: StoredParams) -> tuple[RewardParams, Path]:
-    """Return the settings and the place of the reward that is named.
+    """Return the settings and directory of the named reward.
 
     Raises:
-        DataError: it is not there, changed since, not the one that is wanted, or made separately for each seed.
+        DataError: it is missing, was modified, does not match the digest, or is made separately for each seed.
     """
     path = Path(own.path)
     manifest = checked_manifest(path, "train-reward")
     if own.digest not in (None, manifest["digest"]):
-        raise DataError(f"{path}: its digest is {manifest['digest']}, but the params want {own.digest} to be there.")
+        raise DataError(f"{path}: its digest is {manifest['digest']}, but the params require {own.digest}.")
     rewards = StoredRewards.read(path)
     if own.name not in rewards.settings:
         known = ", ".join(rewards.settings) or "none"
         raise DataError(f"{path}: holds no reward {own.name}.{closest(own.name, rewards.settings)} It has {known}.")
     if rewards.seeds[own.name] is not None:
         raise DataError(
-            f"{path}: its reward {own.name} is made separately for each agent's seed, so no single one can be taken."
+            f"{path}: its reward {own.name} is made separately for each agent's seed, so there is no single one to use."
         )
     return rewards.settings[own.name], path / own.name
 

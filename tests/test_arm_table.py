@@ -19,7 +19,7 @@ ARMS = re.findall(r"(?m)^\|[^`\n]+\| `(\{.+\})` \|", PAGE)
 TASKS = {"id": "laurel/Tasks-v0", "kwargs": {"tasks": ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0"]}}
 STORED = {"stored": {"path": "runs/a", "name": "preference"}}
 BESIDE = {"shuffled_labels", "random_reward", "novelty", "rnd", "length", "oracle", "similarity"}
-"""Methods that ask nothing: controls, bounds, and what the sentence encoder pays by itself."""
+"""Methods without questions: controls, bounds, and the sentence encoder's own rewards."""
 
 
 def written(arm: dict[str, Any]) -> dict[str, Any]:

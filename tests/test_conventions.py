@@ -70,8 +70,8 @@ def test_no_two_modules_of_tests_have_one_name() -> None:
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "examples"])
-def test_scripts_import_what_there_is(folder: str) -> None:
-    """Few of them are run by tests, so that a name that has moved would be missed for long."""
+def test_scripts_import_existing_names(folder: str) -> None:
+    """Tests run few of them, so a moved name could stay unnoticed."""
     found = [
         (script, node.module, name.name)
         for script in sorted((REPOSITORY / folder).rglob("*.py"))
@@ -108,7 +108,7 @@ def compared_texts(tree: ast.AST) -> list[tuple[int, str]]:
 
 
 def test_no_module_asks_which_annotator_it_is() -> None:
-    """What one can do its kind says, so that an annotator of another package can do it, too."""
+    """Capabilities are declared by the kind, so that annotators of other packages can have them, too."""
     asks = 'a == "scripted" or b in ("openai", x) or c.startswith("ensemble") or {"embedding": 1}[d]'
     assert [text for _, text in compared_texts(ast.parse(asks))] == ["scripted", "openai", "ensemble", "embedding"]
     kinds = {*ANNOTATORS.builtin()}
