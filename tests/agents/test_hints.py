@@ -291,7 +291,7 @@ def test_hints_stay_on_the_host() -> None:
 
 
 def test_hints_for_a_recurrent_policy_are_refused() -> None:
-    with pytest.raises(ValueError, match="plain layers only"):
+    with pytest.raises(ValueError, match="only with an MLP"):
         PPOParams(recurrent=True, hints=HintsParams())
     assert "hints" not in PPOParams().model_dump(), "digests of runs without them stay"
 

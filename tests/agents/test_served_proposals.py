@@ -166,7 +166,7 @@ def test_a_report_and_a_pipeline_know_of_the_server(model: str) -> None:
 
 def test_what_cannot_be_served_is_refused(model: str, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong, why in (
-        ({"model": "tiny"}, "another model than tiny"),
+        ({"model": "tiny"}, "a model other than tiny"),
         ({"lora_rank": 0}, "set lora_rank, e.g. to 16"),
         ({"lora_rank": 1024}, "ranks up to 512"),
         ({"serve": {"base_url": "http://192.0.2.1:8000/v1"}}, "of this machine"),

@@ -47,7 +47,7 @@ def test_a_config_alone_says_what_training_takes(tmp_path: Path) -> None:
     shown = estimate(spec, params, 1, region=None)
     for name in arms:
         (line,) = [line for line in shown.splitlines() if line.startswith(f"{name}: ")]
-        for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as", "hours an agent: "):
+        for part in ("7.24 billion", "42 million", "LoRA of rank 16", "a GPU such as", "hours per agent: "):
             assert part in line
 
 
@@ -69,4 +69,4 @@ def test_hours_are_by_the_speed_of_each_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["owner/nowhere", "tiny"])
 def test_models_without_a_local_config_are_reported(model: str) -> None:
     line = described("lm", LanguageActorParams(model=model), 1000)
-    assert ("is not known here" in line) == (model != "tiny")
+    assert ("is unknown here" in line) == (model != "tiny")

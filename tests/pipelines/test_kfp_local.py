@@ -243,7 +243,9 @@ def test_agents_that_cannot_be_trained_are_refused_before_the_first_step(
     project = Project.create(tmp_path / "p", {**SMALL, "agent.ppo": {"network": "cnn"}})
     arguments = ["pipeline", "run", "--params", str(project.path / "params.yaml"), "--output", str(tmp_path / "out")]
     assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith("laurel: agent.ppo.network is cnn, but the features of CartPole-v1 hold")
+    assert capsys.readouterr().err.startswith(
+        "laurel: agent.ppo.network is cnn, but the features of CartPole-v1 contain"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -19,15 +19,22 @@ import os, sys
 
 FIRST = os.getpid()
 
+def process():
+    if os.getpid() == FIRST:
+        return "server"
+    return "films" if sys.modules["multiprocessing.process"].current_process().name == "films" else "worker"
+
 class Spy:
     @staticmethod
     def find_spec(name, path=None, target=None):
         with open(os.environ["IMPORTED"], "a") as file:
-            file.write(f"{'server' if os.getpid() == FIRST else 'worker'} {name}\\n")
+            file.write(f"{process()} {name}\\n")
 
 sys.meta_path.insert(0, Spy)
 """
-"""Writes what a command, the server that its workers are forked from (neither is itself a fork) and workers import."""
+"""Writes what a command, the server that its workers are forked from (neither is itself a fork) and workers import.
+
+The process that makes the films is the only one of its kind: what it imports, no other has to."""
 ARMS = ["extrinsic", "preference", "random_reward", "shuffled_labels", "oracle", "random_policy"]
 NEVER = {"transformers", "torch._dynamo", "sympy", "sklearn", "stable_baselines3", "Box2D", "peft", "mlflow", "optuna"}
 TRAINING = {"laurel.training.loop", "laurel.agents.learner", "laurel.agents.ppo"}
