@@ -162,8 +162,8 @@ def agents() -> None:
             "SVG, and of writing the page",
             "peer_value": round(drawn, 1),
             "profile": reporting,
-            "why": f"The limit is {drawn / report:.0%} of it. Each figure is drawn once as PNG and once as SVG, after its "
-            "layout was computed twice, so that it does not move; the limit does not compute it.",
+            "why": f"The limit is {drawn / report:.0%} of it. Each figure is drawn once as PNG and once as SVG, after "
+            "its layout was computed twice, so that it does not move; the limit does not compute it.",
         },
         common,
     )

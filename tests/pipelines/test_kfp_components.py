@@ -242,9 +242,7 @@ def test_every_kind_of_reward_is_an_arm_by_params_alone(tmp_path: Path) -> None:
     pole = tmp_path / "pole"
     metrics = metrics_of_components(pole, env={"id": "CartPole-v1"}, arms=arms, rewards=rewards)
     assert set(metrics["order"]) == {*arms} - {"outcome"}
-    left_out = (
-        "The arm outcome was left out: CartPole-v1 has no captions of success, so the true answer is unknown."
-    )
+    left_out = "The arm outcome was left out: CartPole-v1 has no captions of success, so the true answer is unknown."
     assert left_out in read_manifest(pole / "agents")["notes"]
     assert len(set(networks(pole))) == len(metrics["order"])
 
