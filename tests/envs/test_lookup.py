@@ -282,7 +282,7 @@ def test_adapters_of_another_package(examples):
     ],
 )
 def test_an_adapter_that_is_not_finished_is_named(own, says, monkeypatch):
-    unfinished = type("Unfinished", (EnvAdapter,), {"ids": ("CartPole-v1",), **own})
+    unfinished = type("Unfinished", (EnvAdapter,), {"ids": ("tests/Unfinished-v0",), **own})
     monkeypatch.setattr(laurel.envs, "_adapter_class", lambda _: unfinished)
     with pytest.raises(EnvError) as refused:
         adapter_for(EnvParams(id="CartPole-v1"))
