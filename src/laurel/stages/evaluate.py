@@ -353,7 +353,7 @@ def _register_best(
 ) -> None:
     """Register the best trained agent of a method under an alias, and give the reward that it was paid the same one.
 
-    Of several rewards that is the one with the largest weight.
+    Of several rewards that is the first: the one with the largest weight.
 
     Args:
         made_rewards: the run that registered the rewards, if there is one.
@@ -366,7 +366,7 @@ def _register_best(
     tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
     tracked.register(f"agent.{env.id}", tracked.log_model(place, "best_agent", tags), tags, alias=BEST)
     if arm.reward:
-        paid = max(arm.reward, key=lambda name: (arm.reward[name], name))
+        paid = next(iter(arm.reward))
         tracked.point_to(BEST, f"reward.{env.id}", made_rewards or "", {"reward": paid})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from laurel.console import tell
 from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
-from laurel.data.lineage import PARTS, read_inputs
+from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
@@ -28,7 +28,7 @@ from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
-from laurel.stages.parts import check_each_once
+from laurel.stages.training_parts import check_part, copy_checkpoints, steps_until
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
 from laurel.tracking.judgements import log_asked
 from laurel.tracking.run import Run
@@ -38,7 +38,7 @@ from laurel.training.checks import check_agents
 from laurel.training.curve import CURVE
 from laurel.training.lockstep import on_device
 from laurel.training.preload import preload
-from laurel.training.task import steps_of, steps_per_update
+from laurel.training.task import steps_of
 
 if TYPE_CHECKING:
     from laurel.pool import Job
@@ -92,7 +92,7 @@ def run(
     stage = "train-agents"
     if part is not None:
         sections["tracking"] = sections["tracking"].model_copy(update={"enabled": False})
-        stage = _check_part(part, sections, inputs)
+        stage = check_part(part, sections, inputs)
     with (
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage=stage, params=described, inputs=inputs, resumable=True) as out,
@@ -105,12 +105,12 @@ def run(
         out.notes += [*skipped.values(), *_notes_on_sb3(trained), *_notes_on_interest(trained, annotate)]
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
         if part is not None and part.begun is not None:
-            _go_on(part.begun, out.path, places)
+            copy_checkpoints(part.begun, out.path, [place for _, _, place in places])
         unfinished = [agent for agent in places if not is_finished(agent[2], part.until if part else None)]
         out.notes += [*_notes_on_gpu(env, trained, adapter), *_notes_on_servers(trained)]
         modules = preload("train", env, every.values())
         judging = Judging(seed, context, topics(unfinished, context), modules)
-        total = sum(_steps_until(arm, part) for arm, _, _ in unfinished)
+        total = sum(steps_until(arm, part) for arm, _, _ in unfinished)
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
             runs = AgentRuns(tracker, tracked, note) if tracked else None
@@ -145,40 +145,6 @@ def run(
         out.usage = judging.usage
         out.run_notes += _notes_on_questions(places)
         out.run_notes += page.notes if page else []
-
-
-def _check_part(part: Part, sections: TrainingSections, inputs: Mapping[str, Path]) -> str:
-    """Check what a part of a training goes on from; return the stage that it is: the last part ends the whole one.
-
-    Raises:
-        DataError: as `read_inputs`, or proposals are missing or there twice.
-    """
-    described = used(sections)
-    if part.begun is not None:
-        read_inputs(described, {**inputs, "begun": part.begun})
-        read = [read_inputs(described, {"begun": part.begun, "proposals": path}) for path in part.proposals]
-        held = [(path, [one["proposals"]["params"]["shard"]]) for path, one in zip(part.proposals, read, strict=True)]
-        shards = [getattr(arm.agent.settings, "shards", 1) for arm in arms_of(sections).values()]
-        check_each_once(held, range(max(shards)) if held else (), lambda shard: f"proposals of shard {shard}")
-    last = all(part.until * steps_per_update(arm.agent.settings) >= steps_of(arm) for arm in arms_of(sections).values())
-    return "train-agents" if last else PARTS["begun"]
-
-
-def _go_on(begun: Path, output: Path, places: Agents) -> None:
-    """Copy the checkpoints that agents go on from, unless an earlier attempt has done so."""
-    import shutil
-
-    for _, _, place in places:
-        if not place.exists():
-            copied = place.with_name(f".{place.name}.copying")
-            shutil.rmtree(copied, ignore_errors=True)
-            shutil.copytree(begun / place.relative_to(output), copied)
-            copied.rename(place)
-
-
-def _steps_until(arm: Arm, part: Part | None) -> int:
-    """Return the environment steps of an agent, up to the end of a part."""
-    return steps_of(arm) if part is None else min(steps_of(arm), part.until * steps_per_update(arm.agent.settings))
 
 
 def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs, part: Part | None) -> list[Job]:
