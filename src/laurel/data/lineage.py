@@ -21,7 +21,7 @@ PRODUCERS = {
 }
 """Name of an input -> the stage that writes it."""
 PARTS = {"begun": "train-agents-part", "proposals": "propose"}
-"""The same of what only the pipeline on KFP divides: agents whose training goes on, and a shard of a round."""
+"""The same for inputs that only the pipeline on KFP has: partly trained agents, and a shard of a round's proposals."""
 
 FREE = ("env.backend", "agent.seeds", "agent.workers")
 """Parameters that may differ: results do not depend on them, or arms and seeds are independent."""

@@ -1,7 +1,7 @@
 """MiniGrid's views, computed eight times as fast as by MiniGrid itself, and compared with its own now and then.
 
 `MiniGridEnv.gen_obs` cuts the view out of the grid, turns it and finds what walls hide, cell by cell in Python: nine
-tenths of a step. Here one look-up finds the cells of a view, and another how far one sees in a row of them.
+tenths of a step. Here one look-up finds the cells of a view, and another which of a row are visible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from minigrid.minigrid_env import MiniGridEnv
 
 SAMPLED = 256
-"""One of so many views is computed by MiniGrid, too."""
+"""One view in this many is compared with MiniGrid's own."""
 SEEN_EMPTY, UNSEEN = bytes((EMPTY, 0, 0)), bytes(3)
 BITS = tuple(1 << column for column in range(VIEW))
 ALL = sum(BITS)
@@ -42,7 +42,7 @@ class Views:
 
     @staticmethod
     def suit(env: MiniGridEnv) -> bool:
-        """Whether an environment's views are computed as here: 7x7, by a method that its class has not replaced."""
+        """Whether this class computes an environment's views: 7x7, with none of MiniGrid's methods overridden."""
         from minigrid.minigrid_env import MiniGridEnv
 
         own = ("gen_obs", "gen_obs_grid", "get_view_exts")

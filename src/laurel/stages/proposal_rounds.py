@@ -1,6 +1,6 @@
 """Which language-model actors sample each round's proposals in tasks of their own, on KFP: those with several shards.
 
-KFP's loops have no end that depends on what they make, so the rounds are in the compiled graph one after another.
+A KFP loop cannot stop depending on its results, so the rounds are unrolled in the compiled graph.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from laurel.stages.merge_agents import MAX_BRANCHES, Branch, branches
 from laurel.training.task import steps_of, steps_per_update
 
 MAX_ROUNDS = 32
-"""Most rounds that are unrolled: a cluster's KFP hands a loop on as one argument of a process, which is 128 kB at most
-in Linux, and each round takes 3 kB."""
+"""Maximum number of unrolled rounds: a cluster's KFP passes a loop as one process argument, at most 128 kB in Linux,
+and each round takes 3 kB."""
 
 
 @dataclass(frozen=True)
 class ProposalRounds:
-    """The form of the graph that trains these agents; all have the same numbers."""
+    """The rounds and shards in the graph; the same for all of these agents."""
 
     agents: tuple[Branch, ...]
     """A branch of one seed each."""
@@ -41,7 +41,7 @@ class ProposalRounds:
         Actors with a curriculum are trained in one task: each task would ask its judge again.
 
         Raises:
-            ParamsError: it does not fit into a graph.
+            ParamsError: the rounds do not fit into one graph.
         """
         trained = {name: arm.agent for name, arm in params.resolved_arms.items() if arm.trained}
         found: dict[str, tuple[int, int, int]] = {}

@@ -1,6 +1,6 @@
 """propose: an agent's checkpoint → a shard of its next round's proposals. A task of the pipeline on KFP.
 
-`train_agents.run` learns from the shards of a round, and gives what it would if it had sampled them itself.
+`train_agents.run` learns from the shards of a round; the result is the same as if it had sampled them itself.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSectio
 
     Args:
         begun: output of `train_agents.run` for the rounds before.
-        output: directory to write the shard into; nothing, where the arm was left out.
+        output: directory to write the shard into; stays empty if the arm was skipped.
         shard: its number, counted from 0.
         sections: of one arm and one seed.
 
     Raises:
         WorkerError: the process that samples died.
-        DataError: the input is missing or damaged, or does not go with the parameters.
+        DataError: the input is missing or damaged, or does not match the parameters.
     """
     from laurel.agents.language_model.shards import SampledShard
     from laurel.llm.served_sampling import servers

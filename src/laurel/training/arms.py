@@ -49,7 +49,7 @@ def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: Annota
 
 @dataclass(frozen=True)
 class Part:
-    """Some rounds of training a language-model actor, which goes on elsewhere."""
+    """Some rounds of training a language-model actor; other tasks train the others."""
 
     until: int
     """The round after which it stops."""
