@@ -18,7 +18,7 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_it_takes_effect_after_the_block() -> None:
+def test_ctrl_c_takes_effect_after_the_block() -> None:
     done = []
 
     def work() -> None:
@@ -45,7 +45,7 @@ def test_an_error_in_the_block_does_not_swallow_it() -> None:
     assert isinstance(caught.value.__context__, ValueError)
 
 
-def test_a_process_that_is_started_in_the_block_does_not_hear_of_it() -> None:
+def test_a_child_process_of_the_block_ignores_ctrl_c() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
     with ctrl_c_held_back():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

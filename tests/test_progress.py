@@ -53,7 +53,7 @@ def test_a_line_at_the_end_says_how_fast_it_was(wait: Clock, capsys: pytest.Capt
     assert lines(capsys) == ["collect: 20,000/20,000 steps (5,000/s, 4 s)"]
 
 
-def test_a_line_now_and_then(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_every_ten_seconds(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(3000, "train-agents", "steps") as advance:
         for _ in range(6):
             wait(5)
@@ -65,7 +65,7 @@ def test_a_line_now_and_then(wait: Clock, capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
-def test_time_passes_before_the_first_unit(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_before_the_first_unit_counts(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(50, "evaluate", "episodes") as advance:
         wait(11)
         advance(0)
@@ -78,7 +78,7 @@ def test_time_passes_before_the_first_unit(wait: Clock, capsys: pytest.CaptureFi
     ], "it ended early"
 
 
-def test_slow_work_has_a_rate_too(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slow_work_has_a_fractional_rate(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(4, "tune", "trials") as advance:
         wait(40)
         advance(1)
@@ -149,7 +149,7 @@ def test_the_time_that_jobs_will_take_is_right_within_a_fifth_from_a_tenth_of_th
             assert left == pytest.approx(now - moment, rel=0.2, abs=4)
 
 
-def test_the_first_of_many_answers_gives_no_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_answers_give_no_estimate_of_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     """A server answers after 25 s; the window opens from 4 pairs at once to 32."""
     with progress(2000, "annotate", "pairs") as advance:
         for at_once in (4, 16, 32, 32, 32, 32):
@@ -161,7 +161,7 @@ def test_the_first_of_many_answers_gives_no_time_left(wait: Clock, capsys: pytes
     assert all(1200 < float(left.removesuffix(" s left")) < 2400 for left in lefts[3:-1])
 
 
-def test_no_end_is_claimed_of_work_that_failed(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_work_is_not_reported_as_finished(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with progress(10, "collect", "steps") as advance:
             wait(5)

@@ -163,7 +163,7 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
     assert type(learner) is (PPO if pictured else StackedPPO)
 
 
-def test_a_network_says_what_improves_it_by_ppo() -> None:
+def test_a_network_names_its_ppo_class() -> None:
     class Odd(ActorCritic):
         ppo_class = f"{PPO.__module__}:PPO"
 

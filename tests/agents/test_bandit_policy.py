@@ -92,7 +92,7 @@ def test_a_learner_learns_what_the_agent_does(method: Any, n_envs: int, changed:
 
 
 @EACH_METHOD
-def test_a_learner_of_every_pull_pulls_what_the_agent_does(method: Any) -> None:
+def test_a_learner_with_rollouts_of_one_step_equals_the_agent(method: Any) -> None:
     learner, envs = make(BANDIT, BanditParams(method=method, n_envs=1, n_steps=1))
     agent = alone(BanditParams(method=method))
     agent.reset(0)
@@ -180,7 +180,7 @@ def test_log_probabilities_are_those_of_the_pulls(method: str, knows: bool) -> N
 
 
 @EACH_METHOD
-def test_greed_takes_the_arm_believed_best_and_any_of_several(method: str) -> None:
+def test_greedy_takes_the_best_arm_and_breaks_ties_evenly(method: str) -> None:
     features = np.zeros((1000, 1), dtype=np.float32)
     policy = taught(method)
     greedy = policy.act(features, np.random.default_rng(0), greedy=True)[0]
@@ -223,7 +223,7 @@ def test_probabilities_of_two_arms_are_exact(means: list[float], deviations: lis
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.floats(-3, 3), st.floats(0.01, 5)), min_size=1, max_size=6), st.integers(0, 99))
-def test_chances_of_several_are_how_often_they_win(arms: list[tuple[float, float]], seed: int) -> None:
+def test_probabilities_of_several_arms_are_their_win_rates(arms: list[tuple[float, float]], seed: int) -> None:
     means, deviations = (np.array(part) for part in zip(*arms, strict=True))
     chances = probability_of_best(means, deviations)
     assert chances.sum() == pytest.approx(1.0)
@@ -234,6 +234,6 @@ def test_chances_of_several_are_how_often_they_win(arms: list[tuple[float, float
 
 
 # -- what cannot be -----------------------------------------------------------------------------------------------
-def test_preferences_that_never_move_are_refused() -> None:
+def test_a_step_size_of_zero_is_refused_for_gradient() -> None:
     with pytest.raises(ValueError, match=r"has method gradient, .* set step_size above 0"):
         BanditParams(method="gradient", step_size=0.0)

@@ -18,7 +18,7 @@ from laurel.params import EnvParams, PolicyShare
 
 
 @given(shares=st.lists(st.floats(0.01, 100), min_size=1, max_size=6), spare=st.integers(0, 40))
-def test_every_policy_gets_its_share(shares: list[float], spare: int) -> None:
+def test_environments_are_divided_by_the_shares_of_policies(shares: list[float], spare: int) -> None:
     n_envs = len(shares) + spare
     counts = np.bincount(assign(shares, n_envs), minlength=len(shares))
     assert counts.sum() == n_envs

@@ -147,7 +147,7 @@ def test_advantages_are_those_of_the_host(env_id: str) -> None:
 
 
 @ENVS
-def test_together_is_alone(env_id: str) -> None:
+def test_agents_trained_together_equal_agents_trained_alone(env_id: str) -> None:
     """Steps, weights and figures; on a device, products of matrices may be summed in another order."""
     together = Agents(env_id, range(3))
     kept, told = [], []
@@ -168,7 +168,7 @@ def test_together_is_alone(env_id: str) -> None:
     assert (kept[0][0]["action"] != kept[0][1]["action"]).any()
 
 
-def test_a_group_may_be_of_others_midway() -> None:
+def test_a_group_may_lose_an_agent_midway() -> None:
     """An agent takes its environments and moments along."""
     whole, parted = Agents("CartPole-v1", range(3)), Agents("CartPole-v1", range(3))
     for agents in (whole, parted):
@@ -278,7 +278,7 @@ def test_fewer_rows_than_minibatches() -> None:
     assert all(math.isfinite(figure) for figure in told[0].values())
 
 
-def test_a_host_may_step_an_agents_environments() -> None:
+def test_the_host_may_step_environments_of_a_device() -> None:
     """As those of the host; after a group has stepped them, they are where it left them."""
     agents = Agents("CartPole-v1", range(2))
     agents.collect()

@@ -149,7 +149,7 @@ def test_targets_and_step_agree_with_the_formula(double: bool) -> None:
     )
 
 
-def test_the_target_network_is_renewed_now_and_then() -> None:
+def test_the_target_network_is_copied_periodically() -> None:
     learner, rollout, envs = collected(
         probe(RewardByBoth), SMALL.model_copy(update={"target_every": 6, "learning_starts": 1})
     )
@@ -192,7 +192,7 @@ def test_minibatches_are_drawn_as_the_settings_say(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("epsilon", "greedy"), [(0.0, 1.0), (1.0, 0.5)])
-def test_it_explores_as_much_as_the_run_is_far(epsilon: float, greedy: float) -> None:
+def test_epsilon_follows_the_progress_of_the_run(epsilon: float, greedy: float) -> None:
     params = SMALL.model_copy(update={"n_steps": 200, "epsilon_start": epsilon, "epsilon_end": 0.3})
     learner, rollout, _ = collected(probe(RewardByBoth), params)
     best = values(learner).argmax(axis=1)[rollout.observation[:-1, :, 0].astype(int)]
@@ -267,7 +267,7 @@ def test_hidden_layers_are_normalised_where_that_is_asked_for(layer_norm: bool) 
         (gym.spaces.Discrete(3, start=1), r"Discrete \(from 0 on\)"),
     ],
 )
-def test_it_chooses_among_discrete_actions_alone(space: gym.Space[Any], sentence: str) -> None:
+def test_only_discrete_actions_are_accepted(space: gym.Space[Any], sentence: str) -> None:
     with pytest.raises(EnvError, match=sentence):
         make_q_network(4, space, hidden=(8,), epsilon=0.1)
 

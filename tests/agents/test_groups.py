@@ -84,7 +84,7 @@ def test_completions_with_higher_reward_become_likelier(kind: type[GroupParams],
 
 
 @pytest.mark.parametrize("kind", [GRPOParams, RLOOParams])
-def test_divergence_from_the_frozen_model_is_held_back(kind: type[GroupParams], model: Path) -> None:
+def test_beta_reduces_the_divergence_from_the_frozen_model(kind: type[GroupParams], model: Path) -> None:
     free, held = (trained(kind, model, 4, learning_rate=0.02, beta=beta)[1][-1][1] for beta in (0.0, 5.0))
     assert held["reference_kl"] < 0.7 * free["reference_kl"]
 

@@ -283,7 +283,7 @@ def test_unsupported_hints_are_refused(
         check()
 
 
-def test_hints_stay_on_the_host() -> None:
+def test_hints_are_refused_on_a_device() -> None:
     env = EnvParams(id="CartPole-v1")
     adapter = adapter_for(env)
     assert can_be_on_device(env, adapter, PPOParams())

@@ -50,12 +50,12 @@ def test_images_are_found(space: gym.Space[Any], found: list[Image]) -> None:
     assert list(images_in(adapter_of(space))) == found
 
 
-def test_features_of_a_adapters_own_hold_no_images() -> None:
+def test_own_features_of_an_adapter_hold_no_images() -> None:
     assert images_in(adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0")), smallest=1) == ()
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_filters_see_the_picture_and_not_its_neighbours(first: bool) -> None:
+def test_each_image_is_filtered_by_itself(first: bool) -> None:
     """The codes are those of the same filters on the picture alone, with the rest beside them."""
     shape = (2, 16, 18) if first else (16, 18, 2)
     space = gym.spaces.Dict({"a": gym.spaces.Discrete(3), "b": box(*shape), "c": gym.spaces.Discrete(2)})

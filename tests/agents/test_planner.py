@@ -88,7 +88,7 @@ def test_the_prompt_contains_the_results_of_earlier_subgoals(monkeypatch: pytest
     assert actor.account["states"] == len(set(model.told)) == actor.account["calls"]
 
 
-def test_subgoals_are_captions_that_the_environment_can_say() -> None:
+def test_subgoals_are_captions_of_the_environment() -> None:
     subgoals = subgoals_of(adapter_for(DOORKEY))
     assert subgoals[0] is EXPLORE
     assert {KEY, DOOR, GOAL} <= {subgoal.text for subgoal in subgoals}

@@ -98,7 +98,7 @@ def test_without_a_finished_episode_there_is_no_update() -> None:
     assert same(weights(learner), before)
 
 
-def test_rewards_are_those_at_the_time_of_the_step() -> None:
+def test_remembered_episodes_are_copies_of_the_rollout() -> None:
     """A rollout's arrays are filled again; what is remembered of an episode is not."""
     learner, rollout, envs = collected(probe(Steady), SMALL)
     rollout.reward[:] = 7.0

@@ -149,7 +149,7 @@ def test_new_steps_are_drawn_first() -> None:
     assert (batch.observation[:, 0] >= 10 * N_ENVS).mean() > 0.9
 
 
-def test_a_place_that_is_filled_again_forgets_its_priority() -> None:
+def test_an_overwritten_step_loses_its_priority() -> None:
     feed = Feed(4, 3, ends=0.0)
     replay = filled(feed, 3, 4 * N_ENVS, alpha=1.0)
     assert replay.rows == 5

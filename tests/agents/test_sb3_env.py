@@ -200,7 +200,7 @@ def test_rewards_across_a_whole_rollout_are_those_of_training() -> None:
     np.testing.assert_allclose(np.array(got), rollout.reward[rows][:, None], rtol=1e-6)
 
 
-def test_rewards_given_away_are_no_longer_ours() -> None:
+def test_returned_rewards_are_copies() -> None:
     """On-policy algorithms add what follows a cut to the rewards they are given."""
     packed, adapter = made(probe_id(Steady), 1)
     envs = LearnedRewardEnvs(packed, adapter, TrainingReward(ShapingParams(), adapter, None, 1))

@@ -164,7 +164,7 @@ def test_a_report_and_a_pipeline_know_of_the_server(model: str) -> None:
     assert any("vllm" in needs.packages for needs in needed(spec, params).values())
 
 
-def test_what_cannot_be_served_is_refused(model: str, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_cannot_be_served_are_refused(model: str, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong, why in (
         ({"model": "tiny"}, "a model other than tiny"),
         ({"lora_rank": 0}, "set lora_rank, e.g. to 16"),

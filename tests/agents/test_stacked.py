@@ -74,7 +74,7 @@ def test_outputs_and_gradients_are_those_of_autograd(arrays: Any, shape: Shape, 
 
 
 @ARRAYS
-def test_a_pass_of_one_body_computes_that_one(arrays: Any) -> None:
+def test_a_pass_of_the_actor_or_critic_alone_equals_its_network(arrays: Any) -> None:
     policies = policies_of((2, 5, 3, 4, (6, 6), False))
     with torch.no_grad():
         stack, features = Stack(policies, arrays), torch.randn(2, 5, 3)

@@ -56,7 +56,9 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 @ENVS
 @pytest.mark.parametrize("chunk", [1, 10**9])
-def test_together_is_alone(env_id: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_trained_together_equal_agents_trained_alone(
+    env_id: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the bit: weights, moments and figures; FrozenLake's rollouts differ in how many of their rows are resets."""
     alone, envs = make(env_id, range(3))
     said = [train(PPOGroup([learner]), [its], 4) for learner, its in zip(alone, envs, strict=True)]
@@ -150,7 +152,7 @@ def test_a_learner_keeps_its_state_across_groups() -> None:
     assert regrouped.learners[0] is others[1]
 
 
-def test_a_copy_learns_by_itself() -> None:
+def test_a_copy_of_a_learner_is_independent() -> None:
     (learner,), (envs,) = make("CartPole-v1", range(1))
     rollout: OnPolicyRollout = learner.rollout(envs)
     learner.collect(envs, envs.reset(), rollout)
@@ -163,7 +165,7 @@ def test_a_copy_learns_by_itself() -> None:
     assert same(everything(learner), everything(other))
 
 
-def test_a_state_is_that_of_the_reference() -> None:
+def test_checkpoints_are_those_of_the_reference() -> None:
     """So that checkpoints of either can be gone on from by the other."""
     (learner,), (envs,) = make("Pendulum-v1", range(1))
     rollout = learner.rollout(envs)

@@ -139,7 +139,7 @@ def test_environments_without_render_modes_are_reported(play):
         play([0] * 20, env_id="LaurelBlind-v0")
 
 
-def test_the_video_driver_is_given_back(play, monkeypatch):
+def test_the_video_driver_variable_is_restored(play, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
     play([0] * 20)
     assert os.environ["SDL_VIDEODRIVER"] == "x11"
@@ -148,7 +148,7 @@ def test_the_video_driver_is_given_back(play, monkeypatch):
     assert "SDL_VIDEODRIVER" not in os.environ
 
 
-def test_file_loops_holds_its_end_and_shows_both(play, tmp_path):
+def test_the_animation_loops_pauses_at_the_end_and_shows_both_episodes(play, tmp_path):
     before, after = play([0] * 20), play([1, 1, 1])
     path = tmp_path / "episode.webp"
     side_by_side(before, after, path)

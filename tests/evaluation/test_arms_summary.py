@@ -92,7 +92,7 @@ def test_ahead_by_one_measure_and_behind_by_another_is_no_verdict():
     assert verdict == "unclear"
 
 
-def test_overlap_is_not_a_win():
+def test_overlapping_intervals_show_no_difference():
     verdict, text = said(preference=arm(np.linspace(0, 1, 10)), extrinsic=arm(np.linspace(-0.1, 0.9, 10)))
     assert verdict == "unclear"
     assert "no difference from extrinsic was shown" in text
@@ -120,7 +120,7 @@ def test_a_better_contender_is_reported_without_changing_the_verdict():
     assert "cannot be credited" not in text
 
 
-def test_hand_written_progress_is_a_reference_and_no_bound():
+def test_hand_written_progress_is_called_a_reference_not_a_bound():
     verdict, text = said(preference=arm(around(0.9)), extrinsic=arm(around(0.1)), oracle=arm(around(0.5)))
     assert verdict == "better"
     assert "For reference, hand-written progress as reward (oracle) returned 0.50 [" in text
@@ -164,7 +164,7 @@ def test_p_values_are_adjusted_for_all_comparisons():
     assert "Holm's correction for 20 comparisons" in table(among)
 
 
-def test_unknown_returns_are_no_verdict():
+def test_unknown_returns_give_no_verdict():
     verdict, text = said(preference=arm([np.nan] * 6), extrinsic=arm(around(0.1, 6)))
     assert verdict == "unknown"
     assert "nan" not in text.lower()
@@ -180,7 +180,7 @@ def test_missing_arms_are_reported():
     assert "There is no baseline, such as the environment's reward alone, to compare it with." in text
 
 
-def test_actors_that_are_not_trained_stand_by_their_roles():
+def test_untrained_actors_are_reported_by_role():
     best, rule = arm(around(0.95), steps=0), arm(around(0.5), steps=0)
     verdict, text = said(preference=arm(around(0.9)), rule=rule, best=best)
     assert verdict == "better"
@@ -194,7 +194,7 @@ def test_actors_that_are_not_trained_stand_by_their_roles():
     assert "; extrinsic alone returned 0.10" in text
 
 
-def test_the_learned_reward_alone_stands_for_preferences():
+def test_intrinsic_only_counts_as_the_arm_of_preferences():
     assert said(intrinsic_only=arm(around(0.9)), extrinsic=arm(around(0.2)))[0] == "better"
 
 

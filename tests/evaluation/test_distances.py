@@ -82,7 +82,7 @@ def test_potential_shaping_scale_and_a_constant_make_no_difference(changed: Pays
         assert found == pytest.approx(distance, abs=1e-6)
 
 
-def test_it_is_the_formula_written_out() -> None:
+def test_the_canonical_reward_is_the_formula_written_out() -> None:
     steps, drawn = sampled(20, 5), sampled(7, 6)
 
     def written_out(reward: np.ndarray) -> list[float]:
@@ -99,7 +99,7 @@ def test_it_is_the_formula_written_out() -> None:
     assert epic(base, other) == epic(other, base)
 
 
-def test_distances_that_are_known() -> None:
+def test_distances_of_known_cases() -> None:
     a = np.array([1.0, 2.0, 3.0, 4.0])
     assert pearson_distance(a, np.array([1.0, -1.0, -1.0, 1.0])) == pytest.approx(sqrt(0.5))
     assert rank_distance(a, a**3) == 0

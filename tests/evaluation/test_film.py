@@ -43,7 +43,7 @@ def test_a_film_holds_every_moment_and_its_end(tmp_path: Path, suffix: str) -> N
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".webp"])
-def test_the_same_moments_the_same_bytes(tmp_path: Path, suffix: str) -> None:
+def test_the_same_frames_give_the_same_bytes(tmp_path: Path, suffix: str) -> None:
     for name in "ab":
         film(tmp_path / f"{name}{suffix}")
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
@@ -69,7 +69,7 @@ def test_long_words_stay_in_the_picture() -> None:
     assert draw(wordy, ["t" * 300, "u" * 300]).size == draw(PLAYED[1], ["t"]).size
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "play.gif").mkdir()
     with pytest.raises(DataError, match=r"play\.gif: cannot be written .*Choose another --output\.$"):
         film(tmp_path / "play.gif")

@@ -80,7 +80,7 @@ def test_a_language_models_fall_counts_even_if_its_return_recovers() -> None:
     assert periods(short, 0.0, 1.0)[1] == [], "a single tenth may be bad luck"
 
 
-def test_an_arm_is_flagged_where_a_quarter_of_its_agents_are(tmp_path: Path) -> None:
+def test_an_arm_is_flagged_if_a_quarter_of_its_agents_are(tmp_path: Path) -> None:
     bad, good = [curve(RISING, PEAK, 0)], [curve(RISING, RISING, seed) for seed in range(1, 5)]
     assert hacked(pd.concat(bad + good), ["a"], tmp_path, (0.0, 1.0)) == []
     (found,) = hacked(pd.concat(bad + good[:3]), ["a", "b"], tmp_path, (0.0, 1.0))
@@ -179,7 +179,7 @@ def test_a_potential_is_not_blamed_for_sums_that_cannot_be_earned(tmp_path: Path
     assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results) == []
 
 
-def test_the_middle_is_named_and_not_a_half_of_the_best() -> None:
+def test_negative_returns_are_compared_with_the_midpoint_of_the_range() -> None:
     played = pd.concat([episodes("extrinsic", (-100.0, None, 1.0)), episodes("a", *[(-200.0, None, 9000.0)] * 3)])
     (said,) = misled(played, [arm_of_shaping()], (-200.0, -100.0))
     assert "a: 3 of 3 episodes do not return more than -150.0, half-way between the lowest and the highest" in said

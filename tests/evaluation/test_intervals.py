@@ -141,7 +141,7 @@ def test_the_interval_of_the_median_holds_the_truth(n):
     assert np.mean([low <= 1.0 <= high for low, high in found]) >= LEAST - 0.01  # its level, less what chance explains
 
 
-def test_the_interval_of_the_median_takes_seeds_that_never_got_there():
+def test_the_interval_of_the_median_includes_seeds_that_never_reached_it():
     assert median_interval(np.array([3.0, 1.0, 2.0, math.inf, math.inf])) == (1.0, math.inf)
     assert median_interval(np.arange(10.0)) == (1.0, 8.0)
     assert median_interval(np.arange(4.0)) is None

@@ -11,7 +11,7 @@ BINS = [
 ]
 
 
-def test_calibration_is_drawn_for_who_knows_better() -> None:
+def test_calibration_is_drawn_for_each_reference_that_has_it() -> None:
     in_doubt = {"gold_uncertain": {"calibration": BINS}}
     bins = calibrations({"oracle": {"calibration": BINS}, "gold": {"pairs": 3}, "pairs": 3, **in_doubt})
     assert bins == {"oracle": BINS}
@@ -41,7 +41,7 @@ def test_the_cost_of_asking_is_reported_in_total_and_per_judge() -> None:
     assert found[1:] == [("b", [("calls", "1,200"), ("cost", "$0.25")])]
 
 
-def test_how_far_members_agree() -> None:
+def test_kappa_of_members_is_shown_with_its_interval() -> None:
     assert kappa({"kappa": 0.3433, "kappa_low": 0.2412, "kappa_high": 0.4388}) == [
         ("agreement of its members (kappa)", "0.34 [0.24 to 0.44]")
     ]

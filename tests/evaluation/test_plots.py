@@ -32,7 +32,7 @@ def figures(tables):
     return drawn(results, curves, calibration=BINS)
 
 
-def test_a_font_of_the_machine_changes_nothing(tmp_path, monkeypatch):
+def test_an_installed_font_does_not_change_figures(tmp_path, monkeypatch):
     """Its glyphs may have other numbers, which SVG holds, as that of "fi"."""
     its, manager = tmp_path / "DejaVuSans.ttf", font_manager.fontManager
     shutil.copy(Path(mpl.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", its)
@@ -126,7 +126,7 @@ def test_same_data_same_bytes_in_another_process(tables, tmp_path, request):
     assert "<dc:date>" not in (tmp_path / "here" / "curve.svg").read_text()
 
 
-def test_the_users_settings_neither_count_nor_change(tables):
+def test_the_users_matplotlib_settings_are_neither_used_nor_changed(tables):
     _, curves = tables({"preference": 0.9})
     usual = plots.svg(plots.learning_curves(curves, "success_rate", ARMS, draws=20))
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "red"}):

@@ -34,7 +34,7 @@ def test_the_page_is_complete_and_self_contained(content):
     assert f"data:image/webp;base64,{encoded}" in page.sources
 
 
-def test_references_within_figures_lead_somewhere_unique(content):
+def test_ids_are_unique_and_links_within_figures_resolve(content):
     html = render(content)
     ids = Page(html).ids
     assert len(ids) == len(set(ids))
@@ -168,7 +168,7 @@ def test_same_content_same_page(content):
     assert render(content) == render(content)
 
 
-def test_minimal_content_names_what_is_missing(tables):
+def test_a_report_without_data_names_what_is_missing(tables):
     results, curves = tables({"extrinsic": 0.5}, success=False)
     summary = summarise(
         results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
@@ -268,7 +268,7 @@ def test_only_the_main_arms_interval_is_shown_at_first(content, folder):
     assert "arm:extrinsic band hidden" in content.figures["success_curve"], "it is only left out of the file"
 
 
-def test_strokes_are_those_that_are_drawn():
+def test_the_legend_explains_the_line_styles_in_use():
     assert strokes([KNOWN["preference"], KNOWN["random_reward"]]) == (
         "Lines are solid: methods and the environment's own reward; dashed: controls and other methods that they are "
         "compared with."
@@ -330,7 +330,7 @@ def test_run_specific_details_have_a_separate_page():
     assert "Time" not in Page(render_run(RunFacts("X-v0"))).text
 
 
-def test_a_dot_says_its_seed(content) -> None:
+def test_each_dot_is_labelled_with_its_seed(content) -> None:
     figure = render(content).partition('aria-label="Every seed')[2].partition("</svg>")[0]
     titles = re.findall(r"<use [^>]*><title>seed (\d): ([^<]+)</title></use>", figure)
     seeds = len(content.metrics["arms"]["preference"]["seeds"])

@@ -52,7 +52,7 @@ def test_layout_checks_detect_errors(browser: Browser, file) -> None:
     assert kinds == {"the", "cut:", "overlap:"}
 
 
-def test_curves_are_read_off_where_one_points(browser: Browser, file, content) -> None:
+def test_pointing_at_a_curve_shows_its_values(browser: Browser, file, content) -> None:
     browser.look()
     browser.open(file)
     for kind in ("linear", "log"):

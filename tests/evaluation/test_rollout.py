@@ -222,7 +222,7 @@ def test_the_seed_makes_the_episodes() -> None:
     assert one != other
 
 
-def test_rows_hold_plain_values() -> None:
+def test_rows_hold_python_numbers() -> None:
     params = EnvParams(id="FrozenLake-v1", max_episode_steps=5)
     adapter = adapter_for(params)
     (row,) = roll_out(params, adapter, Policy(adapter), n_envs=1, episodes=1, seed=0, learned=learned())
@@ -236,7 +236,7 @@ def test_rows_hold_plain_values() -> None:
     }
 
 
-def test_the_reference_is_played_whatever_the_backend_of_training_is() -> None:
+def test_evaluation_uses_gymnasium_whatever_the_training_backend() -> None:
     params = EnvParams(id="FrozenLake-v1", max_episode_steps=20)
     adapter = adapter_for(params)
     both = [
@@ -280,7 +280,7 @@ def test_an_actor_is_notified_of_each_new_episode() -> None:
     assert np.sum(walker.begun) == 6
 
 
-def test_an_environment_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_whose_episodes_never_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "MOST_WITHOUT_END", 40)
     params = EnvParams(id="FrozenLake-v1", max_episode_steps=100, kwargs={"desc": ["SFFF", "FFFF"]})
     adapter = adapter_for(params)

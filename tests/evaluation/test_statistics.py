@@ -69,7 +69,7 @@ def test_intervals_narrow_with_more_seeds():
     assert many[1] - many[0] < 0.5 * (few[1] - few[0])
 
 
-def test_a_failing_seed_is_seen():
+def test_a_failed_seed_shows_in_mean_interval_and_solved_seeds():
     """In the mean, its interval and the seeds that solved the task, if not in the interquartile mean."""
     seeds = np.array([0.97, 0.96, 0.0, 0.97, 0.96])
     found = estimate(seeds, 0.0, 1.0, draws=2000, seed=0)
@@ -149,7 +149,7 @@ def test_a_lucky_start_is_not_the_threshold():
     assert found == {"median": None, "ci95": None, "reached": 0, "of": 1, "per_seed": [None]}
 
 
-def test_median_counts_seeds_that_never_got_there_as_last():
+def test_the_median_counts_seeds_that_never_reached_it_as_last():
     solved, never = [1.0] * 6, [0.0] * 6
     assert steps_to_threshold(runs(solved, never, solved), "success_rate", 0.9) == {
         "median": 5000.0,
@@ -164,7 +164,7 @@ def test_median_counts_seeds_that_never_got_there_as_last():
 
 
 # -- the section as a whole -------------------------------------------------------------------------
-def test_summary_has_the_promised_form(tables):
+def test_a_summary_has_all_documented_fields(tables):
     summary = summarised(*tables({"random_policy": 0.0, "preference": 0.95, "extrinsic": 0.0}))
     assert list(summary) == ["extrinsic", "preference", "random_policy"]
     preference = summary["preference"]
@@ -247,7 +247,7 @@ def test_curve_band_holds_the_planted_curve(tables):
     assert np.isnan(single["low"]).all()
 
 
-def test_a_curve_begins_where_that_of_every_seed_does():
+def test_the_mean_curve_begins_when_all_seeds_have_values():
     rates = {0: [np.nan, 1.0, 1.0], 1: [np.nan, np.nan, 0.0]}
     run = pd.DataFrame(
         [(seed, i + 1, rate) for seed, of_seed in rates.items() for i, rate in enumerate(of_seed)],

@@ -91,7 +91,7 @@ def test_text_is_cut_or_filled_to_its_columns(text: str, shown: str) -> None:
     assert [visible(line) for line in text_lines(text, 3)] == [shown]
 
 
-def test_the_text_describes_the_whole_frame() -> None:
+def test_the_panel_shows_all_values_of_a_frame() -> None:
     shown = moment(reward=1.0, learned=-0.5, shaped=0.25, total=2.0, terminated=True, success=True)
     lines = [visible(line) for line in panel(shown, ["preference, seed 0", "Corridor-v0"], 30)]
     assert lines[:2] == ["preference, seed 0", "Corridor-v0"]
@@ -130,7 +130,7 @@ def test_wide_letters_count_twice() -> None:
 
 # -- the screen -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("columns", [100, 60])
-def test_a_moment_takes_the_place_of_the_last(columns: int) -> None:
+def test_each_frame_replaces_the_one_before(columns: int) -> None:
     screen, terminal = Screen(true_color=True), Terminal()
     terminal.write("before\n")
     for step in range(5):
@@ -155,7 +155,7 @@ def test_a_moment_is_never_higher_than_the_terminal(lines: int) -> None:
         assert drawn.count("\n") < lines
 
 
-def test_words_beside_text_stay_in_their_column() -> None:
+def test_the_panel_beside_a_text_view_keeps_its_column() -> None:
     screen = Screen(true_color=True)
     wide, narrow = (screen.draw(moment(view=text), ["title"], 100, 30) for text in ("abcdefgh\nab", "ab\nab"))
     assert visible(wide).index("title") == visible(narrow).index("title")

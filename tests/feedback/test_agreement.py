@@ -138,7 +138,7 @@ def test_missing_answers_at_random_change_nothing_but_the_number() -> None:
     assert part["of"] == sum(n for row, n in holes.items() if sum(one is not None for one in row) >= 2) < whole["of"]
 
 
-def test_opposites_and_twins() -> None:
+def test_kappa_of_opposite_and_of_equal_annotators() -> None:
     assert agreement({("first", "second"): 5, ("second", "first"): 5}, 0)["kappa"]["value"] == pytest.approx(-1)
     assert agreement({("first", "first"): 5, ("second", "second"): 5}, 0)["kappa"]["value"] == pytest.approx(1)
 

@@ -111,7 +111,7 @@ def test_the_command_lists_answers_and_drops_them_on_confirmation(
 @pytest.mark.parametrize(
     ("options", "words"), [([], "select answers with --status"), (["--model", "m"], "no such store of answers")]
 )
-def test_what_is_not_said_or_not_there_is_refused(
+def test_missing_or_unknown_options_of_forget_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

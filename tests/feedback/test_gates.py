@@ -56,7 +56,7 @@ def test_bad_labels_are_stopped(figure: str, bad: Any, words: str) -> None:
     assert [gate["passed"] for name, gate in found.limits.items() if name.startswith(figure)] == [False]
 
 
-def test_the_bound_is_what_counts() -> None:
+def test_a_gate_compares_the_bound_of_the_interval() -> None:
     """A figure on the wrong side does not stop a run where chance may have put it there."""
     gates = GateParams(min_swap_consistency=0.8)
     assert checked(gates, {"swap_consistency": rate(7, 10)}).refusals == []
@@ -79,7 +79,7 @@ def test_all_errors_are_reported() -> None:
         ("answer_abstain_rate", rate(950, 1000), "max_abstain_rate"),
     ],
 )
-def test_the_worst_is_stopped_without_any_gate_set(figure: str, value: Any, gate: str) -> None:
+def test_the_worst_labels_are_stopped_even_without_gates(figure: str, value: Any, gate: str) -> None:
     found = checked(GateParams(), {**GOOD, figure: value})
     (refusal,) = found.refusals
     assert f"annotate.gates.{gate}" in refusal
@@ -105,7 +105,7 @@ def test_bad_labels_are_warned_of_without_gates(figure: str, value: Any, words: 
         assert words is None or re.search(words, found.warnings[0])
 
 
-def test_a_member_that_minds_the_order_is_named() -> None:
+def test_a_member_with_position_bias_is_named() -> None:
     """In the mean over several annotators the bias of one of them is hidden."""
     by = [{"annotator": "members[0]: a", "position_bias": rate(990, 1000)}, {"annotator": "members[1]: b"}]
     (warning,) = checked(GateParams(), {**GOOD, "by": by}).warnings
@@ -147,7 +147,7 @@ def test_too_little_gold() -> None:
     assert checked(gates, {"gold": {"agreement": rate(30, 30)}}).refusals == []
 
 
-def test_a_judge_without_single_answers_that_will_not_say_is_stopped_all_the_same() -> None:
+def test_abstentions_are_gated_for_judges_without_single_answers_too() -> None:
     found = checked(GateParams(), {"abstain_rate": rate(700, 1000)})
     (refusal,) = found.refusals
     assert "70.0% of pairs got no label" in refusal

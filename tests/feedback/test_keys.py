@@ -127,7 +127,7 @@ def test_a_key_identifies_one_request(runs: list[Run]) -> None:
     assert len(by_key) == len(runs) * len(CAPTIONS) ** 2 * 2 * 4, "each run's keys are its own"
 
 
-def test_keys_last(runs: list[Run]) -> None:
+def test_keys_are_the_same_in_a_new_run(runs: list[Run]) -> None:
     again = [Run(**{field: getattr(run, field) for field in run.__dataclass_fields__}) for run in runs]
     assert list(asked(runs[:3])) == list(asked(again[:3]))
 
@@ -137,14 +137,14 @@ def test_stored_answers_keep_their_keys(tmp_path: Path) -> None:
     assert Run(prompt(tmp_path), adapter()).keys.of(Pair("a", "b")) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
 
 
-def test_words_that_a_prompt_does_not_tell_do_not_matter(tmp_path: Path) -> None:
+def test_words_that_a_prompt_does_not_use_do_not_change_keys(tmp_path: Path) -> None:
     one = Run(prompt(tmp_path), adapter())
     other = replace(one, adapter=adapter(anti_goal="You drown."))
     assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
     assert one.keys.of(Pair("a", "b")) == other.keys.of(Pair("a", "b"))
 
 
-def test_what_a_template_makes_of_some_captions_alone_matters(tmp_path: Path) -> None:
+def test_conditions_of_a_template_on_captions_change_keys(tmp_path: Path) -> None:
     """The goal is told only where a door is spoken of: no caption that could be tried would show it for sure."""
     one = Run(prompt(tmp_path), adapter())
     other = replace(one, adapter=adapter(goal="You leave."))
@@ -153,7 +153,7 @@ def test_what_a_template_makes_of_some_captions_alone_matters(tmp_path: Path) ->
     assert one.keys.of(Pair("the door", "b")) != other.keys.of(Pair("the door", "b"))
 
 
-def test_how_captions_are_put_in_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_captions_are_quoted_changes_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(prompt(tmp_path), adapter())
     before = run.keys.of(Pair("a", "b"))
     for name, value in (("LONGEST", LONGEST - 1), ("quote", json.dumps), ("SILENCE", "…")):

@@ -109,7 +109,7 @@ def test_undefined_rates_are_left_out() -> None:
     assert set(measure(pairs, labelled(np.array([1.0, 0.5])), None, {}, 0)) == {"tie_rate"}
 
 
-def test_swap_consistency_and_circles() -> None:
+def test_swap_consistency_and_intransitivity() -> None:
     pairs = all_pairs(5)
     consistent = np.arange(10) < 7
     found = measure(pairs, labelled(np.ones(10), consistent), None, {}, 0)
@@ -156,7 +156,7 @@ def test_a_calibrated_labeller_has_no_calibration_error() -> None:
         assert entry["ci95"][0] <= entry["observed"] <= entry["ci95"][1]
 
 
-def test_too_sure_a_labeller_is_found_out() -> None:
+def test_an_overconfident_labeller_has_a_calibration_error() -> None:
     sure = np.full(5_000, 0.95)
     found = compared(sure, np.full(5_000, 0.7))
     assert found["calibration_error"] == pytest.approx(0.25, abs=0.02)

@@ -316,7 +316,7 @@ def test_the_name_has_the_model_and_prompt(adapter: EnvAdapter, store: ResponseS
         (Reply("Hm, 日本.", None, 9, 5), ("does not say which is better", "Hm, \\u65e5", "another model or prompt")),
     ],
 )
-def test_asking_ends_soon_where_no_answer_can_be_read(
+def test_asking_stops_early_if_no_answer_can_be_read(
     adapter: EnvAdapter, store: ResponseStore, reply: Reply, words: tuple[str, ...]
 ) -> None:
     model = PlayedModel(lambda *_: reply)
@@ -349,12 +349,12 @@ def test_answers_that_need_a_follow_up_are_not_given_up(adapter: EnvAdapter, sto
     assert {judgement.status for judgement in judged} <= {"ok", "tie"}
 
 
-def test_a_run_that_is_to_go_on_whatever_comes_does(adapter: EnvAdapter, store: ResponseStore) -> None:
+def test_asking_continues_if_told_never_to_give_up(adapter: EnvAdapter, store: ResponseStore) -> None:
     patient = annotator(PlayedModel(lambda *_: Reply("Hm.")), adapter, store, gives_up=False)
     assert {judgement.status for judgement in patient.annotate(questions(50))} == {"parse_failed"}
 
 
-def test_what_is_answered_counts_although_the_first_question_is_not(adapter: EnvAdapter, store: ResponseStore) -> None:
+def test_progress_counts_answers_that_arrive_out_of_order(adapter: EnvAdapter, store: ResponseStore) -> None:
     """Judgements come in order; how far the run is, and how long it takes, must not depend on the slowest one."""
     model = LateModel(longer)
     settled: list[tuple[int, bool, int]] = []

@@ -48,7 +48,7 @@ def test_information_is_the_mutual_information_of_answer_and_difference() -> Non
 
 
 @given(st.floats(-20, 20), st.floats(1e-12, 400), st.sampled_from([0.001, 0.1, 0.3]))
-def test_an_answer_tells_something_and_at_most_a_bit(mean: float, variance: float, lapse: float) -> None:
+def test_information_of_an_answer_is_between_zero_and_one_bit(mean: float, variance: float, lapse: float) -> None:
     told = Likelihood(lapse).information(np.array([mean]), np.array([variance]))[0]
     assert -1e-12 <= told <= np.log(2)
 
@@ -61,7 +61,7 @@ def test_certain_pairs_have_no_information_and_uncertain_ones_the_most() -> None
 
 
 @pytest.mark.parametrize(("mean", "variance"), [(0.0, 0.01), (0.5, 4.0), (2.0, 64.0)])
-def test_an_answer_takes_away_the_variance_that_it_does_by_bayes(mean: float, variance: float) -> None:
+def test_the_variance_after_an_answer_is_that_of_bayes_rule(mean: float, variance: float) -> None:
     likelihood = Likelihood(0.05)
     grid = mean + np.sqrt(variance) * np.linspace(-8, 8, 20_001)
     prior = np.exp(-((grid - mean) ** 2) / variance / 2)

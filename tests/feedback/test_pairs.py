@@ -67,12 +67,12 @@ def test_another_seed_draws_other_pairs(size: int, sampler: str) -> None:
     assert not np.array_equal(one, other)
 
 
-def test_what_goes_by_labels_is_not_drawn() -> None:
+def test_samplers_that_need_labels_draw_no_random_pairs() -> None:
     with pytest.raises(ValueError, match="information does not draw at random"):
         draw([1, 1, 1], 2, "information")
 
 
-def test_all_pairs_when_there_are_fewer() -> None:
+def test_all_pairs_are_drawn_if_there_are_fewer() -> None:
     first, second = draw([5, 0, 2, 1], 100, "frequency")
     found = {frozenset(pair) for pair in zip(first.tolist(), second.tolist(), strict=True)}
     assert found == {frozenset(pair) for pair in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))}

@@ -42,7 +42,7 @@ def test_the_corpus_is_large_and_has_every_answer() -> None:
         "\n{other}",
     ],
 )
-def test_what_follows_a_verdict_never_leaves_it_standing(after: str) -> None:
+def test_a_later_contradiction_overrides_a_verdict(after: str) -> None:
     def stands(text: str) -> bool:
         means = VERDICTS.read(text)
         return VERDICTS.read(text + after.format(other=2 if means == "first" else 1)) == means
@@ -73,7 +73,7 @@ PIECES = st.sampled_from(
 @example('{"a": {' * 20 + "]" * 50 + "[" * 5000)
 @example('{"best_description": 1e999}')
 @example('{"best_description": NaN}')
-def test_no_text_is_too_much_for_it(text: str) -> None:
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
     for cut in (False, True):
         assert VERDICTS.read(text, cut=cut) in ANSWERS
 
@@ -87,12 +87,12 @@ def test_an_answer_in_json_counts_whatever_its_analysis_says(means: str, analysi
 
 
 @given(st.sampled_from([entry["text"] for entry in CORPUS]), st.sampled_from(["first", "second"]))
-def test_json_at_the_end_is_read_as_it_says_or_not_at_all(before: str, means: str) -> None:
+def test_json_at_the_end_is_never_misread(before: str, means: str) -> None:
     assert VERDICTS.read(f'{before}\n\n{{"best_description": {VALUES[means]}}}') in (means, None)
 
 
 @given(st.text(alphabet='abc{}"\\:, 12\n'), st.integers(0, 40))
-def test_cutting_an_answer_never_turns_it_over(analysis: str, kept: int) -> None:
+def test_a_cut_answer_is_never_read_as_the_opposite(analysis: str, kept: int) -> None:
     whole = json.dumps({"analysis": analysis, "best_description": 1})
     for cut in (False, True):
         assert VERDICTS.read(whole[:kept], cut=cut) in ("first", None)

@@ -48,7 +48,7 @@ def test_lapses_are_found_by_the_evidence(which: int) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_the_mode_is_one(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_estimate_is_the_mode_of_the_posterior(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No small change of the estimate makes labels and prior together likelier."""
     monkeypatch.setattr(posterior, "CONVERGED", 1e-9)
     fitted, labels = posteriors()[which], labelled(PLANTED, 300, 0.1)
@@ -75,7 +75,7 @@ def test_the_mode_is_one(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_labels_make_surer(which: int) -> None:
+def test_more_labels_reduce_the_variance(which: int) -> None:
     few, many = posteriors()[which], posteriors()[which]
     few.fit(labelled(PLANTED, 50, 0.1))
     many.fit(labelled(PLANTED, 3000, 0.1))

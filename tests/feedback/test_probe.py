@@ -99,7 +99,7 @@ def test_every_task_that_has_words_of_its_own_has_questions() -> None:
     assert len(env_ids) > 25
 
 
-def test_naming_a_side_earns_a_half() -> None:
+def test_always_naming_one_side_scores_a_half() -> None:
     probe = load_probe("Blackjack-v1")
     assert probe.score(["first"] * len(probe.questions)).fraction == 0.5
     assert probe.score(["second"] * len(probe.questions)).fraction == 0.5
@@ -191,7 +191,7 @@ def hesitant(question: Pair) -> Judgement:
     ],
     ids=["knowing", "inverse", "first", "second", "tie", "abstain", "failed", "hesitant"],
 )
-def test_judges_get_the_score_that_they_deserve(
+def test_scores_of_judges_with_known_rules(
     rule: Callable[[Pair], Judgement], right: int, given: tuple[str, str] | None
 ) -> None:
     judge = Judge(rule)

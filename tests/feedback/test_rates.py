@@ -58,7 +58,7 @@ def test_the_interval_covers_in_95_of_100_samples() -> None:
     assert 0.92 <= covered / 600 <= 0.98
 
 
-def test_opposites_within_groups_are_not_taken_for_certainty() -> None:
+def test_intervals_of_grouped_rates_count_groups_not_cases() -> None:
     found = grouped_rate(np.tile([True, False], 10), np.repeat(np.arange(10), 2))
     assert found is not None
     assert found["value"] == 0.5

@@ -42,7 +42,7 @@ def pairs(parts: list[tuple[np.ndarray, np.ndarray]]) -> list[frozenset[int]]:
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "frequency"])
-def test_chance_alone_is_one_round_that_looks_at_no_label(sampler: str) -> None:
+def test_random_samplers_ask_in_one_round_without_labels(sampler: str) -> None:
     def never() -> np.ndarray:
         raise AssertionError("no embedding is needed")
 
@@ -68,7 +68,7 @@ def test_rounds_hold_out_pairs_and_repeat_none(sampler: str) -> None:
     assert pairs(judged(again)) == asked
 
 
-def test_what_is_held_out_is_drawn_by_chance_and_not_learned_from() -> None:
+def test_held_out_pairs_are_random_and_not_learned_from() -> None:
     rounds = make(sampler="nearby", stop={"rule": "accuracy", "held_out": 0.5})
     assert isinstance(rounds, Rounds)
     place = np.argsort(np.argsort(PLANTED))
@@ -82,7 +82,7 @@ def test_what_is_held_out_is_drawn_by_chance_and_not_learned_from() -> None:
     assert len(rounds._labels) == len(rounds._held_out) == 150
 
 
-def test_all_pairs_there_are() -> None:
+def test_a_sampler_stops_when_all_pairs_were_asked() -> None:
     rounds = make_rounds(COUNTS[:8], lambda: EMBEDDINGS[:8], params(sampler="ranking"), 5)
     assert len(set(pairs(judged(rounds)))) == 28 == rounds.at_most
 
@@ -156,7 +156,7 @@ class _Fixed:
         """Learn nothing."""
 
 
-def test_rounds_that_were_cut_short_do_not_say_why() -> None:
+def test_interrupted_rounds_give_no_reason_for_stopping() -> None:
     rounds = make(stop={"rule": "rank"}, n_pairs=200)
     assert isinstance(rounds, Rounds)
     for first, second in rounds:

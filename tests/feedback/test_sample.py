@@ -59,7 +59,7 @@ def test_shares_hold_what_is_drawn_from_all(said: list[Judgement], size: int, se
     assert set(drawn.tolist()) <= held
 
 
-def test_each_kind_has_its_turn_and_doubt_comes_first() -> None:
+def test_a_sample_alternates_kinds_of_answers_and_begins_with_inconsistent_ones() -> None:
     said = [SAID[i % len(SAID)] for i in range(400)]
     pairs, preferences = Pairs(np.arange(400), np.arange(400) + 7, "uniform", 0), Preferences.of(said, "x")
     assert (np.sum(kinds(preferences), axis=0) == 1).all()
@@ -73,6 +73,6 @@ def test_each_kind_has_its_turn_and_doubt_comes_first() -> None:
     assert draw(pairs, preferences, seed=4).tolist() != drawn.tolist()
 
 
-def test_no_failures_leave_room_for_others() -> None:
+def test_without_failures_the_sample_is_filled_with_other_answers() -> None:
     preferences = Preferences.of([SAID[0]] * 80, "x")
     assert len(draw(Pairs(np.arange(80), np.arange(80) + 7, "uniform", 0), preferences, seed=0)) == 50

@@ -64,7 +64,7 @@ def test_without_faults_it_is_the_oracle(door_key: EnvAdapter) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
-def test_errors_at_the_chosen_rate(rate: float) -> None:
+def test_it_errs_at_the_chosen_rate(rate: float) -> None:
     asked = questions()
     judged = list(make(Ladder(), error_rate=rate).annotate(asked))
     assert {j.status for j in judged} == {"ok"}
@@ -72,7 +72,7 @@ def test_errors_at_the_chosen_rate(rate: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
-def test_abstains_at_the_chosen_rate(rate: float) -> None:
+def test_it_abstains_at_the_chosen_rate(rate: float) -> None:
     asked = questions()
     judged = list(make(Ladder(), abstain_rate=rate).annotate(asked))
     silent = [j for j in judged if j.status == "abstain"]
@@ -82,7 +82,7 @@ def test_abstains_at_the_chosen_rate(rate: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
-def test_names_the_first_at_the_chosen_rate(rate: float) -> None:
+def test_the_text_shown_first_is_named_at_the_chosen_rate(rate: float) -> None:
     asked = [q for q in questions(2 * MANY) if right(q) == 0]
     judged = list(make(Ladder(), first_bias=rate).annotate(asked))
     check_rate(sum(j.p_first == 1.0 for j in judged), len(asked), rate)
@@ -101,7 +101,7 @@ def test_faults_are_independent_of_each_other() -> None:
         check_rate(sum(of_side), len(of_side), 0.2)
 
 
-def test_errors_are_as_frequent_among_those_that_were_not_just_named_first() -> None:
+def test_errors_apply_to_answers_without_position_bias() -> None:
     asked = [q for q in questions(2 * MANY) if right(q) == 1]
     judged = list(make(Ladder(), error_rate=0.3, first_bias=0.3).annotate(asked))
     check_rate(sum(j.p_first == 0.0 for j in judged), len(asked), 0.7 * 0.3)
@@ -157,7 +157,7 @@ def segment(*values: float) -> str:
     return collapse([f"step {value:g}" for value in values])
 
 
-def test_a_teacher_is_its_published_fault_alone() -> None:
+def test_each_teacher_has_only_its_published_fault() -> None:
     assert set(TEACHERS) == {"oracle", "mistake", "skip", "equal", "myopic", "stochastic"}
     for name, faults in TEACHERS.items():
         assert Faults.of(ScriptedParams(teacher=name)) == faults  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def test_a_rate_that_is_given_counts_for_any_teacher() -> None:
     assert Faults.of(ScriptedParams(error_rate=0.3, tie_band=1.0)) == Faults(error_rate=0.3, tie_band=1.0)
 
 
-def test_the_mistake_teacher_turns_a_tenth_around() -> None:
+def test_the_mistake_teacher_flips_a_tenth_of_labels() -> None:
     asked = questions()
     judged = make(Ladder(), teacher="mistake").annotate(asked)
     check_rate(sum(j.p_first != right(q) for j, q in zip(judged, asked, strict=True)), MANY, 0.1)
@@ -261,7 +261,7 @@ def test_a_huge_difference_does_not_overflow() -> None:
     assert next(make(Ladder(), teacher="stochastic", beta=1e300).annotate([asked])) == Judgement("ok", 1.0)
 
 
-def test_steps_of_an_adapter_are_distinguished(door_key: EnvAdapter) -> None:
+def test_captions_within_a_segment_are_distinguished(door_key: EnvAdapter) -> None:
     utility = OracleUtility(door_key)
     assert utility(collapse([GOOD, BAD, BAD, GOOD])) == 2.0
     assert utility(collapse([GOOD, GOOD, BAD, BAD]), 0.5) == pytest.approx(0.5**2 + 0.5**3)

@@ -28,14 +28,14 @@ def test_joined_steps_are_split_again(steps: list[str]) -> None:
 
 @pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "Blackjack-v1", "MountainCar-v0", "Taxi-v3"])
 @given(data=st.data())
-def test_segments_of_the_adapters_come_apart(env_id: str, data: st.DataObject) -> None:
+def test_joined_captions_of_all_adapters_are_split_again(env_id: str, data: st.DataObject) -> None:
     adapter = adapter_for(EnvParams(id=env_id))
     captions = sorted({adapter.describe(event) for event in adapter.events()} - {""})
     steps = data.draw(st.lists(st.sampled_from(captions), min_size=1, max_size=10))
     assert flat(StepReader(captions).steps(collapse(steps))) == steps
 
 
-def test_of_several_readings_the_one_with_the_fewest_parts() -> None:
+def test_an_ambiguous_text_is_split_into_the_fewest_captions() -> None:
     assert StepReader(["a", "b", "a b"]).steps("a b a (x2)") == (("a b", 1), ("a", 2))
     assert StepReader(["a b", "a", "b c"]).steps("a b c") == (("a", 1), ("b c", 1)), "not the longest beginning"
 

@@ -51,7 +51,7 @@ def check(found: dict[str, Any], gates: GateParams | None = None, annotator: str
     )
 
 
-def test_success_is_put_against_progress_and_the_rest(door_key: EnvAdapter) -> None:
+def test_success_is_compared_with_progress_and_other_captions(door_key: EnvAdapter) -> None:
     questions = asked(door_key)
     assert len(questions) == 16
     assert {one.success for one in questions} == {"You reach the goal."}

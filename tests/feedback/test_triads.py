@@ -56,7 +56,7 @@ def tournament(n: int, seed: int = 0, p_random: float = 1.0) -> tuple[np.ndarray
     return first, second, p.astype(float)
 
 
-def test_random_answers_run_in_circles_in_one_triad_of_four() -> None:
+def test_a_quarter_of_random_triads_is_intransitive() -> None:
     given = intransitivity(*tournament(60), seed=0)
     assert given is not None
     assert given["ci95"][0] <= 0.25 <= given["ci95"][1]
@@ -79,7 +79,7 @@ def test_the_interval_covers_what_other_segments_would_give() -> None:
     assert 0.9 <= ((low <= truth) & (truth <= high)).mean() <= 0.99
 
 
-def test_an_order_never_does() -> None:
+def test_a_transitive_order_has_no_intransitive_triads() -> None:
     given = intransitivity(*tournament(30, p_random=0), seed=0)
     assert given is not None
     assert given["value"] == 0
@@ -97,7 +97,7 @@ def test_large_graphs_are_sampled_reproducibly() -> None:
     assert some == intransitivity(*graph, seed=3, max_paths=10)
 
 
-def test_what_is_not_labelled_or_a_tie_is_no_side() -> None:
+def test_triads_with_missing_labels_or_ties_are_not_counted() -> None:
     first, second = np.array([0, 1, 2]), np.array([1, 2, 0])
     circle = intransitivity(first, second, np.ones(3), seed=0)
     assert circle is not None

@@ -83,7 +83,9 @@ def test_the_server_ends_with_a_process_that_is_killed(
         time.sleep(0.05)
 
 
-def test_what_cannot_be_served_is_refused(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_cannot_be_served_are_refused(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(LaurelError, match=r"ended .*no GPU was found"):
         served.start("broken", address, ServeParams(gpus=1))
     monkeypatch.setenv(served.PROGRAM, "no-such-command")

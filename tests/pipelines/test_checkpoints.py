@@ -83,7 +83,7 @@ def test_other_work_starts_over(tmp_path: Path) -> None:
     assert not attempt(tmp_path, "train-agents oracle 0", WORK)
 
 
-def test_a_damaged_checkpoint_costs_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_checkpoint_is_reported_and_ignored(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     attempt(tmp_path, "train-agents oracle 0", WORK)
     (file,) = (tmp_path / "job").glob("*.zip")
     file.write_bytes(file.read_bytes()[:-20])

@@ -118,7 +118,9 @@ def test_what_a_chat_model_needs(started: Any, monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "p" / "responses").is_dir()
 
 
-def test_answers_elsewhere(started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_outside_the_project_needs_permission(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared = str(tmp_path / "shared" / "answers.db")
     code, containers = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: shared})
     assert (code, containers) == (2, []), "which a params file alone cannot want"
@@ -128,7 +130,7 @@ def test_answers_elsewhere(started: Any, tmp_path: Path, monkeypatch: pytest.Mon
     assert container["mounts"][1]["Source"] == container["mounts"][1]["Target"] == str(tmp_path / "shared")
 
 
-def test_answers_in_the_project_itself(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_beside_params_yaml_is_refused(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, containers = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: "answers.db"})
     assert (code, containers) == (2, [])
     assert "Put it into a folder: responses/answers.db." in capsys.readouterr().err
@@ -160,7 +162,7 @@ def test_a_server_of_this_machine_is_reached(started: Any, monkeypatch: pytest.M
     assert container["network_mode"] == "host"
 
 
-def test_a_database_is_out_of_reach(
+def test_a_local_database_cannot_be_reached_from_a_container(
     started: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "hidden")

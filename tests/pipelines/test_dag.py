@@ -182,7 +182,7 @@ def test_a_comment_reruns_the_stages_that_run_the_file(dvc: dict[str, Any], file
     ] == rerun
 
 
-def test_what_is_no_dependency_is_there() -> None:
+def test_exceptions_from_dependencies_exist() -> None:
     assert [name for name in WRITES_NOTHING if not (SRC / "laurel" / name).exists()] == []
     assert {name for name, field in TrialParams.model_fields.items() if field.annotation is PPOParams} == {"ppo"}
     (trained,) = (SRC / "laurel/training").glob("trial.py")

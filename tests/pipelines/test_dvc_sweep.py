@@ -21,7 +21,7 @@ def ran(log: str) -> list[str]:
     return [name for name in found if name != "judges"]  # it says for DVC what the others know by themselves
 
 
-def test_a_queue_of_weights(finished: Project, tmp_path: Path) -> None:
+def test_queued_experiments_try_several_weights(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p", {**SHORT, "shaping.intrinsic": 0.1, "shaping.beta": 3.0})
     identity = [["config", "user.name", "test"], ["config", "user.email", "test@example.org"]]
     for command in (*identity, ["add", "."], ["commit", "--quiet", "--message", "a run"]):

@@ -148,7 +148,7 @@ def test_every_branch_reads_what_the_stage_reads() -> None:
     assert loop["parameterIterator"]["items"] == {"inputParameter": "pipelinechannel--plan-Output"}
 
 
-def test_division(tmp_path: Path, params: Params) -> None:
+def test_work_is_divided_as_the_params_say(tmp_path: Path, params: Params) -> None:
     steps = tasks(compiled(tmp_path, changed(params, DIVIDED)))
     loops = [task["parameterIterator"]["items"] for name, task in steps.items() if name.startswith("for-loop")]
     assert [items["raw"] for items in loops if "raw" in items] == ["[0, 1, 2]"]
@@ -201,7 +201,7 @@ def test_image_environment_and_retries(tmp_path: Path, params: Params) -> None:
             assert ("code_version" in task["inputs"]["parameters"]) == (name != "finish")
 
 
-def test_on_this_machine_there_is_nothing_to_choose(tmp_path: Path, params: Params) -> None:
+def test_local_runs_have_no_machine_options(tmp_path: Path, params: Params) -> None:
     spec = compiled(tmp_path, params, on_this_machine=True, retries=0)
     assert not any("retryPolicy" in task for task in tasks(spec).values())
     assert not any("resources" in container for container in containers(spec).values())
@@ -215,7 +215,7 @@ def test_on_this_machine_there_is_nothing_to_choose(tmp_path: Path, params: Para
         ("collect", "collect asks for an accelerator, which this step cannot use; steps that can are annotate, train"),
     ],
 )
-def test_an_accelerator_that_would_stand_idle(tmp_path: Path, params: Params, step: str, sentence: str) -> None:
+def test_an_idle_accelerator_is_refused(tmp_path: Path, params: Params, step: str, sentence: str) -> None:
     wanted = changed(params, {"pipeline": {"resources": {step: {"accelerator": "L4"}}}})
     with pytest.raises(ParamsError, match=sentence):
         compile_pipeline(tmp_path / "p.yaml", wanted)
@@ -331,7 +331,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, params: Params) -> None:
         compile_pipeline(tmp_path / "p.json", params)
 
 
-def test_branches(params: Params) -> None:
+def test_each_trained_arm_and_group_of_seeds_has_a_branch(params: Params) -> None:
     from laurel.params.arms import WELL_KNOWN, arm_of
 
     full = changed(params, {"arms": "full", "agent": {"seeds": [0, 1, 2]}})

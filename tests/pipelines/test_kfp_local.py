@@ -56,7 +56,7 @@ DIVIDED = {**SMALL, "collect.parts": 2, "collect.shard_steps": 100}
 
 
 @pytest.mark.slow
-def test_divided_work_gives_the_same(tmp_path: Path) -> None:
+def test_divided_work_gives_the_same_result(tmp_path: Path) -> None:
     """Collection, pairs and seeds on several steps each, and every stage called once for all."""
     project = Project.create(tmp_path / "p", {**DIVIDED, "pipeline.annotate_shards": 3, "pipeline.seeds_per_step": 1})
     project.run()
@@ -95,7 +95,7 @@ def test_the_same_agents(finished: Project, ran: Project, tmp_path: Path) -> Non
         assert (merged / file).read_bytes() == (whole / file).read_bytes()
 
 
-def test_what_a_user_sees(ran: Project) -> None:
+def test_the_output_of_a_local_run(ran: Project) -> None:
     out = ran.path / "out"
     stdout = (ran.path / "stdout").read_text()
     assert stdout.startswith("arm ")
@@ -107,7 +107,7 @@ def test_what_a_user_sees(ran: Project) -> None:
     read_manifest(out / "reports", "evaluate")
 
 
-def test_what_kfp_shows(ran: Project) -> None:
+def test_the_inputs_and_outputs_that_kfp_records(ran: Project) -> None:
     (evaluation,) = (ran.path / "out" / "steps").glob("*/evaluate")
     reports = evaluation / "reports"
     assert (evaluation / "report").read_bytes() == (reports / "report.html").read_bytes()

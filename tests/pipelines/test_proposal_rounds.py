@@ -97,7 +97,7 @@ def test_the_graph() -> None:
         ({"lm": own(n_envs=2, n_steps=4)["other"]}, "lm would be trained in 36 rounds, but at most 32"),
     ],
 )
-def test_what_fits_into_no_graph(
+def test_invalid_proposal_rounds_are_refused(
     tmp_path: Path, changes: dict[str, Any], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = params({"lm": LM, **changes})

@@ -40,7 +40,9 @@ def test_an_image_with_laurel_is_fine(google: VertexServer, image: str) -> None:
         ("blob", image_config(variables=["MY_LAUREL_REVISION=1"]), "does not say that it holds Laurel"),
     ],
 )
-def test_what_keeps_an_image_from_running(google: VertexServer, route: str, answer: Answer, said: str) -> None:
+def test_unsuitable_images_are_refused_with_the_reason(
+    google: VertexServer, route: str, answer: Answer, said: str
+) -> None:
     google.says(route, answer)
     found = look_into(IMAGE, AnonymousCredentials())
     assert found.problem is not None

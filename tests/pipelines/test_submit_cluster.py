@@ -239,7 +239,7 @@ def test_a_run_is_started_once(laurel: Laurel, kubeflow: KubeflowServer) -> None
     assert asked == {sent["display_name"]}
 
 
-def test_too_many_looks_are_waited_out(laurel: Laurel, kubeflow: KubeflowServer) -> None:
+def test_rate_limits_while_polling_are_waited_out(laurel: Laurel, kubeflow: KubeflowServer) -> None:
     kubeflow.says("get", failure(429, "slowly"), run("SUCCEEDED"))
     assert laurel("submit", "--image", IMAGE, "--wait", "--poll", "0.05")[0] == 0
 

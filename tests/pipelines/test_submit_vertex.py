@@ -41,7 +41,7 @@ def test_answers_of_a_chat_model_are_kept_in_the_bucket(laurel: Laurel, google: 
         assert variables["LAUREL_SECRET_OPENAI_API_KEY"] == "projects/demo-project/secrets/key/versions/latest"
 
 
-def test_what_the_user_allows_travels_with_the_key(
+def test_permissions_of_the_user_are_sent_with_the_key(
     laurel: Laurel, google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAUREL_ALLOW_KEYS", "OPENAI_API_KEY@models.example")

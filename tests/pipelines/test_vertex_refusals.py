@@ -53,7 +53,7 @@ def test_no_run_is_submitted_without_a_bucket(laurel: Laurel, google: VertexServ
     assert google.of("create") == []
 
 
-def test_a_bucket_that_may_not_be_looked_at_is_remarked(laurel: Laurel, google: VertexServer) -> None:
+def test_an_unreadable_bucket_gives_a_warning(laurel: Laurel, google: VertexServer) -> None:
     """The steps run as another account, which may write to it."""
     google.says("bucket", error(403, "no storage.buckets.get"))
     code, _, err = submit(laurel)
@@ -61,14 +61,14 @@ def test_a_bucket_that_may_not_be_looked_at_is_remarked(laurel: Laurel, google: 
     assert "note: no permission to look at the bucket gs://demo-bucket (storage.buckets.get), so its existence" in err
 
 
-def test_a_bucket_elsewhere_is_remarked(laurel: Laurel, google: VertexServer) -> None:
+def test_a_bucket_in_another_region_gives_a_warning(laurel: Laurel, google: VertexServer) -> None:
     google.says("bucket", (200, {"name": "demo-bucket", "location": "US-CENTRAL1"}))
     code, _, err = submit(laurel)
     assert code == 0
     assert "note: bucket demo-bucket lies in us-central1, the run in europe-west4" in err
 
 
-def test_a_passing_failure_is_borne_and_the_run_is_sent_once(laurel: Laurel, google: VertexServer) -> None:
+def test_a_temporary_failure_is_retried_and_the_run_is_sent_once(laurel: Laurel, google: VertexServer) -> None:
     google.says("create", error(503, "try later"), (0, None), error(409, "already exists"))
     code, out, _ = submit(laurel)
     assert code == 0

@@ -84,7 +84,7 @@ def test_the_dry_run_matches_the_run(project: Project, server: ChatServer, capsy
     assert said["minutes"] == "0.0 (no questions are left)"
 
 
-def test_answers_that_are_kept_say_how_long_answers_are(
+def test_stored_answers_give_the_expected_answer_length(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(asking(project, server.url))

@@ -44,7 +44,7 @@ def test_a_run_again_that_only_has_questions_left_which_are_refused(project: Pro
     assert again["counts"] == first["counts"]
 
 
-def test_an_unknown_price_is_not_nothing(project: Project, server: ChatServer) -> None:
+def test_an_unknown_price_is_not_shown_as_zero(project: Project, server: ChatServer) -> None:
     asking(project, server.url, budget={"prices": None})
     assert run(project)["usage"]["cost_usd"] is None
     assert kept_costs(project) == [None] * (2 * PAIRS)
@@ -137,7 +137,9 @@ def test_shares_divide_a_budget(project: Project, server: ChatServer, tmp_path: 
     ]
 
 
-def test_a_budget_for_no_pair_at_all(project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_too_small_for_one_pair_is_refused(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     asking(project, server.url, budget={"max_tokens": 10, "on_limit": "continue"})
     assert main(["annotate"]) == 2
     assert "No pair was judged. 0 of 40 pairs were judged: the budget of 10 tokens" in capsys.readouterr().err

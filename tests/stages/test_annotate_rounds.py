@@ -78,9 +78,7 @@ def test_the_manifest_says_after_how_many_pairs_it_ended_and_why(project: Projec
         ({"annotate.stop": {"rule": "rank"}}, "annotate.stop.rule rank"),
     ],
 )
-def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
-    project: Project, changes: dict[str, Any], which: str
-) -> None:
+def test_adaptive_samplers_refuse_shares_of_the_pairs(project: Project, changes: dict[str, Any], which: str) -> None:
     project.change(changes)
     with pytest.raises(ParamsError, match="A shard of the pairs cannot be judged separately"):
         annotate.run(
@@ -96,7 +94,7 @@ def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
     assert project.params.pipeline.annotate_shards == 1
 
 
-def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Project) -> None:
+def test_an_estimate_says_that_an_adaptive_sampler_chooses_pairs_later(project: Project) -> None:
     project.change(
         {"annotate.annotator": "openai", "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:9"}}
     )

@@ -33,7 +33,7 @@ def project(captioned: Project, tmp_path: Path) -> Project:
     return captioned.copy(tmp_path / "p")
 
 
-def test_a_judge_of_the_wrong_aim_is_stopped_before_any_pair(project: Project) -> None:
+def test_a_judge_that_prefers_failure_is_stopped_before_any_pair(project: Project) -> None:
     project.change(TURNED)
     with pytest.raises(RefusedLabelsError) as caught:
         project.run("annotate")
@@ -98,7 +98,7 @@ def test_a_refused_judge_is_a_failed_run_with_its_figures(project: Project, monk
     assert read_manifest(refused)["mlflow_run_id"] == run.info.run_id
 
 
-def test_they_are_counted_before_they_are_asked(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_about_success_are_in_the_estimate(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.path)
     chat = {"annotate.annotator": "openai", "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:9/v1"}}
     project.change({**chat, "annotate.n_pairs": 10, "annotate.language_model.responses": "r.db"})

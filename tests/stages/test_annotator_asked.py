@@ -19,7 +19,7 @@ from minimal_params import MINIMAL
         ({"scored": {"reward": "score"}}, {"score": {}}, "embedding"),
     ],
 )
-def test_no_annotator_is_named_where_none_was_asked(arms: Any, rewards: Any, named: str | None) -> None:
+def test_no_annotator_is_named_if_none_was_asked(arms: Any, rewards: Any, named: str | None) -> None:
     params = parse_params({**MINIMAL, "arms": arms, "rewards": rewards}, "params.yaml")
     sections = {name: getattr(params, name) for name in ("annotate", "arms", "rewards", "shaping", "agent")}
     assert annotator_asked(cast(Any, sections)) == named

@@ -176,7 +176,9 @@ def test_same_params_same_bytes(tmp_path: Path, env: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
 @pytest.mark.parametrize("env", ["MiniGrid-DoorKey-5x5-v0", "CartPole-v1"])
-def test_the_number_of_cpus_does_not_show(tmp_path: Path, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cpus_does_not_change_the_output(
+    tmp_path: Path, env: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     params = make_params(env, backend="envpool", n_envs=3 * collect.ENVS_PER_THREAD, steps=6000)
     for cpus in (1, 3):
         monkeypatch.setattr("laurel.stages.collect.usable_cpus", lambda cpus=cpus: cpus)
@@ -201,7 +203,7 @@ def test_metadata_says_what_was_collected(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "t")["params"] == params.dump("seed", "env", "collect")
 
 
-def test_sentences(tmp_path: Path) -> None:
+def test_wrong_policies_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ParamsError, match=r"collect\.policies has 2 entries"):
         STAGE["collect"].run(make_params(n_envs=1, policies=[{}, {}]), output=tmp_path / "t")
     none = {"kind": "checkpoint", "path": str(tmp_path / "none")}

@@ -171,7 +171,7 @@ def test_files_next_to_the_report(finished: Project) -> None:
 
 # -- what is played -------------------------------------------------------------------------------
 @pytest.mark.usefixtures("undrawn")
-def test_arms_and_seeds_that_were_trained_are_enough(project: Project) -> None:
+def test_an_evaluation_may_leave_out_arms_and_seeds(project: Project) -> None:
     project.change({"arms": ["preference", "random_policy"], "agent.seeds": [1]})
     project.run("evaluate")
     metrics = read_json(project.path / "reports/metrics.json")
@@ -198,16 +198,14 @@ def test_arms_and_seeds_that_were_trained_are_enough(project: Project) -> None:
         ({"env.id": "FrozenLake-v1"}, "trajectories: was made with env.id"),
     ],
 )
-def test_what_was_not_trained_like_that_is_not_evaluated(
-    project: Project, changes: dict[str, Any], sentence: str
-) -> None:
+def test_agents_trained_with_other_params_are_refused(project: Project, changes: dict[str, Any], sentence: str) -> None:
     project.change(changes)
     with pytest.raises(DataError, match=re.escape(sentence)):
         project.run("evaluate")
     assert not project.output("evaluate").exists()
 
 
-def test_agents_of_another_reward(project: Project) -> None:
+def test_agents_trained_on_another_reward_are_refused(project: Project) -> None:
     project.change({"rewards.preference.max_epochs": 2})
     project.run("train-reward")
     with pytest.raises(DataError, match=r"agents: was made with rewards\.preference\.max_epochs 30, but it is 2\."):
@@ -249,7 +247,7 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_new_caption_is_scored_if_it_is_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_caption_in_an_episode_is_scored(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = RewardModel.load(project.output("train-reward") / "preference")
     turn = whole.texts.index("You turn.")
     kept = [i for i in range(len(whole.texts)) if i != turn]

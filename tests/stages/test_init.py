@@ -29,7 +29,7 @@ def test_a_new_project_fits_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
             content = content[part]
 
 
-def test_its_stages_are_the_repositorys(tmp_path: Path) -> None:
+def test_a_project_has_the_stages_of_the_repository(tmp_path: Path) -> None:
     ours = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
     for stage in ours.values():
         stage["params"] = set(stage["params"])

@@ -288,7 +288,7 @@ def test_total_position_bias_is_reported_first(many: Project, server: ChatServer
     assert read_json(tmp_path / "merged-refused" / "quality.json") == found
 
 
-def test_refusals_do_not_pass_in_silence(many: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals_are_reported(many: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.behave = unwilling
     with pytest.raises(AnnotationError, match=r"answers declined to say which .*annotate\.gates\.max_abstain_rate"):
         many.run("annotate")

@@ -63,7 +63,7 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
     assert report.count("Judge teacher: The labels are simulated") == 1, "not once for each label set"
 
 
-def test_the_main_judge_comes_first_and_a_note_on_it_stands_once() -> None:
+def test_label_sets_begin_with_the_main_judge_and_notes_are_not_repeated() -> None:
     annotate = AnnotateParams(feedback_seeds=2)
     sets = label_sets(annotate, ("another", MAIN))
     assert sets == [LabelSet(MAIN, 0), LabelSet(MAIN, 1), LabelSet("another", 0), LabelSet("another", 1)]
@@ -71,7 +71,7 @@ def test_the_main_judge_comes_first_and_a_note_on_it_stands_once() -> None:
     assert list(titled(notes, annotate)) == ["Judge another: alike", "Judge another, label set 1: odd"]
 
 
-def test_one_label_set_is_what_it_was(rewarded: Project, tmp_path: Path) -> None:
+def test_a_single_label_set_gives_the_same_output_as_before(rewarded: Project, tmp_path: Path) -> None:
     project = rewarded.copy(tmp_path / "p", {"annotate.feedback_seeds": 2})
     project.run("annotate")
     once, twice = (lasting_content(one.output("annotate")) for one in (rewarded, project))

@@ -60,7 +60,7 @@ def test_curves_come_with_checkpoints(page: LivePage) -> None:
     assert not list(page.place.parent.glob(".*")), "nothing is left half written"
 
 
-def test_figures_wait_for_their_share_of_a_core_and_are_the_last_ones_in_the_end(page: LivePage) -> None:
+def test_live_figures_are_redrawn_rarely_and_at_the_end(page: LivePage) -> None:
     drawn = []
     for returns, ended in (([0.25, 0.75], False), ([0.25, 0.5, 0.75], False), ([0.25, 0.5, 0.75], True)):
         checkpoint(page.agents[2][2], [*returns], finished=ended)
@@ -103,7 +103,7 @@ def test_agents_train_where_the_page_cannot_be_written(page: LivePage) -> None:
     assert "was not written" in page.notes[0]
 
 
-def test_the_page_stands_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_live_page_does_not_prevent_writing_the_report(tmp_path: Path) -> None:
     """Reports are written where the page is, and are whole with and without it."""
     reports = tmp_path / "reports"
     reports.mkdir()

@@ -80,7 +80,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Imported]:
 
 
 @pytest.mark.parametrize("name", UNUSED)
-def test_a_stage_does_without_what_it_does_not_use(imported: dict[str, Imported], name: str) -> None:
+def test_a_stage_imports_only_what_it_uses(imported: dict[str, Imported], name: str) -> None:
     anywhere = imported[name].anywhere
     assert {"numpy", "pyarrow", f"laurel.stages.{name.replace('-', '_')}"} <= anywhere, "imports are seen"
     assert anywhere & (NEVER | UNUSED[name]) == set()

@@ -66,7 +66,7 @@ def suite(tmp_path: Path) -> Suite:
     return load_suite(written(tmp_path, params=TINY, axes={"judge": {"first": {}, "second": {"seed": 1}}}))
 
 
-def test_the_page_has_the_runs_that_are_there(
+def test_the_page_shows_finished_runs(
     suite: Suite, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that fails does not keep the others from running, and the page names it."""
@@ -137,7 +137,7 @@ def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, 
     assert suite_module.result(suite.runs[1], tmp_path / "first") is None, "it was made with another seed"
 
 
-def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
+def test_an_unknown_run_is_refused_with_the_list(suite: Suite, tmp_path: Path) -> None:
     with pytest.raises(LaurelError, match=r'no run "firts"\. Did you mean "first"\? It has first, second\.'):
         run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
 

@@ -41,7 +41,7 @@ def all_runs(uri: str) -> list[Any]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
-def test_evaluate_logs_what_the_others_could_not(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate_logs_stages_that_could_not_be_logged(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"sqlite:///{project.path / 'late.db'}"
     monkeypatch.setenv(URI, uri)
     evaluate.run(

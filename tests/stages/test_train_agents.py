@@ -56,7 +56,7 @@ def test_every_arm_and_seed_has_an_agent(finished: Project) -> None:
     assert manifest(finished)["counts"] == {"arms": 2, "seeds": 2, "steps_each": 2048}
 
 
-def test_workers_change_nothing(project: Project, finished: Project) -> None:
+def test_results_do_not_depend_on_the_number_of_workers(project: Project, finished: Project) -> None:
     project.change({"arms": ["extrinsic", "preference"], "agent.steps": 2048, "agent.workers": 3})
     project.run("train-agents")
     before, after = (lasting_content(p.output("train-agents")) for p in (finished, project))
@@ -206,7 +206,7 @@ def test_shuffled_labels_need_captions(project: Project) -> None:
     ]
 
 
-def test_a_reward_of_other_preferences(project: Project) -> None:
+def test_a_reward_learned_from_other_preferences_is_refused(project: Project) -> None:
     project.change({"annotate.n_pairs": 10})
     project.run("annotate")
     with pytest.raises(DataError, match=r"reward: was made with annotate\.n_pairs 200, but it is 10\."):

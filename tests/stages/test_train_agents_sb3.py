@@ -140,7 +140,7 @@ def test_its_arguments_are_searched(lake: Project) -> None:
     assert best.kwargs["n_steps"] == 16
 
 
-def test_what_cannot_act_there_is_not_tried(lake: Project) -> None:
+def test_algorithms_for_other_action_spaces_are_refused(lake: Project) -> None:
     search = Search(storage=lake.path / "s.db", entries=("agent.sb3.algorithm=A2C,SAC",), steps=256, trials=2)
     with pytest.raises(ParamsError, match="SAC acts in Box spaces"):
         tune.run(lake.params, **lake.inputs("train-agents"), output=lake.path / "tune", search=search)

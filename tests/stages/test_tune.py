@@ -68,7 +68,7 @@ def test_a_trial_is_what_training_its_candidate_gives(searched: Project, tmp_pat
     assert trial.seed_scores == tuple(area(curve) for curve in curves)
 
 
-def test_what_there_is_to_see(searched: Project) -> None:
+def test_a_search_writes_its_trials_and_figures(searched: Project) -> None:
     place = searched.path / "tune"
     with (place / "trials.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -96,7 +96,7 @@ def test_a_finished_study_is_shown_again_and_gives_the_same(searched: Project) -
     }
 
 
-def test_candidates_that_were_tried_apart_give_the_same(searched: Project, tmp_path: Path) -> None:
+def test_candidates_tried_in_separate_steps_give_the_same_best(searched: Project, tmp_path: Path) -> None:
     params = searched.params
     sweep = Sweep.read(sweep_of(params, Search(**SMALL)).write())  # type: ignore[arg-type]
     inputs = searched.inputs("train-agents")
@@ -169,7 +169,7 @@ def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
     assert f"1 trials failed, e.g. trial 1: {trials[1].note}" in said
 
 
-def test_a_candidate_alone_on_a_machine_is_divided_among_its_processes(rewarded: Project, tmp_path: Path) -> None:
+def test_seeds_of_a_single_candidate_are_divided_among_processes(rewarded: Project, tmp_path: Path) -> None:
     params = changed(rewarded.params, agent={"workers": 2})
     sweep, inputs = sweep_of(params, Search(seeds=(7, 8, 9))), rewarded.inputs("train-agents")
     for alone, processes in ((False, 1), (True, 2)):

@@ -60,7 +60,7 @@ def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvA
         assert not torch.equal(one["actor.0.weight"], other["actor.0.weight"])
 
 
-def test_seeds_make_the_run(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_seeds_determine_the_run(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     tasks = {
         "one": make_task(steps=48),
         "again": make_task(steps=48),

@@ -114,7 +114,7 @@ def test_the_oracle_is_the_adapters(rewarded: Project, model: RewardModel, adapt
 
 
 @pytest.mark.parametrize("arm", ["random_reward", "shuffled_labels"])
-def test_controls_draw_by_their_seed(rewarded: Project, model: RewardModel, arm: str) -> None:
+def test_controls_depend_on_their_seed(rewarded: Project, model: RewardModel, arm: str) -> None:
     one, again, other = (paid(reward(rewarded, arm, seed), model.texts) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert np.corrcoef(one, other)[0, 1] < 0.9
@@ -163,7 +163,7 @@ def test_captions_name_the_action_where_they_did_in_collection(
     assert adapters == [False, True]
 
 
-def test_sums_keep_their_order_whatever_the_number_of_cores(
+def test_sums_do_not_depend_on_the_number_of_cores(
     rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Matrix products of several threads differ in the last bits from those of one."""

@@ -129,7 +129,7 @@ def _refusal(checked: Callable[[], Any]) -> str | None:
         ),
     ],
 )
-def test_the_sentence_says_what_to_set(env_id: str, agent: dict[str, Any], sentence: str) -> None:
+def test_error_messages_say_what_to_set(env_id: str, agent: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError, match=sentence):
         check(params_of(env_id, **agent))
     check(params_of(env_id, **agent, arms=["random_policy"]))  # no training, as in steps without `agent`
@@ -152,7 +152,7 @@ def test_what_stable_baselines3_would_refuse_is_refused(env_id: str, sb3: dict[s
 
 # -- when it is looked at ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("stage", ["collect", "annotate", "train-reward", "train-agents"])
-def test_every_command_that_costs_something_looks_first(
+def test_every_costly_command_checks_first(
     stage: str,
     rewarded: Project,
     tmp_path: Path,
@@ -167,7 +167,7 @@ def test_every_command_that_costs_something_looks_first(
     assert {place: place.stat().st_mtime_ns for place in before} == before
 
 
-def test_the_first_stage_looks_at_what_later_ones_need(tmp_path: Path) -> None:
+def test_the_first_stage_checks_what_later_ones_need(tmp_path: Path) -> None:
     """What the command of the first stage in dvc.yaml says, before a step is taken."""
     lacking = {"annotate.annotator": "huggingface", "annotate.language_model": {"prompt": "mine.jinja"}}
     project = Project.create(tmp_path / "p", lacking)
@@ -177,14 +177,14 @@ def test_the_first_stage_looks_at_what_later_ones_need(tmp_path: Path) -> None:
     assert not project.output("collect").exists()
 
 
-def test_a_pipeline_looks_before_it_plans() -> None:
+def test_a_pipeline_checks_before_it_plans() -> None:
     with pytest.raises(ParamsError, match=r"collect\.parts is 1, but the pipeline was compiled with 2"):
         check_parts(params_of(), 2)
     check_parts(params_of(), 1)
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS.builtin() if name not in ("grpo", "rloo")])
-def test_looking_imports_no_torch(algorithm: str) -> None:
+def test_checks_import_no_torch(algorithm: str) -> None:
     """Else collection would begin seconds later."""
     code = (
         "import sys; from laurel.training.checks import check_agents; from laurel.envs import adapter_for; "

@@ -108,7 +108,7 @@ def test_a_resumed_run_with_a_curriculum_is_the_run_that_it_would_have_been(
         ),
     ],
 )
-def test_what_no_curriculum_can_do_is_refused_at_first(
+def test_unsupported_curricula_are_refused_before_training(
     changes: dict[str, dict[str, object]], error: type[Exception], message: str
 ) -> None:
     agent = {**MINIMAL["agent"], **changes.get("agent", {})}
@@ -117,7 +117,7 @@ def test_what_no_curriculum_can_do_is_refused_at_first(
         _check(content)
 
 
-def test_the_judge_of_a_curriculum_must_be_here_where_agents_are_trained_and_not_where_a_run_is_sent_from() -> None:
+def test_the_model_that_judges_a_curriculum_is_needed_only_where_agents_are_trained() -> None:
     judged = {"annotator": "huggingface", "huggingface": {"model": "/no/such/model"}}
     agent = {**MINIMAL["agent"], "curriculum": {"interest": "main"}}
     content = {**MINIMAL, "arms": ["extrinsic"], "env": ENV.model_dump(), "agent": agent, "annotate": judged}

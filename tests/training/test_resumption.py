@@ -150,7 +150,7 @@ def test_file_permissions_follow_the_umask(tmp_path: Path, frozen_lake: EnvAdapt
     assert modes == dict.fromkeys(FILES | {"actions.safetensors"}, "0o640")
 
 
-def test_left_overs_of_a_killed_write_are_ignored(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_partial_files_of_a_killed_write_are_ignored(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     run(make_task(), frozen_lake, tmp_path / "whole")
     run(make_task(), frozen_lake, tmp_path / "agent", updates=6)  # the next checkpoint is the last
     (tmp_path / ".agent.writing").mkdir()

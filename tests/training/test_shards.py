@@ -87,6 +87,6 @@ def test_proposals_of_other_environments_are_refused(tmp_path: Path) -> None:
         ({"glam": {"shards": 2}}, r"glam\.shards is unknown"),
     ],
 )
-def test_shards_that_cannot_be(settings: dict[str, Any], sentence: str) -> None:
+def test_invalid_shards_are_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ParamsError, match=sentence):
         parse_params({"agent": {"algorithm": next(iter(settings)), **settings}}, "params")

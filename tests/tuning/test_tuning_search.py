@@ -268,7 +268,7 @@ def test_a_grid_ends(params: Params, tmp_path: Path) -> None:
     assert len(run(opened(tmp_path, space, params, sampler="grid"), 30, tmp_path / "work", workers=2)) == 4
 
 
-def test_another_study_is_not_gone_on_with(params: Params, space: Space, tmp_path: Path) -> None:
+def test_a_different_study_of_the_same_name_is_not_resumed(params: Params, space: Space, tmp_path: Path) -> None:
     opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 1}}})
     with pytest.raises(DataError) as error:
         opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 2}}})
@@ -294,7 +294,7 @@ def test_studies_begun_at_the_same_time_share_a_storage(params: Params, space: S
         assert list(threads.map(begin, names)) == names
 
 
-def test_what_a_trial_notes_is_not_waited_for(params: Params, space: Space, tmp_path: Path) -> None:
+def test_the_database_of_a_study_uses_a_write_ahead_log(params: Params, space: Space, tmp_path: Path) -> None:
     opened(tmp_path, space, params)
     with closing(sqlite3.connect(tmp_path / "studies.db")) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

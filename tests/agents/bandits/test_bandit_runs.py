@@ -55,7 +55,7 @@ def test_cheater_and_random_bound_all_others() -> None:
         assert 0 < regret(run_agent(ARMED_BANDIT, AGENTS[name](10), RUNS, 0)) < 0.4 * regret(anyone)
 
 
-def test_epsilon_greedy_does_as_in_figure_2_2() -> None:
+def test_epsilon_greedy_matches_figure_2_2() -> None:
     tenth = run_agent(ARMED_BANDIT, RewardAveraging(10, epsilon=0.1), RUNS, 0)
     hundredth = run_agent(ARMED_BANDIT, RewardAveraging(10, epsilon=0.01), RUNS, 0)
     greedy = run_agent(ARMED_BANDIT, RewardAveraging(10, epsilon=0.0), RUNS, 0)
@@ -65,7 +65,7 @@ def test_epsilon_greedy_does_as_in_figure_2_2() -> None:
     assert tenth.rewards[:, -100:].mean() == pytest.approx(1.38, abs=0.1)
 
 
-def test_optimism_does_as_in_figure_2_3() -> None:
+def test_optimistic_values_match_figure_2_3() -> None:
     hopeful = run_agent(ARMED_BANDIT, RewardAveraging(10, epsilon=0.0, optimism=5.0, step_size=0.1), RUNS, 0)
     realistic = run_agent(ARMED_BANDIT, RewardAveraging(10, epsilon=0.1, step_size=0.1), RUNS, 0)
     assert hopeful.optimal is not None

@@ -56,7 +56,7 @@ def test_improvement_never_makes_worse(seed: int, gamma: float) -> None:
     assert (planning.solve_policy(model, better, gamma) >= values - 1e-9).all()
 
 
-def test_improvement_keeps_what_is_as_good() -> None:
+def test_policy_improvement_keeps_ties_of_the_old_policy() -> None:
     model = from_table({0: {a: [(1.0, 1, 1.0, True)] for a in range(3)}, 1: {a: [] for a in range(3)}}, [1.0, 0.0])
     kept = np.array([[0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
     np.testing.assert_array_equal(planning.improve_policy(model, np.zeros(2), 0.9, policy=kept), kept)

@@ -35,7 +35,7 @@ def test_every_observation_has_a_number_of_its_own(space: gym.Space[Any], n_stat
     assert len(set(zip(rows, numbers.tolist(), strict=True))) == n_states
 
 
-def test_spaces_without_end() -> None:
+def test_unbounded_spaces_are_refused() -> None:
     with pytest.raises(EnvError, match="is not finite"):
         StateIndex(gym.spaces.Box(0, 1, (2,)))
     with pytest.raises(EnvError, match="is not finite"):
