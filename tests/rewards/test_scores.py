@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,19 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         shown = re.findall(r"^\d+: (\".*\")$", asked, re.MULTILINE)
         return asked, [], json.dumps({"analysis": "", "scores": [8 if "forward" in text else 2 for text in shown]})
 
+    counted: list[tuple[Any, Any]] = []
+
+    @contextmanager
+    def shown(total: int, description: str, unit: str) -> Iterator[Any]:
+        by_kind = {True: 0, False: 0}
+
+        def advance(number: int, *, free: bool = False) -> None:
+            by_kind[free] += number
+
+        counted.append((description, total))
+        yield advance
+        counted.extend((number, free) for free, number in by_kind.items() if number)
+
     arms = {"arms": {"score": {"reward": "score"}}, "rewards": {"score": {"size": 3, "n_groups": 6}}}
     project = Project.create(tmp_path / "p", {**UNTRACKED, **arms})
     monkeypatch.chdir(project.path)
@@ -141,9 +156,12 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         estimate = method_of(settings).estimate(context, context.adapter, project.output("caption"))
         assert estimate is not None
         assert "tiny is asked for scores: 12 calls at most" in estimate
+        monkeypatch.setattr("laurel.feedback.chat_annotator.progress", shown)
         project.run("train-reward")
+        assert counted == [("rewards.score", 6), (6, False)]
         project.run("train-reward")
         assert len(server.bodies) == 12, "six groups in both orders, and answers are kept"
+        assert counted[2:] == [("rewards.score", 6), (6, True)]
     place = project.output("train-reward") / "score"
     quality = read_json(place / "quality.json")
     assert (quality["judge"], quality["simulated"], quality["calls"], quality["unanswered"]) == ("tiny", False, 12, 0)

@@ -31,6 +31,7 @@ from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answe
 from laurel.llm.prices import Price, price_of, read_prices
 from laurel.llm.responses import ResponseStore, Usual
 from laurel.params.annotation import AnnotateParams
+from laurel.progress import progress
 
 SAMPLE = 1000
 """Number of questions whose tokens are counted, as a sample for all."""
@@ -149,7 +150,7 @@ class ChatAnnotator(AnnotatorKind):
         """Yield the answers about each item, in order, for a reward that learns from them.
 
         Args:
-            asking: the parameter section that asks, such as `rewards.score`, for the error.
+            asking: the parameter section that asks, such as `rewards.score`, for the progress and the error.
             account: the budget of the stage; usage is added to it.
 
         Raises:
@@ -159,10 +160,12 @@ class ChatAnnotator(AnnotatorKind):
         verdicts: Counter[str] = Counter()
         says = False
         asker = self.asker(question, account.budget, lazy=True)
-        for answers in asker.ask(items):
-            verdicts.update(answer.verdict for answer in answers)
-            says = says or any(answer.value is not None for answer in answers)
-            yield answers
+        with progress(len(items), asking, "questions") as advance:
+            asker.on_judged = lambda number, *, stored: advance(number, free=stored)
+            for answers in asker.ask(items):
+                verdicts.update(answer.verdict for answer in answers)
+                says = says or any(answer.value is not None for answer in answers)
+                yield answers
         account.add(asker.usage, asker.asked_sample)
         asked, most = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
         if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
