@@ -17,6 +17,7 @@ from stopping import content, make_task, run
 import laurel
 from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json
+from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError, RefusedLabelsError
 from laurel.feedback.annotator import Judgement, Pair
@@ -311,3 +312,23 @@ def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> No
     params = parse_params(sb3, "a test")
     with pytest.raises(ParamsError, match="which only Laurel's own algorithms support"):
         check_agents(0, params.resolved_arms.values(), RewardContext.of(params), case.adapter)
+
+
+@pytest.mark.parametrize(
+    ("form", "asking", "calls"),
+    [
+        ("ranking", {}, ", which take 1,000 calls"),
+        ("ranking", {"both_orders": False}, ""),
+        ("retrieval", {"votes": 3}, ", which take 1,500 calls"),
+    ],
+)
+def test_the_calls_of_a_question_are_told_beside_the_questions(
+    tmp_path: Path, form: str, asking: dict[str, Any], calls: str
+) -> None:
+    """A budget counts calls, and a chat model is asked about a pair in both orders."""
+    judge = {"annotator": "openai", "openai": {"model": "m", "temperature": 1.0}, "language_model": asking}
+    params = parse_params({**MINIMAL, "arms": {"a": {"reward": "online"}}, "annotate": judge}, "a test")
+    context = RewardContext.of(params)
+    told = Online(OnlineParams.model_validate({"form": form})).estimate(context, adapter_for(params.env), tmp_path)
+    what = "pairs of captions" if form == "ranking" else "captions"
+    assert told == f"openai m is asked about {what} while agents are trained: 500 for each agent at most{calls}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ from sayings import rollout_of
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
-from laurel.params import EnvParams
+from laurel.params import EnvParams, Params
+from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Steps
-from laurel.rewards.methods.outcome import OutcomeReward, OutcomeTable, collected_outcomes
+from laurel.rewards.method import RewardContext
+from laurel.rewards.methods import outcome
+from laurel.rewards.methods.outcome import OutcomeJudge, OutcomeReward, Outcomes, OutcomeTable, collected_outcomes
 from laurel.stages import train_reward
 from laurel.stages.pipeline import STAGE
 from laurel.stages.preflight import described
 from laurel.stages.project import places
+from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
 GAME = {
@@ -104,6 +109,21 @@ def test_a_classifier_learns_from_as_many_labels(tmp_path: Path) -> None:
     assert quality(project, "few")["accuracy"]["of"] == 8 * 11 * 2 - 10
     assert more > 0.6
     assert more > few - 0.05
+
+
+def test_a_judge_that_cannot_tell_is_not_right_about_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unsure(OutcomeJudge):
+        name = "unsure"
+
+        def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+            return [0.5, 0.5, 0.9, 0.1]
+
+    monkeypatch.setattr(outcome, "outcome_judge", lambda *_: Unsure())
+    outcomes = Outcomes(["a", "b", "c", "d"], [1] * 4, [False, False, False, False])
+    context = RewardContext.of(Params.model_validate(MINIMAL))
+    adapter = adapter_for(context.env)
+    _, quality = outcome.answered(outcomes, OutcomeParams(), context, adapter, 0)
+    assert (quality["accuracy"]["value"], quality["accuracy"]["of"]) == (0.25, 4)
 
 
 def test_only_the_end_of_an_episode_is_rewarded() -> None:

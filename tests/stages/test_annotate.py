@@ -78,7 +78,7 @@ def refused(project: Project) -> Path:
 @pytest.mark.parametrize("failure", ["parse_failed", "api_failed", "incomplete"])
 def test_too_many_failures_stop_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     judged_by(monkeypatch, "ok", "ok", failure)
-    with pytest.raises(AnnotationError, match=r"3\d% of \d+ pairs have no label .*at most 5% .*max_failure_rate"):
+    with pytest.raises(AnnotationError, match=r"3\d\.\d% of \d+ pairs have no label .*at most 5\.0% .*max_fail"):
         project.run("annotate")
     assert not project.output("annotate").exists()
     assert "tie_rate" in read_json(refused(project) / "quality.json")

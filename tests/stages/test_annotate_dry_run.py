@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import re
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from chat_server import ChatServer
 from tiny_llama import make_tiny_llama
 
 from laurel.cli.app import main
 from laurel.llm.responses import ResponseStore
-from priced_project import PAIRS, asking, forecast, kept_costs, run
+from priced_project import PAIRS, asking, forecast, kept_costs, run, teacher
 from tiny_project import Project
 
 
@@ -98,6 +100,22 @@ def test_stored_answers_give_the_expected_answer_length(
     project.change({"annotate.language_model.prompt": "chain_of_thought"})
     assert forecast(capsys)["tokens out"].endswith(" at most")
     assert "like the stored answers" not in forecast(capsys)["tokens out"], "another prompt has other answers"
+
+
+def test_the_most_is_never_less_than_what_is_usual(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server that does not keep to max_tokens, such as one that counts its reasoning elsewhere."""
+
+    def talkative(request: Any, body: dict[str, Any]) -> web.Response:
+        answer = json.loads(teacher(request, body).body)
+        return web.json_response({**answer, "usage": {"prompt_tokens": 5, "completion_tokens": 900}})
+
+    server.behave = talkative
+    run(asking(project, server.url, openai={"model": "teacher", "max_tokens": 100}))
+    project.change({"annotate.n_pairs": 2 * PAIRS})
+    usual, most = re.findall(r"[\d,]+(?= if| at most)", forecast(capsys)["tokens out"])
+    assert usual == most
 
 
 def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,6 +142,17 @@ def test_an_unknown_run_is_refused_with_the_list(suite: Suite, tmp_path: Path) -
         run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
 
 
+def test_pairs_without_a_preference_are_not_left_out_of_those_that_differ() -> None:
+    oracle = {"pairs": 60, "agreement": {"value": 1.0, "ci95": [0.7, 1.0], "of": 10}, "undecided": 50}
+    judge = {"annotator": "J", "oracle": oracle}
+    assert suite_module._judge(judge) == (
+        "J, which agrees with it on 10 of 10 pairs that differ in hand-written progress, and has no preference in 50 "
+        "more"
+    )
+    oracle["undecided"] = 0
+    assert suite_module._judge(judge).endswith("on 10 of 10 pairs that differ in hand-written progress")
+
+
 def test_accuracy_is_next_to_the_agents() -> None:
     file = REPOSITORY / "benchmarks" / "suites" / "outcome.yaml"
     suite, found = load_suite(file), read_json(file.with_suffix(".json"))

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
@@ -241,8 +242,9 @@ class ChatAnnotator(AnnotatorKind):
             counted_by += f", in {len(sample):,} of them"
         input_tokens = tokens * len(to_ask) / max(len(sample), 1)
         writes = self.writes(prompt)
-        most_output = sum(map(longest_answer, to_ask)) if writes else 0
         usual_output = None if usual.output_tokens is None else usual.output_tokens * len(to_ask)
+        # a server that does not keep to max_tokens may well answer with more again
+        most_output = max(sum(map(longest_answer, to_ask)), ceil(usual_output or 0)) if writes else 0
         minutes, minutes_by = self._minutes(len(to_ask), input_tokens + most_output, usual.seconds)
         return Estimate(
             annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",

@@ -73,7 +73,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
                 advance(len(subject.pairs))
         if all(entry.failure is not None for entry in entries):
             raise AnnotationError(f"All {len(cells)} judges failed. The first: {entries[0].failure}")
-        rows = leaderboard(entries, subject.first_is_better, derive_seed(params.seed, "compare", "bootstrap"))
+        rows = leaderboard(entries, subject.first_is_better)
         heading = about(subject, source)
         out.notes += _notes(rows)
         out.counts = {"cells": len(cells), "failed": sum(row["failure"] is not None for row in rows)}

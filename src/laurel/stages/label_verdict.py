@@ -64,10 +64,10 @@ def _failures(
         why.append(f"{statuses['incomplete']} too few answers, such as in only one of the two orders")
     answers = ""
     if unusable["of"]:
-        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers are missing or could not be read"
+        answers = f", and {unusable['value']:.1%} of {unusable['of']:,} answers are missing or could not be read"
     return [
-        f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(why)}{answers}"
-        f"; at most {most:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
+        f"{failed / pairs:.1%} of {pairs} pairs have no label because the annotator failed: {', '.join(why)}{answers}"
+        f"; at most {most:.1%} are allowed (annotate.max_failure_rate).{_why(out)}"
     ]
 
 

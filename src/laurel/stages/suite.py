@@ -207,13 +207,15 @@ def _annotator(metrics: Mapping[str, Any]) -> str:
 
 
 def _judge(quality: Mapping[str, Any]) -> str:
-    agreement = (quality.get("oracle") or {}).get("agreement") or {}
+    progress = quality.get("oracle") or {}
+    agreement = progress.get("agreement") or {}
     named = quality.get("annotator") or "none"
     if agreement.get("value") is None:
         return named
     right = round(agreement["value"] * agreement["of"])
     of = f"{right:,} of {agreement['of']:,} pairs that differ in hand-written progress"
-    return f"{named}, which agrees with it on {of}"
+    neither = f", and has no preference in {progress['undecided']:,} more" if progress.get("undecided") else ""
+    return f"{named}, which agrees with it on {of}{neither}"
 
 
 def _answers(metrics: Mapping[str, Any]) -> str:

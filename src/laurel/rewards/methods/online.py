@@ -13,6 +13,7 @@ from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.question_queue import Topic
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.base import LearningReward, Reward
@@ -60,9 +61,13 @@ class Online(LearningMethod[OnlineParams]):
         own = self.settings
         if own.replay:
             return f"labels of {own.replay} count again, and no judge is asked"
-        who = ", ".join(kind_of(voter).title for voter in params.annotate.of_judge(own.judge).voters)
+        voters = params.annotate.of_judge(own.judge).voters
+        who = ", ".join(kind_of(voter).title for voter in voters)
         what = "pairs of captions" if own.form == "ranking" else "captions"
-        return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most"
+        asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
+        each = sum(one.votes * (2 if own.form == "ranking" and one.both_orders else 1) for one in asking)
+        calls = f", which take {each * own.questions:,} calls" if each > 1 else ""
+        return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most{calls}"
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.online_artefact import CONFIG

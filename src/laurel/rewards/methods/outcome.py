@@ -292,7 +292,10 @@ def answered(
     }
     counts = dict(zip(outcomes.texts, outcomes.counts, strict=True))
     kept = {text: answers[text] for text in outcomes.texts if text in answers}
-    right = [(kept[text] > 0.5) == truth[text] for text in asked if text in kept and text in truth]
+    # An answer of neither is wrong, also about an outcome that is no success.
+    right = [
+        kept[text] != 0.5 and (kept[text] > 0.5) == truth[text] for text in asked if text in kept and text in truth
+    ]
     quality: dict[str, Any] = {
         "judge": judge.name,
         "simulated": judge.simulated,
