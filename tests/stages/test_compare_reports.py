@@ -23,7 +23,10 @@ PARAMS: dict[str, Any] = {
     "env": {"id": "FrozenLake-v1", "kwargs": {}, "max_episode_steps": None},
     "agent": {"steps": 1000},
     "shaping": {"beta": 3.0},
-    "arms": ["preference", {"name": "mixed", "reward": {"preference": 1.0}}],
+    "arms": {
+        "preference": {"name": "preference", "reward": {"preference": 1.0}, "extrinsic": None, "shaping": {}},
+        "mixed": {"name": "mixed", "reward": {"preference": 1.0, "oracle": 0.5}, "extrinsic": None, "shaping": {}},
+    },
 }
 
 
@@ -79,6 +82,21 @@ def test_arms_of_one_name_are_tested(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "B: The labels are simulated" in said
     assert "&lt;b&gt;nobody" in page, "text is data"
     assert page.count("<tr>") == 2 + 4
+
+
+def test_settings_of_an_arm_that_differ_are_listed(tmp_path: Path) -> None:
+    """Of an arm that only one report has, its name says enough."""
+    preference, mixed = PARAMS["arms"].values()
+    changed = {**preference, "extrinsic": 0.0, "shaping": {"beta": 0}}
+    a = report(tmp_path / "a", {"preference": 0.1, "mixed": 0.1})
+    b = report(tmp_path / "b", {"preference": 0.1, "other": 0.1}, arms={"preference": changed, "other": mixed})
+    assert compare(a, b).params[1] == [
+        ["arms.mixed", "mixed", "-"],
+        ["arms.other", "-", "other"],
+        ["arms.preference.extrinsic", "None", "0.0"],
+        ["arms.preference.shaping", "{}", "-"],
+        ["arms.preference.shaping.beta", "-", "0"],
+    ]
 
 
 def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,11 +52,10 @@ class Report:
         return cls(str(given), path, manifest, metrics, results, pd.read_csv(path / "curves.csv"))
 
     @property
-    def params(self) -> dict[str, Any]:
-        """The parameters that the result depends on: dotted key -> value; an arm by its name."""
-        params = self.manifest["params"]
-        arms = {arm if isinstance(arm, str) else arm["name"]: arm for arm in params["arms"]}
-        return flatten({**params, "arms": arms})
+    def params(self) -> Mapping[str, Any]:
+        """The parameters that the result depends on; `arms` is a mapping by name."""
+        found: Mapping[str, Any] = self.manifest["params"]
+        return found
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def compare(first: Path, second: Path) -> Comparison:
 
 
 def _check_comparable(a: Report, b: Report) -> None:
-    before, after = a.params, b.params
+    before, after = flatten(a.params), flatten(b.params)
     for key, what in (*ALIKE, (STEPS, "environment steps of each training run")):
         # flatten keeps an empty mapping, but writes others key by key
         values = [
@@ -137,10 +136,16 @@ def _check_comparable(a: Report, b: Report) -> None:
 
 
 def _params(a: Report, b: Report) -> Table:
-    before, after = a.params, b.params
+    before, after = _flat(a.params, b.params), _flat(b.params, a.params)
     keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key, NONE) != after.get(key, NONE)]
     rows = [[key, *(printable(str(one.get(key, NONE))) for one in (before, after))] for key in sorted(keys)]
     return ["parameter", *STEMS], rows
+
+
+def _flat(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted key -> value; of an arm that the other report lacks only the name."""
+    arms = {name: arm if name in other["arms"] else name for name, arm in own["arms"].items()}
+    return flatten({**own, "arms": arms})
 
 
 def _arms(a: Report, b: Report) -> tuple[Table, int]:
