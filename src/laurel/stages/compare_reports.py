@@ -19,7 +19,12 @@ from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, estimated,
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 
-ALIKE = (("env.id", "environment"), ("env.kwargs", "arguments"), ("env.max_episode_steps", "limit of episodes"))
+ALIKE = (
+    ("env.id", "environment"),
+    ("env.kwargs", "arguments"),
+    ("env.max_episode_steps", "limit of episodes"),
+    ("evaluate.kwargs", "arguments in evaluation"),
+)
 """Parameters that must be equal for returns to be comparable -> description."""
 STEPS = "agent.steps"
 STEMS = ("A", "B")
@@ -73,10 +78,11 @@ class Comparison:
     def notes(self) -> list[str]:
         """Notes on the tables."""
         found = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
+        test = f"exact permutation test between arms of the same name, with Holm's correction for {self.tests}"
+        test += " tests" if self.tests > 1 else " test"
         found.append(
             "Means over seeds, with 95% intervals. P(B higher): probability that a seed of B returns more than a seed "
-            f"of A; p: exact permutation test between arms of the same name, with Holm's correction for {self.tests} "
-            "tests."
+            f"of A; p: {test if self.tests else 'none, since no arm has several seeds in both reports'}."
         )
         found += _own_files(*(report.manifest.get("own_files", {}) for report in self.reports))
         versions = {report.manifest["version"] for report in self.reports}
