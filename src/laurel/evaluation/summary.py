@@ -314,8 +314,8 @@ def legend(metrics: Mapping[str, Any]) -> str:
     """Explain the numbers in the tables."""
     arms: Arms = metrics["arms"]
     heads, _ = columns(metrics)
-    trained = any(arm["env_steps"] for arm in arms.values())
-    ends = "mean return of any agent, while training or in the end" if trained else "return of any single episode"
+    known = any(arm["area"] and arm["area"]["mean"] is not None for arm in arms.values())  # as `return_range` has it
+    ends = "mean return of any agent, while training or in the end" if known else "return of any single episode"
     success = ", or with a success of 0 or 1" if any(arm["success"] for arm in arms.values()) else ""
     sentences = [
         "Means over seeds, with 95% intervals in brackets (a single seed has none), which allow for one more seed with "
