@@ -242,6 +242,15 @@ def test_tables_are_aligned_and_leave_out_empty_columns():
         assert len({line.count("|") for line in part.splitlines()}) == 1
 
 
+def test_returns_below_a_hundredth_are_told_apart():
+    metrics = metrics_of(preference=arm(around(0.9)), extrinsic=arm(around(0.1)))
+    for name, mean in (("preference", 0.0042), ("extrinsic", 0.0011)):
+        metrics["arms"][name]["return"] = {"mean": mean, "ci95": [mean / 2, 0.005], "iqm": mean}
+    assert "0.0042 [0.0021, 0.0050]" in table(metrics)
+    assert "| extrinsic | 0.0011 [0.0006, 0.0050] | 0.0011 |" in markdown_table(metrics)
+    assert "preference returned 0.0042 [0.0021, 0.0050]" in " ".join(headline(metrics).sentences)
+
+
 def test_the_median_of_steps_reports_seeds_that_never_reached_it():
     metrics = metrics_of(preference=arm(around(0.5)))
     entry = {"median": None, "ci95": [279_000.0, None], "reached": 1, "of": 5, "per_seed": []}
