@@ -23,7 +23,7 @@ def test_a_search(project: Project, capsys: Captured) -> None:
     assert main(["tune", *arguments, "--study", "b"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("2 trials of the arm preference (2 complete); score: area under the learning curve\n")
-    assert "evaluate: cp data/tune/best.yaml params.yaml && make run" in said
+    assert "evaluate: cp data/tune/best.yaml params.yaml && laurel run" in said
     assert load_params(Path("data/tune/best.yaml")).shaping.beta in (1.0, 2.0)
     assert Path("data/studies.db").exists()
     assert sorted(path.name for path in Path("data").glob(".*")) == [

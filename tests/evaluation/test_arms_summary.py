@@ -40,7 +40,7 @@ def arm(returns, areas=None, *, steps=200_000, success=True, reached=None):
     entry = {
         "return": estimate(returns, -1.0, 1.0, draws=200, seed=0),
         "success": estimate(returns, -1.0, 1.0, draws=200, seed=0) if success else None,
-        "area": estimate(areas, -1.0, 1.0, draws=200, seed=0),
+        "area": estimate(areas, -1.0, 1.0, draws=200, seed=0) if steps else None,
         "solved": solved(returns, 0.9) if success else None,
         "steps_to_threshold": threshold,
         "env_steps": steps,
@@ -141,18 +141,29 @@ def test_six_seeds_can_show_a_difference():
 
 
 @pytest.mark.parametrize(
-    ("p_holm", "ci95", "said"),
+    ("p_holm", "ci95", "difference", "said"),
     [
-        (0.01, [0.6, 1.0], "higher"),
-        (0.01, [0.0, 0.4], "lower"),
-        (0.06, [0.6, 1.0], "unclear"),
-        (0.01, [0.49, 1.0], "unclear"),
+        (0.01, [0.6, 1.0], 1.0, "higher"),
+        (0.01, [0.6, 1.0], -1.0, "mostly higher"),
+        (0.01, [0.0, 0.4], -1.0, "lower"),
+        (0.01, [0.0, 0.4], 0.0, "mostly lower"),
+        (0.06, [0.6, 1.0], 1.0, "unclear"),
+        (0.01, [0.49, 1.0], 1.0, "unclear"),
     ],
 )
-def test_a_difference_is_claimed_where_test_and_interval_both_show_it(p_holm, ci95, said):
+def test_a_difference_is_claimed_where_test_and_interval_both_show_it(p_holm, ci95, difference, said):
     entry = {"probability": 0.9, "p": 0.001, "p_holm": p_holm, "ci95": ci95, "seeds": [10, 10]}
+    entry["difference"] = difference
     metrics = {"comparisons": {"preference": {"extrinsic": {"return": entry}}}}
     assert outcome(metrics, entry) == said
+
+
+def test_a_seed_that_diverges_is_no_win():
+    """Nine of ten seeds return more, and the mean, which the first sentence names, is far lower."""
+    verdict, text = said(preference=arm([*around(0.9, 9), -100.0], around(0.5)), extrinsic=arm(around(0.1)))
+    assert verdict == "unclear"
+    assert "In the end most of its seeds returned more than those of extrinsic, but not on average." in text
+    assert "While training (area under the learning curve) it returned more than extrinsic." in text
 
 
 def test_p_values_are_adjusted_for_all_comparisons():
@@ -231,6 +242,15 @@ def test_tables_are_aligned_and_leave_out_empty_columns():
         assert len({line.count("|") for line in part.splitlines()}) == 1
 
 
+def test_returns_below_a_hundredth_are_told_apart():
+    metrics = metrics_of(preference=arm(around(0.9)), extrinsic=arm(around(0.1)))
+    for name, mean in (("preference", 0.0042), ("extrinsic", 0.0011)):
+        metrics["arms"][name]["return"] = {"mean": mean, "ci95": [mean / 2, 0.005], "iqm": mean}
+    assert "0.0042 [0.0021, 0.0050]" in table(metrics)
+    assert "| extrinsic | 0.0011 [0.0006, 0.0050] | 0.0011 |" in markdown_table(metrics)
+    assert "preference returned 0.0042 [0.0021, 0.0050]" in " ".join(headline(metrics).sentences)
+
+
 def test_the_median_of_steps_reports_seeds_that_never_reached_it():
     metrics = metrics_of(preference=arm(around(0.5)))
     entry = {"median": None, "ci95": [279_000.0, None], "reached": 1, "of": 5, "per_seed": []}
@@ -272,3 +292,5 @@ def test_the_legend_says_what_intervals_allow_for():
         metrics_of(preference=trained, random_policy=played)
     )
     assert "the highest return of any single episode" in legend(metrics_of(random_policy=played))
+    endless = arm([0.5, 0.6], [np.nan, np.nan])
+    assert "the highest return of any single episode" in legend(metrics_of(preference=endless)), "no episode ended"

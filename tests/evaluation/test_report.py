@@ -176,8 +176,18 @@ def test_a_report_without_data_names_what_is_missing(tables):
     text = Page(render(ReportContent(title="X-v0", metrics=summary))).text
     assert "No agent was trained on feedback" in text
     assert "There is no learned reward in this run." in text
-    assert "there are no curves" in text
+    assert "No training episode ended, so there are no curves" in text
     assert "annotator" not in text
+
+
+@pytest.mark.parametrize(("verdict", "words"), [("worse", "Worse than a baseline"), ("unclear", "No clear advantage")])
+def test_a_verdict_says_no_more_than_the_comparisons(tables, words_only, verdict, words):
+    """A baseline may be a rule, and ahead by one measure and behind by another is a clear difference."""
+    rates = {"preference": 0.1 if verdict == "worse" else 0.5, "extrinsic": 0.9 if verdict == "worse" else 0.5}
+    summary = summarise(
+        *tables(rates, seeds=6), tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
+    )
+    assert words in Page(render(dataclasses.replace(words_only, metrics=summary))).text
 
 
 def test_one_seed_is_noted(tables, words_only, content):

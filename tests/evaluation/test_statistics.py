@@ -190,6 +190,15 @@ def test_without_success_the_return_threshold_counts(tables):
     assert summarised(*made, reward_threshold=0.5)["extrinsic"]["steps_to_threshold"]["reached"] == 5
 
 
+def test_a_threshold_that_no_agent_had_time_to_reach_is_unknown(tables):
+    """It is over 100 episodes: an arm of which fewer end has not failed to reach it, unless another had the time."""
+    results, curves = tables({"extrinsic": 0.0, "preference": 0.95})
+    short = curves["arm"] == "preference"
+    assert summarised(results, curves.assign(window=99))["preference"]["steps_to_threshold"] is None
+    some = summarised(results, curves.assign(window=curves["window"].where(~short, 99)))
+    assert [some[arm]["steps_to_threshold"]["reached"] for arm in ("extrinsic", "preference")] == [0, 0]
+
+
 def test_one_seed_has_no_interval(tables):
     entry = summarised(*tables({"extrinsic": 0.1, "preference": 0.9}, seeds=1))["preference"]
     assert entry["return"]["ci95"] is None

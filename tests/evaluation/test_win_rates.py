@@ -58,6 +58,21 @@ def test_an_arm_that_always_wins_has_a_finite_strength(arms: Any, results: pd.Da
     assert found["bad"]["wins"]["value"] == 0.0
 
 
+def test_an_arm_that_always_wins_has_an_interval(arms: Any, results: pd.DataFrame) -> None:
+    """About that of a share of n of n by Clopper and Pearson; one prompt shows nothing."""
+    certain = results.assign(**{"return": results["arm"].map(STRENGTHS)})
+    two = {name: arms[name] for name in ("base", "good")}
+
+    def bounds(n: int) -> list[float]:
+        elo: dict[str, Any] = win_rates(certain[certain["episode"] < n], curves()[:10], two, 0)["good"]["elo"]
+        assert elo["ci95"][0] < elo["value"] < elo["ci95"][1]
+        return list(elo["ci95"])
+
+    share = 0.025 ** (1 / 20)
+    assert bounds(20)[0] == pytest.approx(POINTS * np.log(share / (1 - share)), abs=50)
+    assert bounds(1)[0] < 0
+
+
 def test_runs_without_language_models_have_no_win_rates(arms: Any, results: pd.DataFrame) -> None:
     assert win_rates(results, curves().drop(columns="reference_kl"), arms, 0) == {}
     assert win_rates(results, curves(), {"good": arms["good"]}, 0) == {}

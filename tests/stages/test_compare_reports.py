@@ -23,7 +23,11 @@ PARAMS: dict[str, Any] = {
     "env": {"id": "FrozenLake-v1", "kwargs": {}, "max_episode_steps": None},
     "agent": {"steps": 1000},
     "shaping": {"beta": 3.0},
-    "arms": ["preference", {"name": "mixed", "reward": {"preference": 1.0}}],
+    "evaluate": {"kwargs": {}},
+    "arms": {
+        "preference": {"name": "preference", "reward": {"preference": 1.0}, "extrinsic": None, "shaping": {}},
+        "mixed": {"name": "mixed", "reward": {"preference": 1.0, "oracle": 0.5}, "extrinsic": None, "shaping": {}},
+    },
 }
 
 
@@ -81,11 +85,27 @@ def test_arms_of_one_name_are_tested(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert page.count("<tr>") == 2 + 4
 
 
+def test_settings_of_an_arm_that_differ_are_listed(tmp_path: Path) -> None:
+    """Of an arm that only one report has, its name says enough."""
+    preference, mixed = PARAMS["arms"].values()
+    changed = {**preference, "extrinsic": 0.0, "shaping": {"beta": 0}}
+    a = report(tmp_path / "a", {"preference": 0.1, "mixed": 0.1})
+    b = report(tmp_path / "b", {"preference": 0.1, "other": 0.1}, arms={"preference": changed, "other": mixed})
+    assert compare(a, b).params[1] == [
+        ["arms.mixed", "mixed", "-"],
+        ["arms.other", "-", "other"],
+        ["arms.preference.extrinsic", "None", "0.0"],
+        ["arms.preference.shaping", "{}", "-"],
+        ["arms.preference.shaping.beta", "-", "0"],
+    ]
+
+
 def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = report(tmp_path / "a", {"preference": 0.1})
     others: dict[str, dict[str, Any]] = {
         "environment: env.id: FrozenLake-v1 in the first, env.id: Taxi-v4": {"env": {"id": "Taxi-v4", "kwargs": {}}},
         "arguments": {"env": {**PARAMS["env"], "kwargs": {"is_slippery": False}}},
+        "arguments in evaluation": {"evaluate": {"kwargs": {"map_name": "8x8"}}},
         "steps of each training run: agent.steps: 1000 in the first, agent.steps: 2000": {"agent": {"steps": 2000}},
     }
     for says, changes in others.items():
@@ -95,6 +115,12 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert main(["compare", str(a), str(tmp_path)]) == 2
     assert main(["compare", str(a), str(a), "-o", str(tmp_path / "none/page.html")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_without_a_test_no_correction_is_named(tmp_path: Path) -> None:
+    a, b = (report(tmp_path / name, {name: 0.1}) for name in "ab")
+    assert any("p: none, since no arm has several seeds in both" in note for note in compare(a, b).notes)
+    assert any("correction for 2 tests" in note for note in compare(a, a).notes)
 
 
 def test_a_module_of_ones_own_that_differs_is_named(tmp_path: Path) -> None:

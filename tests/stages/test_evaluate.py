@@ -71,14 +71,11 @@ def test_metrics(finished: Project) -> None:
         assert entry["episodes"] == 8
         assert entry["env_steps"] == (0 if arm == "random_policy" else 2048)
         assert entry["solved"]["of"] == 2
+        assert entry["steps_to_threshold"] is None, "no agent finishes the 100 episodes that it is over"
         if arm == "random_policy":
             assert entry["area"] is None
-            assert entry["steps_to_threshold"] is None
         else:
             assert is_estimate(entry["area"], 0, 1)
-            steps = entry["steps_to_threshold"]
-            assert set(steps) == {"median", "ci95", "reached", "of", "per_seed"}
-            assert (steps["of"], len(steps["per_seed"])) == (2, 2)
     assert {over: set(found) for over, found in metrics["comparisons"]["preference"].items()} == {
         "extrinsic": {"return", "area"},
         "random_policy": {"return"},

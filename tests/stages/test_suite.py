@@ -89,7 +89,7 @@ def test_the_page_shows_finished_runs(
     assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=said.append) == ["first"]
     assert said == ["first (1 of 2)", "first: collect failed.", "second (2 of 2)"]
     page = (tmp_path / "out" / "tried.md").read_text()
-    assert "Not run: first." in page
+    assert "Not finished: first." in page
     assert "## second" in page
     assert "; 10 calls, $1.50." in page
     found = read_json(tmp_path / "out" / "tried.json")
@@ -105,6 +105,9 @@ def test_the_page_shows_finished_runs(
     elsewhere = tmp_path / "elsewhere"
     write_page(suite, elsewhere, tmp_path / "out", "laurel benchmark")
     assert read_json(tmp_path / "out" / "tried.json") == found, "its folder is gone, its place on the page is kept"
+    renamed = replace(suite, runs=tuple(replace(run, levels={"teacher": run.name}) for run in suite.runs))
+    write_page(renamed, elsewhere, tmp_path / "out", "laurel benchmark")
+    assert "| teacher | extrinsic |" in (tmp_path / "out" / "tried.md").read_text(), "an axis has another name"
     other = replace(suite, runs=tuple(replace(run, content={**run.content, "seed": 7}) for run in suite.runs))
     write_page(other, elsewhere, tmp_path / "out", "laurel benchmark")
     assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first", "second"], "its parameters are others"

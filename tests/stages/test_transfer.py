@@ -99,6 +99,7 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
     assert found["agents"]["first"]["first"]["success"]["mean"] == pytest.approx(own["success"]["mean"]), (
         "at home, agents play the same episodes as in the run"
     )
+    assert found["agents"]["first"]["first"]["return"]["ci95"] == pytest.approx(own["return"]["ci95"])
     assert found["agents"]["first"]["second"] == found["agents"]["first"]["first"], "the environments are the same"
     page = (tmp_path / "page.md").read_text()
     assert page.count("\n| first |") == 2

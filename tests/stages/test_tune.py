@@ -84,7 +84,7 @@ def test_a_search_writes_its_trials_and_figures(searched: Project) -> None:
     assert any("Importance is left out" in note for note in manifest["notes"])
     said = (searched.path / "said").read_text()
     assert all(note in said for note in manifest["notes"])
-    assert f"cp {place / 'best.yaml'} params.yaml && make run" in said
+    assert f"cp {place / 'best.yaml'} params.yaml && laurel run" in said
     assert not list(searched.path.glob(".studies*.partial")), "what was trained is gone"
 
 

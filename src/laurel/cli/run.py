@@ -88,7 +88,7 @@ def _benchmark(options: argparse.Namespace) -> int:
         failed = run_suite(suite, work, output, command, only=options.only, report=tell)
     say(f"page: {output / suite.name}.md\n")
     if failed:
-        tell(f"laurel: {len(failed)} of {len(suite.runs)} runs failed: {', '.join(failed)}.")
+        tell(f"laurel: {len(failed)} of {len(set(options.only) or suite.runs)} runs failed: {', '.join(failed)}.")
     return USAGE_ERROR if failed else 0
 
 

@@ -21,7 +21,7 @@ from laurel.evaluation.divergence import divergence_curve
 from laurel.evaluation.label_report import calibrations
 from laurel.evaluation.statistics import areas, curve_band, return_range, seed_scores
 from laurel.evaluation.style import BAND, INK, MUTED, POSITIVE, ArmStyle, drawing, mark, settings, styles
-from laurel.evaluation.summary import number, steps
+from laurel.evaluation.summary import in_scale, steps
 from laurel.params.arms import ArmInfo
 
 LOG = "_log"
@@ -228,15 +228,16 @@ def forest(
                 known = scores[(scores["arm"] == arm) & scores[key].notna()].sort_values([key, "seed"])
                 dots = known[key].to_numpy(dtype=np.float64)
                 drawn = axes.scatter(dots, row - 0.2 + _apart(dots), s=13, color=look.color, alpha=0.65, lw=0, zorder=5)
-                seeds = zip(known["seed"], dots, strict=True)
-                drawn.set_gid(mark(arm, f"dots {' '.join(f'{seed}={number(value)}' for seed, value in seeds)}"))
+                values = (in_scale(value, entry) for value in dots)
+                seeds = (f"{seed}={value}" for seed, value in zip(known["seed"], values, strict=True))
+                drawn.set_gid(mark(arm, f"dots {' '.join(seeds)}"))
                 if entry["ci95"]:
                     axes.plot(entry["ci95"], [row + 0.24] * 2, color=look.color, lw=1.6, alpha=0.8, zorder=4)
                 axes.plot(entry["mean"], row + 0.24, "D", color=look.color, ms=5.5, mec="white", mew=0.8, zorder=6)
                 axes.text(
                     1.02,
                     row,
-                    number(entry["mean"]),
+                    in_scale(entry["mean"], entry),
                     va="center",
                     size=8.5,
                     color=look.color if arm == main else MUTED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,20 @@ def number(value: float | None) -> str:
         return NONE
     decimals = 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
     return f"{round(value, decimals) + 0.0:,.{decimals}f}"
+
+
+def in_scale(value: float | None, score: Mapping[str, Any]) -> str:
+    """Write a number of a score: as `number`, or with more decimals where all of the score would be 0.00 or 0.01.
+
+    >>> tiny = {"mean": 0.00123, "ci95": [0.0, 0.0045]}
+    >>> in_scale(0.00123, tiny), in_scale(0.00123, {"mean": 0.00123, "ci95": [0.0, 0.45]})
+    ('0.0012', '0.00')
+    """
+    ends = [abs(end) for end in (score["mean"], *(score["ci95"] or ())) if end is not None]
+    if value is None or not 0 < max(ends, default=0.0) < 0.01:
+        return number(value)
+    decimals = 1 - math.floor(math.log10(max(ends)))
+    return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
 def counted(n: int, noun: str) -> str:
@@ -155,7 +170,10 @@ def _solved(entry: Mapping[str, Any] | None) -> str:
 
 def estimated(score: Mapping[str, Any] | None) -> str:
     """Write a mean with its interval."""
-    return f"{number(score['mean'])} {interval(score['ci95'])}".rstrip() if score else NONE
+    if score is None:
+        return NONE
+    mean, *bounds = (in_scale(value, score) for value in (score["mean"], *(score["ci95"] or ())))
+    return f"{mean} [{', '.join(bounds)}]" if bounds else mean
 
 
 def brief(arm: Mapping[str, Any] | None) -> str:
@@ -185,7 +203,7 @@ def columns(metrics: Mapping[str, Any]) -> Table:
     table_columns = {
         "arm": shown,
         "return": [estimated(arms[arm]["return"]) for arm in shown],
-        "IQM": [number(arms[arm]["return"]["iqm"]) for arm in shown],
+        "IQM": [in_scale(arms[arm]["return"]["iqm"], arms[arm]["return"]) for arm in shown],
         "success": [estimated(arms[arm]["success"]) for arm in shown],
         "solved seeds": [_solved(arms[arm]["solved"]) for arm in shown],
         AREA: [estimated(arms[arm]["area"]) for arm in shown],
@@ -314,8 +332,8 @@ def legend(metrics: Mapping[str, Any]) -> str:
     """Explain the numbers in the tables."""
     arms: Arms = metrics["arms"]
     heads, _ = columns(metrics)
-    trained = any(arm["env_steps"] for arm in arms.values())
-    ends = "mean return of any agent, while training or in the end" if trained else "return of any single episode"
+    known = any(arm["area"] and arm["area"]["mean"] is not None for arm in arms.values())  # as `return_range` has it
+    ends = "mean return of any agent, while training or in the end" if known else "return of any single episode"
     success = ", or with a success of 0 or 1" if any(arm["success"] for arm in arms.values()) else ""
     sentences = [
         "Means over seeds, with 95% intervals in brackets (a single seed has none), which allow for one more seed with "

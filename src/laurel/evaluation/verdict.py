@@ -23,7 +23,8 @@ LEAST_SEEDS = 6
 """Fewest seeds of an arm with which a difference can be shown: with five, the interval of even P = 1 contains 1/2."""
 
 Verdict = Literal["better", "mixed", "unclear", "worse", "unknown"]
-Outcome = Literal["higher", "lower", "unclear", "too few seeds"]
+Outcome = Literal["higher", "lower", "mostly higher", "mostly lower", "unclear", "too few seeds"]
+"""mostly: most seeds return more, or less, but not their mean, as where one of ten diverges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Headline:
 
     verdict: Verdict
     """better: ahead of all baselines and controls; mixed: only of the baselines; worse: behind a baseline;
-    unclear: no difference from one is shown; unknown: nothing to compare with, or too few seeds to tell."""
+    unclear: neither ahead of all nor behind one; unknown: nothing to compare with, or too few seeds to tell."""
     sentences: tuple[str, ...]
 
 
@@ -40,7 +41,7 @@ def headline(metrics: Mapping[str, Any]) -> Headline:
     """Return whether learning from feedback helped, in final return or in learning speed.
 
     A difference is claimed where the adjusted p-value is below ALPHA and the interval of P excludes one half. An arm
-    is ahead of another where it is higher by one measure and lower by none.
+    is ahead of another where it is higher by one measure, on average, too, and lower by none.
     """
     arms: Arms = metrics["arms"]
     infos = arms_of(metrics)
@@ -96,7 +97,9 @@ def outcome(metrics: Mapping[str, Any], entry: Mapping[str, Any]) -> Outcome | N
     low, high = entry["ci95"]
     if entry["p_holm"] >= ALPHA or low <= 0.5 <= high:
         return "unclear"
-    return "higher" if low > 0.5 else "lower"
+    if low > 0.5:
+        return "higher" if entry["difference"] > 0 else "mostly higher"
+    return "lower" if entry["difference"] < 0 else "mostly lower"
 
 
 def seeds_needed(comparisons: int) -> int:
@@ -121,7 +124,7 @@ def _outcomes(metrics: Mapping[str, Any], arm: str, over: str) -> dict[str, Outc
 
 def _ahead(by_measure: Mapping[str, Outcome]) -> str:
     found = set(by_measure.values())
-    if {"higher", "lower"} <= found:
+    if any(one.startswith("mostly") for one in found) or {"higher", "lower"} <= found:
         return "both"
     return "ahead" if "higher" in found else "behind" if "lower" in found else "unclear"
 
@@ -145,6 +148,8 @@ def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> 
     words = {
         "higher": "it returned more than {}",
         "lower": "it returned less than {}",
+        "mostly higher": "most of its seeds returned more than those of {}, but not on average",
+        "mostly lower": "most of its seeds returned less than those of {}, but not on average",
         "unclear": "no difference from {} was shown",
         "too few seeds": "there are too few seeds to tell it from {}",
     }

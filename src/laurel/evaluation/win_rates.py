@@ -27,7 +27,7 @@ POINTS = 400 / math.log(10)
 PRIOR = 1000 / POINTS
 """Standard deviation of the prior of a strength, in logits: an arm that never lost keeps a finite one."""
 DRAWS = 200
-"""Draws of the bootstrap over prompts."""
+"""Draws of the weights of prompts."""
 SHOWN = 3
 """Prompts shown with what each arm wrote."""
 BASE = "writer"
@@ -71,7 +71,29 @@ def win_rates(
 
 
 def _elo(returns: DoubleArray, prompt: IntArray, seed: int) -> list[dict[str, Any]]:
-    """Return the strength of each of K arms by their returns (N, K); intervals by the bootstrap over prompts (N,)."""
+    """Return the strength of each of K arms by their returns (N, K) for prompts (N,), and its interval.
+
+    As in `laurel.evaluation.intervals.mean_intervals`, prompts are reweighted together with one more, unseen prompt,
+    which the arm loses to all others for the lower bound and wins for the upper: an arm that won every time has an
+    interval, too.
+    """
+    n, k = returns.shape
+    distinct = int(prompt.max()) + 1
+    values = _strengths(returns, np.ones((1, n)))[:, 0]
+    drawn = (distinct + 1) * generator(seed, "elo").dirichlet(np.ones(distinct + 1), size=DRAWS)
+    weights = np.column_stack([drawn[:, prompt], drawn[:, -1] * n / distinct])
+    found = [{"value": 0.0, "ci95": [0.0, 0.0]}]
+    for arm in range(1, k):
+        bounds = []
+        for end, percent in ((-math.inf, 2.5), (math.inf, 97.5)):
+            unseen = np.where(np.arange(k) == arm, end, 0.0)
+            bounds.append(float(np.percentile(_strengths(np.vstack([returns, unseen]), weights)[arm], percent)))
+        found.append({"value": float(values[arm]), "ci95": bounds})
+    return found
+
+
+def _strengths(returns: DoubleArray, weights: DoubleArray) -> DoubleArray:
+    """Return the Elo of each of K arms (K, D), for D weightings (D, N) of the rows of their returns (N, K)."""
     n, k = returns.shape
     pairs = list(combinations(range(k), 2))
     rows = np.zeros((len(pairs) * n, k), dtype=np.float64)
@@ -80,18 +102,9 @@ def _elo(returns: DoubleArray, prompt: IntArray, seed: int) -> list[dict[str, An
         part = slice(number * n, (number + 1) * n)
         rows[part, i], rows[part, j] = 1.0, -1.0
         targets[part] = np.where(returns[:, i] == returns[:, j], 0.5, returns[:, i] > returns[:, j])
-    distinct = int(prompt.max()) + 1
-    drawn = generator(seed, "elo").multinomial(distinct, np.full(distinct, 1 / distinct), size=DRAWS)
-    counts = np.concatenate([np.ones((1, distinct)), drawn])[:, prompt]  # (1 + DRAWS, N): how often each episode counts
-    weights = np.tile(counts, (1, len(pairs))).T
-    ridges = 1 / (2 * PRIOR**2 * np.maximum(weights.sum(axis=0), 1))
-    strengths = logistic(rows[:, 1:], targets, weights, ridges) * POINTS
-    points = np.concatenate([np.zeros((1, 1 + DRAWS)), strengths])
-    low, high = np.percentile(points[:, 1:], [2.5, 97.5], axis=1)
-    return [
-        {"value": float(own[0]), "ci95": [float(below), float(above)]}
-        for own, below, above in zip(points, low, high, strict=True)
-    ]
+    counted = np.tile(weights, (1, len(pairs))).T
+    ridges = 1 / (2 * PRIOR**2 * np.maximum(counted.sum(axis=0), 1))
+    return np.concatenate([np.zeros((1, len(weights))), logistic(rows[:, 1:], targets, counted, ridges) * POINTS])
 
 
 def _divergence(curves: pd.DataFrame) -> float:

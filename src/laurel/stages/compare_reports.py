@@ -19,7 +19,12 @@ from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, estimated,
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 
-ALIKE = (("env.id", "environment"), ("env.kwargs", "arguments"), ("env.max_episode_steps", "limit of episodes"))
+ALIKE = (
+    ("env.id", "environment"),
+    ("env.kwargs", "arguments"),
+    ("env.max_episode_steps", "limit of episodes"),
+    ("evaluate.kwargs", "arguments in evaluation"),
+)
 """Parameters that must be equal for returns to be comparable -> description."""
 STEPS = "agent.steps"
 STEMS = ("A", "B")
@@ -52,11 +57,10 @@ class Report:
         return cls(str(given), path, manifest, metrics, results, pd.read_csv(path / "curves.csv"))
 
     @property
-    def params(self) -> dict[str, Any]:
-        """The parameters that the result depends on: dotted key -> value; an arm by its name."""
-        params = self.manifest["params"]
-        arms = {arm if isinstance(arm, str) else arm["name"]: arm for arm in params["arms"]}
-        return flatten({**params, "arms": arms})
+    def params(self) -> Mapping[str, Any]:
+        """The parameters that the result depends on; `arms` is a mapping by name."""
+        found: Mapping[str, Any] = self.manifest["params"]
+        return found
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,11 @@ class Comparison:
     def notes(self) -> list[str]:
         """Notes on the tables."""
         found = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
+        test = f"exact permutation test between arms of the same name, with Holm's correction for {self.tests}"
+        test += " tests" if self.tests > 1 else " test"
         found.append(
             "Means over seeds, with 95% intervals. P(B higher): probability that a seed of B returns more than a seed "
-            f"of A; p: exact permutation test between arms of the same name, with Holm's correction for {self.tests} "
-            "tests."
+            f"of A; p: {test if self.tests else 'none, since no arm has several seeds in both reports'}."
         )
         found += _own_files(*(report.manifest.get("own_files", {}) for report in self.reports))
         versions = {report.manifest["version"] for report in self.reports}
@@ -121,7 +126,7 @@ def compare(first: Path, second: Path) -> Comparison:
 
 
 def _check_comparable(a: Report, b: Report) -> None:
-    before, after = a.params, b.params
+    before, after = flatten(a.params), flatten(b.params)
     for key, what in (*ALIKE, (STEPS, "environment steps of each training run")):
         # flatten keeps an empty mapping, but writes others key by key
         values = [
@@ -137,10 +142,16 @@ def _check_comparable(a: Report, b: Report) -> None:
 
 
 def _params(a: Report, b: Report) -> Table:
-    before, after = a.params, b.params
+    before, after = _flat(a.params, b.params), _flat(b.params, a.params)
     keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key, NONE) != after.get(key, NONE)]
     rows = [[key, *(printable(str(one.get(key, NONE))) for one in (before, after))] for key in sorted(keys)]
     return ["parameter", *STEMS], rows
+
+
+def _flat(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted key -> value; of an arm that the other report lacks only the name."""
+    arms = {name: arm if name in other["arms"] else name for name, arm in own["arms"].items()}
+    return flatten({**own, "arms": arms})
 
 
 def _arms(a: Report, b: Report) -> tuple[Table, int]:

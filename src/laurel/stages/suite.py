@@ -128,7 +128,9 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
 
 def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return a run's result on the page so far, unless its parameters have changed."""
-    return dict(earlier) if earlier is not None and earlier.get("params") == digest_json(run.content) else None
+    if earlier is None or earlier.get("params") != digest_json(run.content):
+        return None
+    return {**earlier, "levels": dict(run.levels)}  # an axis may have got another name
 
 
 # -- the page -------------------------------------------------------------------------------------
@@ -141,7 +143,7 @@ def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
         suite.about.strip(),
         f"`{found['command']}`{f', {places[0]}' if len(places) == 1 else ''}.",
         *([overview(suite, runs)] if runs else []),
-        *([f"Not run: {', '.join(found[NOT_RUN])}."] if found[NOT_RUN] else []),
+        *([f"Not finished: {', '.join(found[NOT_RUN])}."] if found[NOT_RUN] else []),
         *(_part(name, run, _place(run) if len(places) > 1 else None) for name, run in runs.items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

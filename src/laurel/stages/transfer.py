@@ -27,7 +27,7 @@ from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
-from laurel.evaluation.statistics import estimate, seed_scores, solved
+from laurel.evaluation.statistics import estimate, return_range, seed_scores, solved
 from laurel.evaluation.summary import brief, markdown, read_metrics
 from laurel.params import Params, load_params
 from laurel.params.arms import Arm, ArmParams
@@ -266,7 +266,7 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
     for seed in origin.params.agent.seeds:
         agent = origin.agents / origin.arm.name / f"seed-{seed}"
         rows = roll_out(
-            params.env,
+            params.env.with_kwargs(params.evaluate.kwargs),
             adapter,
             load_actor(adapter, origin.arm, agent, greedy=params.evaluate.greedy),
             n_envs=params.evaluate.n_envs,
@@ -282,14 +282,20 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
 
 
 def _summary(table: Path, target: Source) -> dict[str, Any]:
-    """Return success and return over seeds, with intervals, and how many seeds solved the target's task."""
-    scores = seed_scores(pd.read_parquet(table))
+    """Return success and return over seeds, with intervals, and how many seeds solved the target's task.
+
+    Returns range as those of the target's own agents and these.
+    """
+    played, reports = pd.read_parquet(table), target.folder / REPORTS
+    known_there = pd.concat([pd.read_parquet(reports / "results.parquet"), played], ignore_index=True)
+    bounds = return_range(pd.read_csv(reports / "curves.csv"), known_there)
+    scores = seed_scores(played)
     returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))
     evaluate = target.params.evaluate
     draws: dict[str, int] = {"draws": evaluate.bootstrap, "seed": target.params.seed}
     known = bool(np.isfinite(success).all())
     return {
         "success": estimate(success, 0.0, 1.0, **draws) if known else None,
-        "return": estimate(returns, float(returns.min()), float(returns.max()), **draws),
+        "return": estimate(returns, *bounds, **draws),
         "solved": solved(success, evaluate.success_threshold) if known else None,
     }

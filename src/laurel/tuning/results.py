@@ -56,7 +56,7 @@ def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, swe
     changed, wanted = edited(text, chosen.values), with_values(params, chosen.values)
     remark = [
         f"the best of {len(trials)} trials (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
-        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}; to evaluate it on other seeds: make run",
+        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}; to evaluate it on other seeds: laurel run",
     ]
     if parse_params(read_value(changed, BEST), BEST) != wanted:
         if parse_params(read_value(text, BEST), BEST) != params:
@@ -113,7 +113,6 @@ def summary(place: Path, sweep: Sweep, trials: Sequence[Trial], notes: Sequence[
     states = Counter(trial.state for trial in trials)
     counts = ", ".join(f"{n} {state}" for state, n in states.items())
     head = f"{len(trials)} trials of the arm {sweep.arm} ({counts}); score: {NAME}"
-    own = (
-        f"best:     {place / BEST}\nfigures:  {place / 'figures'}\nevaluate: cp {place / BEST} params.yaml && make run"
-    )
+    again = f"cp {place / BEST} params.yaml && laurel run"
+    own = f"best:     {place / BEST}\nfigures:  {place / 'figures'}\nevaluate: {again}"
     return "\n\n".join([head, table(trials, list(sweep.space)), "\n".join(notes), own])
