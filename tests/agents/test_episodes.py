@@ -132,3 +132,12 @@ def test_an_episode_that_never_ends_keeps_those_after_it_from_counting() -> None
     assert episodes.figures(at_least=1)["window"] == 1
     episodes.follow(rollout_of(np.zeros((1, 2)), truncated=[[False, True]], extrinsic=np.ones((1, 2))))
     assert episodes.figures(at_least=1)["window"] == WINDOW
+
+
+def test_returns_of_long_episodes_are_summed_in_double_precision() -> None:
+    episodes = Episodes(Half(), 1)
+    ends = np.zeros((1000, 1), dtype=np.bool_)
+    for part in range(100):
+        ends[-1] = part == 99
+        episodes.follow(rollout_of(ends * 0.0, extrinsic=np.full((1000, 1), 0.1, dtype=np.float32), truncated=ends))
+    assert episodes.figures(at_least=1)["return_mean"] == pytest.approx(10_000, abs=0.01)

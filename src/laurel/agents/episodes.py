@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from laurel.arrays import BoolArray, DoubleArray, FloatArray, IntArray
+from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.envs.base import EnvAdapter
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Episodes:
 
     def __init__(self, adapter: EnvAdapter, n_envs: int) -> None:
         self._adapter = adapter
-        self._returns = np.zeros(n_envs, dtype=np.float32)
+        self._returns = np.zeros(n_envs)  # in double precision: a long episode sums many small rewards
         self._lengths = np.zeros(n_envs, dtype=np.int64)
         self._now = 0
         self._places = np.arange(n_envs, dtype=np.int64)
@@ -50,7 +50,7 @@ class Episodes:
 
     def follow(self, rollout: Rollout) -> None:
         """Add the next rollout."""
-        returns: list[FloatArray] = []
+        returns: list[DoubleArray] = []
         lengths, terminated, places = [], [], []
         paid, over, start = rollout.extrinsic * rollout.valid, rollout.terminated | rollout.truncated, 0
         for t in sorted({*np.flatnonzero(over.any(axis=1)).tolist(), len(paid) - 1}):  # steps up to an end are one sum
@@ -93,14 +93,14 @@ class Episodes:
 
     def _take_in(
         self,
-        returns: FloatArray,
+        returns: DoubleArray,
         lengths: IntArray,
         terminated: BoolArray,
         places: IntArray,
     ) -> None:
         """Record episodes that have ended, and count those that began before every running one."""
         self._new += len(returns)
-        success = self._adapter.succeeded(returns, terminated)
+        success = self._adapter.succeeded(returns.astype(np.float32), terminated)
         outcomes = np.full((len(returns), 3), np.nan)
         outcomes[:, RETURN], outcomes[:, LENGTH] = returns, lengths
         if success is not None:

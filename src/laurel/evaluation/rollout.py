@@ -69,7 +69,7 @@ def roll_out(
     observation = envs.reset().copy()
     rng = generator(seed, "actions")
     actor.begin(np.ones(n_envs, dtype=np.bool_))
-    returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
+    returns, lengths = np.zeros(n_envs), np.zeros(n_envs, dtype=np.int64)  # summed in double precision
     furthest: dict[str, Array] = {}
     played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
     unended, endless = 0, episode_limit(env) is None
@@ -97,7 +97,7 @@ def roll_out(
             furthest[name] = np.maximum(before, np.where(step.valid, reached, 0))
         returns += step.reward * step.valid
         lengths += step.valid
-        success = adapter.succeeded(returns, step.terminated) if ended.any() else None
+        success = adapter.succeeded(returns.astype(np.float32), step.terminated) if ended.any() else None
         if counted := int((ended & (left > 0)).sum()):
             advance(counted)
         for i in np.flatnonzero(ended):
