@@ -172,6 +172,15 @@ def test_answers_that_cannot_be_read_end_the_training(adapter: EnvAdapter) -> No
         paid(learner, envs, 3)
 
 
+def test_answers_that_are_cut_off_have_no_more_tokens_than_the_limit(adapter: EnvAdapter) -> None:
+    settings = LanguageActorParams(constrained=False, max_tokens=2, strategy="free")
+    policy = initial_policy(adapter, settings, 0, 0)
+    assert isinstance(policy, LanguageModelPolicy)
+    states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
+    proposals = policy.propose(adapter, states, np.random.default_rng(0))
+    assert max(one.tokens for one in proposals) == 4, "of two answers"
+
+
 def test_proposals_for_a_state_are_compared_with_each_other() -> None:
     proposals = [Scored((Turn("a", str(number)),), number / 10) for number in range(8)] + [Scored((Turn("b", "x"),), 9)]
     groups, skipped = pairs.grouped(proposals, 4, np.random.default_rng(0))
@@ -268,8 +277,10 @@ def test_a_killed_training_ends_with_the_same_model(adapter: EnvAdapter, tmp_pat
     for file in ("adapter/adapter_model.safetensors", "model.safetensors", "curve.parquet", "optimizer.safetensors"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
     rounds = read_curve(tmp_path / "whole").to_pylist()
-    first, *_, last = (row for row in rounds if row["parse_rate"] is not None)  # others only begin episodes
-    assert (first["parse_rate"], first["examples"], first["alike"]) == (1, 64, None)
+    first, *_, last = (row for row in rounds if row["examples"] is not None)  # others only begin episodes
+    assert (first["examples"], first["alike"]) == (64, None)
+    assert (first["parse_rate"], first["tokens"]) == (None, None), "the model has written nothing"
+    assert (last["parse_rate"], last["tokens"] > 1) == (1, True)
     assert 0 < last["examples"] + last["alike"] <= 2 * 64 / 4 + 3  # groups of four from two rounds, three states
     policy = load_policy(tmp_path / "whole")
     view = View(adapter, np.zeros((3, 1), dtype=np.int32))

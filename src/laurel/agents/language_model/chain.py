@@ -38,7 +38,7 @@ class Proposal(NamedTuple):
     log_prob: float
     """Log-probability of all turns together."""
     tokens: int
-    """Tokens that were written."""
+    """Tokens that were written, with those that ended answers."""
 
 
 class Reader(NamedTuple):
@@ -135,10 +135,12 @@ class MovesChain:
         read = [tokens for _, tokens in asked]
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         proposals = []
-        for (prompt, _), tokens, log_prob in zip(asked, drawn.tokens, drawn.log_prob.tolist(), strict=True):
+        for (prompt, _), tokens, log_prob, whole in zip(
+            asked, drawn.tokens, drawn.log_prob.tolist(), drawn.whole, strict=True
+        ):
             answer = reader.local.tokenizer.decode(tokens, skip_special_tokens=True)
             turns = (Turn(prompt, answer),)
-            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(tokens) + 1))
+            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(whole)))
         return proposals
 
     def taught(
@@ -196,10 +198,10 @@ class StrategyChain:
                 (Turn(asked[state], strategy), *after.turns),
                 after.moves,
                 log_prob + after.log_prob,
-                len(tokens) + 1 + after.tokens,
+                len(whole) + after.tokens,
             )
-            for state, strategy, tokens, log_prob, after in zip(
-                states, named, drawn.tokens, drawn.log_prob.tolist(), moved, strict=True
+            for state, strategy, whole, log_prob, after in zip(
+                states, named, drawn.whole, drawn.log_prob.tolist(), moved, strict=True
             )
         ]
 
