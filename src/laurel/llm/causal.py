@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from laurel.errors import AnnotationError
 from laurel.extras import need
+from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel, load_model
 from laurel.params.judges import HuggingFaceParams
 
@@ -101,10 +102,22 @@ def is_adapted(local: LocalModel) -> bool:
 
 
 def written_prompt(local: LocalModel, user: str, system: str | None = None) -> str:
-    """Return the prompt that a model reads: messages in its chat template."""
+    """Return the prompt that a model reads: messages in its chat template.
+
+    Raises:
+        RefusedError: the chat template does not support such messages.
+    """
+    from jinja2 import TemplateError
+
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": user})
-    text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    try:
+        text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise RefusedError(
+            f'The chat template of "{local.identity.model}" does not take this conversation: {str(error).rstrip(".")}. '
+            "Change the prompt, or use another model."
+        ) from None
     return str(text)
 
 

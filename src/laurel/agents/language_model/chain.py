@@ -10,6 +10,7 @@ from numpy.random import Generator
 
 from laurel.agents.language_model.answers import Converter, Moves, Pattern, literal
 from laurel.envs.base import EnvAdapter
+from laurel.errors import PromptError
 from laurel.feedback.prompt import Form, Prompt, load_prompt, parse_prompt, quote
 from laurel.llm.causal import tokens_of, written_prompt
 from laurel.llm.local_model import LocalModel
@@ -119,6 +120,13 @@ class MovesChain:
             self._written[state, strategy] = prompt, tokens_of(reader.local, prompt)
         return self._written[state, strategy]
 
+    def _held(self, reader: Reader) -> tuple[Grammar | None, int]:
+        """Return the grammar of answers, None if they are not constrained, and how many tokens an answer may have."""
+        if not self._constrained:
+            return None, self._max_tokens
+        self._grammar = self._grammar or self.converter.grammar(reader.local)
+        return self._grammar
+
     def propose(
         self,
         reader: Reader,
@@ -128,11 +136,10 @@ class MovesChain:
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
         asked = [self.asked(reader, *one) for one in zip(states, strategies or [""] * len(states), strict=True)]
-        held, limit = None, self._max_tokens
-        if self._constrained:
-            grammar, limit = self._grammar = self._grammar or self.converter.grammar(reader.local)
-            held = grammar, self.converter.pattern
+        grammar, limit = self._held(reader)
+        held = None if grammar is None else (grammar, self.converter.pattern)
         read = [tokens for _, tokens in asked]
+        _check_length(reader, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         proposals = []
         for (prompt, _), tokens, log_prob, whole in zip(
@@ -151,9 +158,10 @@ class MovesChain:
         rng: Generator,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        found = []
+        found, (_, limit) = [], self._held(reader)
         for state, own, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
-            prompt, _ = self.asked(reader, state, strategy)
+            prompt, tokens = self.asked(reader, state, strategy)
+            _check_length(reader, [tokens], limit)
             found.append(Proposal((Turn(prompt, self.converter.write(own)),), own, float("nan"), 0))
         return found
 
@@ -190,6 +198,7 @@ class StrategyChain:
             held = self._grammar, Pattern("|".join(map(literal, self._menu)), longest)
         tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in asked.items()}
         read = [tokens_about[state] for state in states]
+        _check_length(reader, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
         moved = self._moves.propose(reader, states, rng, temperature, named)
@@ -252,6 +261,20 @@ def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) 
 
 MOST_PROMPTS = 50_000
 """Size of the prompt cache."""
+
+
+def _check_length(reader: Reader, prompts: Sequence[Sequence[int]], room: int) -> None:
+    """Refuse prompts, as tokens, that leave no room for an answer: their ends would be cut off in training.
+
+    Raises:
+        PromptError: a prompt is too long for the model.
+    """
+    longest, context = max(map(len, prompts), default=0), reader.local.context
+    if longest + room > context:
+        raise PromptError(
+            f"A prompt about a state has {longest:,} tokens and an answer up to {room:,}, but "
+            f"{reader.local.identity.model} takes {context:,} in all. Use a shorter prompt or another model."
+        )
 
 
 def _rendered(reader: Reader, prompt: Prompt, texts: dict[str, str], goal: str | None) -> str:

@@ -23,12 +23,15 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.sequences import Sequences
 from laurel.errors import DataError, EnvError
 from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of, with_lora
+from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel
 from laurel.llm.tiny_model import RECURS, write_tiny_model
 from laurel.params.language_actor import TINY, LanguageActorParams
 
 MOST_WORDS = 512
 """States whose texts the tokenizer of the model tiny learns from."""
+CONTEXT = 4096
+"""Tokens that the model tiny takes: it splits words that its tokenizer has not learned into letters."""
 
 
 class LanguageModelPolicy(PolicyNetwork):
@@ -71,6 +74,8 @@ class LanguageModelPolicy(PolicyNetwork):
                 f"The agent was trained on other weights of {model} ({revision}) than are here "
                 f"({local.identity.revision}). Put those back, or train it again."
             )
+        if local.tokenizer.eos_token_id is None:
+            raise RefusedError(f"The tokenizer of {model} names no end token (eos_token), which answers must end with.")
         self.revision = None if model == TINY else local.identity.revision
         local.model.requires_grad_(rank == 0)
         self._local = with_lora(local, rank) if rank else local
@@ -207,4 +212,4 @@ def words_of(adapter: EnvAdapter, chain: Mapping[str, Any], names: Sequence[str]
 def _tiny(words: Sequence[str]) -> LocalModel:
     with TemporaryDirectory(prefix="laurel-") as folder:
         seed = int(torch.randint(2**31, (1,)))
-        return load_causal(str(write_tiny_model(Path(folder), words, seed=seed)))
+        return load_causal(str(write_tiny_model(Path(folder), words, context=CONTEXT, seed=seed)))
