@@ -51,6 +51,14 @@ def test_planted_strengths_are_found(results: pd.DataFrame, arms: Any) -> None:
     assert (found["good"]["kl"], found["good"]["words"]) == (3.0, 3.0)
 
 
+def test_equal_texts_have_half_a_win_each(results: pd.DataFrame, arms: Any) -> None:
+    same = results.assign(**{"return": 0.3})
+    found = win_rates(same, curves(), arms, 0)["good"]
+    assert (found["wins"]["value"], found["elo"]["value"]) == (0.5, pytest.approx(0, abs=1e-6))
+    same.loc[(same["arm"] == "good") & (same["episode"] < EPISODES // 2), "return"] = 0.4
+    assert win_rates(same, curves(), arms, 0)["good"]["wins"]["value"] == 0.75
+
+
 def test_an_arm_that_always_wins_has_a_finite_strength(arms: Any, results: pd.DataFrame) -> None:
     certain = results.assign(**{"return": results["arm"].map(STRENGTHS)})
     found = win_rates(certain, curves(), arms, 0)
