@@ -13,6 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import PromptError
 from laurel.feedback.prompt import Form, Prompt, load_prompt, parse_prompt, quote
 from laurel.llm.causal import tokens_of, written_prompt
+from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel
 from laurel.llm.sampling import Grammar, Sampled, sample
 from laurel.llm.served_sampling import ServedModel
@@ -121,7 +122,16 @@ class MovesChain:
         return self._written[state, strategy]
 
     def _held(self, reader: Reader) -> tuple[Grammar | None, int]:
-        """Return the grammar of answers, None if they are not constrained, and how many tokens an answer may have."""
+        """Return the grammar of answers, None if they are not constrained, and how many tokens an answer may have.
+
+        Raises:
+            RefusedError: the tokenizer names no end token.
+            AnnotationError: it does not split answers at their moves.
+        """
+        if reader.local.tokenizer.eos_token_id is None:
+            raise RefusedError(
+                f"The tokenizer of {reader.local.identity.model} names no end token (eos_token); answers end with it."
+            )
         if not self._constrained:
             return None, self._max_tokens
         self._grammar = self._grammar or self.converter.grammar(reader.local)
@@ -139,7 +149,7 @@ class MovesChain:
         grammar, limit = self._held(reader)
         held = None if grammar is None else (grammar, self.converter.pattern)
         read = [tokens for _, tokens in asked]
-        _check_length(reader, read, limit)
+        check_prompts(reader, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         proposals = []
         for (prompt, _), tokens, log_prob, whole in zip(
@@ -161,7 +171,7 @@ class MovesChain:
         found, (_, limit) = [], self._held(reader)
         for state, own, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
             prompt, tokens = self.asked(reader, state, strategy)
-            _check_length(reader, [tokens], limit)
+            check_prompts(reader, [tokens], limit)
             found.append(Proposal((Turn(prompt, self.converter.write(own)),), own, float("nan"), 0))
         return found
 
@@ -198,7 +208,7 @@ class StrategyChain:
             held = self._grammar, Pattern("|".join(map(literal, self._menu)), longest)
         tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in asked.items()}
         read = [tokens_about[state] for state in states]
-        _check_length(reader, read, limit)
+        check_prompts(reader, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
         moved = self._moves.propose(reader, states, rng, temperature, named)
@@ -263,7 +273,7 @@ MOST_PROMPTS = 50_000
 """Size of the prompt cache."""
 
 
-def _check_length(reader: Reader, prompts: Sequence[Sequence[int]], room: int) -> None:
+def check_prompts(reader: Reader, prompts: Sequence[Sequence[int]], room: int) -> None:
     """Refuse prompts, as tokens, that leave no room for an answer: their ends would be cut off in training.
 
     Raises:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from laurel.agents.actor import Actor, Advisor, View
 from laurel.agents.choice import sample
-from laurel.agents.language_model.chain import MovesChain, Reader
+from laurel.agents.language_model.chain import MovesChain, Reader, check_prompts
 from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.agents.policy import mlp
 from laurel.agents.ppo import PPO, OnPolicyRollout
@@ -101,10 +101,13 @@ class LikelihoodPolicy(LanguageModelPolicy):
     def numbered(self, adapter: EnvAdapter, states: Sequence[str]) -> FloatArray:
         """Return the numbers (N, 1) of states in words, new ones where they are met for the first time."""
         assert isinstance(self.asks, MovesChain)
+        reader = Reader(self.local, adapter)
         for state in states:
             if state not in self._numbers:
+                tokens = self.asks.asked(reader, state)[1]
+                check_prompts(reader, [tokens], max(map(len, self._answers)))
                 self._numbers[state] = len(self._rows)
-                self._rows.append(self._row(self.asks.asked(Reader(self.local, adapter), state)[1]))
+                self._rows.append(self._row(tokens))
         return np.array([[self._numbers[state]] for state in states], dtype=np.float32)
 
     def forget(self) -> None:

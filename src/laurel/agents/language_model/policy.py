@@ -23,7 +23,6 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.sequences import Sequences
 from laurel.errors import DataError, EnvError
 from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of, with_lora
-from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel
 from laurel.llm.tiny_model import RECURS, write_tiny_model
 from laurel.params.language_actor import TINY, LanguageActorParams
@@ -74,8 +73,6 @@ class LanguageModelPolicy(PolicyNetwork):
                 f"The agent was trained on other weights of {model} ({revision}) than are here "
                 f"({local.identity.revision}). Put those back, or train it again."
             )
-        if local.tokenizer.eos_token_id is None:
-            raise RefusedError(f"The tokenizer of {model} names no end token (eos_token), which answers must end with.")
         self.revision = None if model == TINY else local.identity.revision
         local.model.requires_grad_(rank == 0)
         self._local = with_lora(local, rank) if rank else local
