@@ -10,9 +10,8 @@ from numpy.random import Generator
 
 from laurel.agents.language_model.answers import Converter, Moves, Pattern, literal
 from laurel.envs.base import EnvAdapter
-from laurel.errors import PromptError
 from laurel.feedback.prompt import Form, Prompt, load_prompt, parse_prompt, quote
-from laurel.llm.causal import tokens_of, written_prompt
+from laurel.llm.causal import check_room, tokens_of, written_prompt
 from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel
 from laurel.llm.sampling import Grammar, Sampled, sample
@@ -149,7 +148,7 @@ class MovesChain:
         grammar, limit = self._held(reader)
         held = None if grammar is None else (grammar, self.converter.pattern)
         read = [tokens for _, tokens in asked]
-        check_prompts(reader, read, limit)
+        check_room(reader.local, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         proposals = []
         for (prompt, _), tokens, log_prob, whole in zip(
@@ -171,7 +170,7 @@ class MovesChain:
         found, (_, limit) = [], self._held(reader)
         for state, own, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
             prompt, tokens = self.asked(reader, state, strategy)
-            check_prompts(reader, [tokens], limit)
+            check_room(reader.local, [tokens], limit)
             found.append(Proposal((Turn(prompt, self.converter.write(own)),), own, float("nan"), 0))
         return found
 
@@ -208,7 +207,7 @@ class StrategyChain:
             held = self._grammar, Pattern("|".join(map(literal, self._menu)), longest)
         tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in asked.items()}
         read = [tokens_about[state] for state in states]
-        check_prompts(reader, read, limit)
+        check_room(reader.local, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
         moved = self._moves.propose(reader, states, rng, temperature, named)
@@ -271,20 +270,6 @@ def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) 
 
 MOST_PROMPTS = 50_000
 """Size of the prompt cache."""
-
-
-def check_prompts(reader: Reader, prompts: Sequence[Sequence[int]], room: int) -> None:
-    """Refuse prompts, as tokens, that leave no room for an answer: their ends would be cut off in training.
-
-    Raises:
-        PromptError: a prompt is too long for the model.
-    """
-    longest, context = max(map(len, prompts), default=0), reader.local.context
-    if longest + room > context:
-        raise PromptError(
-            f"A prompt about a state has {longest:,} tokens and an answer up to {room:,}, but "
-            f"{reader.local.identity.model} takes {context:,} in all. Use a shorter prompt or another model."
-        )
 
 
 def _rendered(reader: Reader, prompt: Prompt, texts: dict[str, str], goal: str | None) -> str:

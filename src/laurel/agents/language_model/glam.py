@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from laurel.agents.actor import Actor, Advisor, View
 from laurel.agents.choice import sample
-from laurel.agents.language_model.chain import MovesChain, Reader, check_prompts
+from laurel.agents.language_model.chain import MovesChain, Reader
 from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.agents.policy import mlp
 from laurel.agents.ppo import PPO, OnPolicyRollout
@@ -29,7 +29,7 @@ from laurel.arrays import Array, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
 from laurel.errors import AnnotationError
-from laurel.llm.causal import put_weights, tokens_of
+from laurel.llm.causal import check_room, put_weights, tokens_of
 from laurel.llm.local_scoring import Read, Row, padded, tree_mask
 
 BATCH_TOKENS = 2**13
@@ -105,7 +105,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
         for state in states:
             if state not in self._numbers:
                 tokens = self.asks.asked(reader, state)[1]
-                check_prompts(reader, [tokens], max(map(len, self._answers)))
+                check_room(self.local, [tokens], max(map(len, self._answers)))
                 self._numbers[state] = len(self._rows)
                 self._rows.append(self._row(tokens))
         return np.array([[self._numbers[state]] for state in states], dtype=np.float32)
