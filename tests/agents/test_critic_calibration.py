@@ -63,6 +63,22 @@ def test_values_of_single_moves_are_those_of_the_uniform_policy() -> None:
     np.testing.assert_allclose(values_of_random(model, world.lists, GAMMA), solve_policy(model, uniform, GAMMA))
 
 
+def test_rounding_errors_put_mirrored_states_in_no_order() -> None:
+    kwargs = {"size": 3, "goal": [1, 1], "heading": True, "actions": "sequence", "max_moves": 3, "slip": 0.0}
+    env = EnvParams(id="laurel/GridWorld-v0", kwargs=kwargs)
+    adapter, world = adapter_for(env), GridWorld(**kwargs)  # type: ignore[arg-type]
+    model = from_table(world.outcomes, world.initial_state_distrib)
+    found = calibration(TableCritic(), adapter, model, world.lists, GAMMA)
+    assert len(set(found.values)) > len(set(found.values.round(9))), "the solver's rounding errors"
+    assert np.isnan(found.rank), "a critic of one value has no order"
+    mirrored = found.values.copy()
+    for value in set(found.values.round(9)):
+        mirrored[found.values.round(9) == value] = value
+    own = np.random.default_rng(0).normal(size=len(mirrored))
+    assert found._replace(critic=own).rank == pytest.approx(found._replace(critic=own, values=mirrored).rank)
+    assert found._replace(critic=found.values * 1e-9).rank == pytest.approx(1)
+
+
 def test_a_critic_that_knows_the_values_has_no_error() -> None:
     adapter, world = adapter_for(LISTS), GridWorld(**{**LISTS.kwargs})
     model = from_table(world.outcomes, world.initial_state_distrib)

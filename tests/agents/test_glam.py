@@ -19,9 +19,10 @@ from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import make_vector
-from laurel.errors import EnvError
+from laurel.errors import EnvError, PromptError
 from laurel.llm.causal import tokens_of
 from laurel.llm.sampling import log_probs
+from laurel.llm.tiny_model import write_tiny_model
 from laurel.params import EnvParams
 from laurel.params.language_actor import GLAMParams
 from laurel.params.training import ShapingParams
@@ -103,6 +104,14 @@ def test_a_killed_training_ends_with_the_same_adapter(adapter: EnvAdapter, tmp_p
     assert isinstance(actor, Advisor)
     view = View(adapter, np.zeros((2, 1), dtype=adapter.observation_dtype))
     np.testing.assert_allclose(np.exp(actor.log_probs(view)).sum(axis=1), 1, atol=1e-5)
+
+
+def test_a_prompt_longer_than_the_context_is_refused(adapter: EnvAdapter, tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "m", ["left", "right"], width=16, heads=2, vocabulary=300, context=48)
+    policy = initial_policy(adapter, GLAMParams(model=str(model), prompt="instruct"), 0, 0)
+    assert isinstance(policy, LikelihoodPolicy)
+    with pytest.raises(PromptError, match=r"has \d+ tokens .* takes 48"):
+        policy.numbered(adapter, states(adapter))
 
 
 def test_lists_of_moves_are_refused() -> None:

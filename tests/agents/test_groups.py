@@ -10,16 +10,20 @@ import pytest
 import stopping
 import torch
 from tiny_llama import make_tiny_llama
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from laurel.agents.actor import View
 from laurel.agents.algorithms import algorithm_of, initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.groups import GroupLearner
 from laurel.agents.learner import Rollout
+from laurel.agents.writer import CompletionSampler, Writing
 from laurel.envs import adapter_for
 from laurel.envs.builtin.completions import Completions, packed_text, text_of
 from laurel.envs.vector import VectorEnv, make_vector
-from laurel.errors import EnvError, ParamsError
+from laurel.errors import EnvError, ParamsError, PromptError
+from laurel.llm.causal import load_causal
+from laurel.llm.tiny_model import write_tiny_model
 from laurel.params import EnvParams, load_params, parse_params
 from laurel.params.algorithms import GroupParams, GRPOParams, RLOOParams
 from laurel.params.training import ShapingParams
@@ -81,6 +85,29 @@ def test_completions_with_higher_reward_become_likelier(kind: type[GroupParams],
     kl = [metrics["reference_kl"] for _, metrics in told]
     assert kl[0] == pytest.approx(0.0, abs=1e-4), "nothing is trained yet"
     assert kl[-1] > 0.05
+
+
+@pytest.fixture
+def base_model(tmp_path: Path) -> Path:
+    """A GPT-2 of 32 tokens with dropout and without a chat template."""
+    folder = write_tiny_model(tmp_path / "m", PROMPTS, width=16, heads=2, vocabulary=300, context=32)
+    (folder / "chat_template.jinja").unlink()
+    tokens = AutoTokenizer.from_pretrained(folder)
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokens), n_positions=32, n_embd=16, n_layer=1, n_head=2)).save_pretrained(
+        folder
+    )
+    return folder
+
+
+def test_the_divergence_of_a_base_model_is_measured_without_dropout(base_model: Path) -> None:
+    _, ((_, metrics),) = trained(GRPOParams, base_model, 1)
+    assert metrics["reference_kl"] == pytest.approx(0.0, abs=1e-5), "nothing is trained yet"
+
+
+def test_a_prompt_longer_than_the_context_is_refused(base_model: Path) -> None:
+    sampler = CompletionSampler(load_causal(str(base_model), chats=False), Writing("m", 16, 1.0, ""))
+    with pytest.raises(PromptError, match=r"has \d+ tokens and an answer up to 16, but .* takes 32"):
+        sampler.write(["I saw it once, and once more"], np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("kind", [GRPOParams, RLOOParams])

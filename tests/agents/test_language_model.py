@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -27,8 +29,9 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.sequences import Sequences
 from laurel.envs.vector import make_vector
-from laurel.errors import TrainingError
+from laurel.errors import AnnotationError, LaurelError, PromptError, TrainingError
 from laurel.llm import embedding_cache
+from laurel.llm.chat import RefusedError
 from laurel.llm.embedding_cache import encode_cached
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Group, Loss
@@ -172,6 +175,66 @@ def test_answers_that_cannot_be_read_end_the_training(adapter: EnvAdapter) -> No
         paid(learner, envs, 3)
 
 
+def without_end(folder: Path) -> None:
+    for name, key in (("tokenizer_config.json", "eos_token"), ("config.json", "eos_token_id")):
+        content = json.loads((folder / name).read_text())
+        del content[key]
+        (folder / name).write_text(json.dumps(content))
+
+
+def without_a_letter(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    model = content["model"]
+    model["vocab"] = {token: number for token, number in model["vocab"].items() if "g" not in token}
+    model["merges"] = [parts for parts in model["merges"] if "g" not in "".join(parts)]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def without_system(folder: Path) -> None:
+    template = folder / "chat_template.jinja"
+    refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('No system role.') }}{% endif %}"
+    template.write_text(refusal + template.read_text())
+
+
+@pytest.mark.parametrize(
+    ("changed", "settings", "kind", "message"),
+    [
+        (without_end, {}, RefusedError, "names no end token"),
+        (without_a_letter, {}, AnnotationError, "has no tokens for 'left, right'"),
+        (without_system, {"prompt": "bare"}, RefusedError, "does not take this conversation: No system role"),
+        (lambda _: None, {"prompt": "instruct"}, PromptError, r"has \d+ tokens .* up to \d+, but .* takes 48"),
+    ],
+    ids=["no-end-token", "no-letter-g", "no-system-role", "long-prompt"],
+)
+def test_a_model_that_cannot_be_trained_is_refused_in_a_sentence(
+    tmp_path: Path,
+    adapter: EnvAdapter,
+    changed: Callable[[Path], None],
+    settings: dict[str, str],
+    kind: type[LaurelError],
+    message: str,
+) -> None:
+    folder = write_tiny_model(tmp_path / "m", ["left", "right"] * 3, width=16, heads=2, vocabulary=300, context=48)
+    changed(folder)
+    with pytest.raises(kind, match=message):
+        paid(*begun(adapter, model=str(folder), lora_rank=2, n_envs=8, **{"prompt": "brief", **settings}), 2)
+
+
+def test_a_loss_without_weight_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"has beta 0, with which simpo .* leave it out \(2\)"):
+        LanguageActorParams(beta=0)
+    assert LanguageActorParams(loss="grpo", beta=0).beta == 0
+
+
+def test_answers_that_are_cut_off_have_no_more_tokens_than_the_limit(adapter: EnvAdapter) -> None:
+    settings = LanguageActorParams(constrained=False, max_tokens=2, strategy="free")
+    policy = initial_policy(adapter, settings, 0, 0)
+    assert isinstance(policy, LanguageModelPolicy)
+    states = View(adapter, np.zeros((64, 1), dtype=np.int32)).text
+    proposals = policy.propose(adapter, states, np.random.default_rng(0))
+    assert max(one.tokens for one in proposals) == 4, "of two answers"
+
+
 def test_proposals_for_a_state_are_compared_with_each_other() -> None:
     proposals = [Scored((Turn("a", str(number)),), number / 10) for number in range(8)] + [Scored((Turn("b", "x"),), 9)]
     groups, skipped = pairs.grouped(proposals, 4, np.random.default_rng(0))
@@ -268,8 +331,10 @@ def test_a_killed_training_ends_with_the_same_model(adapter: EnvAdapter, tmp_pat
     for file in ("adapter/adapter_model.safetensors", "model.safetensors", "curve.parquet", "optimizer.safetensors"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
     rounds = read_curve(tmp_path / "whole").to_pylist()
-    first, *_, last = (row for row in rounds if row["parse_rate"] is not None)  # others only begin episodes
-    assert (first["parse_rate"], first["examples"], first["alike"]) == (1, 64, None)
+    first, *_, last = (row for row in rounds if row["examples"] is not None)  # others only begin episodes
+    assert (first["examples"], first["alike"]) == (64, None)
+    assert (first["parse_rate"], first["tokens"]) == (None, None), "the model has written nothing"
+    assert (last["parse_rate"], last["tokens"] > 1) == (1, True)
     assert 0 < last["examples"] + last["alike"] <= 2 * 64 / 4 + 3  # groups of four from two rounds, three states
     policy = load_policy(tmp_path / "whole")
     view = View(adapter, np.zeros((3, 1), dtype=np.int32))

@@ -196,7 +196,13 @@ def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path
     assert found["llm"] == {"model": "fake", "states": 20, "unread": 2, "parse_rate": 0.9}
     assert Out.run_notes == ["The arm llm took 14 calls of fake and 6 answers from the store."]
     assert Out.asked == [{"name": "fake", "items": [0]}, {"name": "fake", "items": [1]}]
-    assert "90.0% of them had an answer that could be read" in Out.notes[0]
+    assert "90.0% of them had an answer that could be read; in the others all choices" in Out.notes[0]
+    for seed in (0, 1):  # of a model in this process, whose answers are not stored
+        content = {"model": "tiny", "states": 10, "answers": 10, "unread": 0, "tokens": 30}
+        (tmp_path / f"llm-{seed}.json").write_text(json.dumps(content))
+    assert asked_of(played, tmp_path, Out)["llm"]["tokens_per_answer"] == 3  # type: ignore[arg-type]
+    assert Out.notes[1].endswith("and 100.0% of them had an answer that could be read.")
+    assert len(Out.run_notes) == 1
 
 
 def test_the_prompt_shows_the_state_in_words_and_the_actions(

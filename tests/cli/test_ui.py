@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from laurel.cli.app import main
+from laurel.cli.run import ui_of
 from ports import free_port
 from tiny_project import Project
 
@@ -45,6 +47,15 @@ def test_ui_opens_the_comparison_of_arms(
     assert {run.info.run_name for run in shown} == {
         f"{arm} seed {seed}" for arm in ("extrinsic", "preference") for seed in (0, 1)
     }
+
+
+@pytest.mark.parametrize("params", ["params.yaml", "../my examples/actor.yaml"])
+def test_the_command_after_a_run_opens_its_runs(params: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's database is beside the params, not in the working directory."""
+    shown: list[Path] = []
+    monkeypatch.setattr("laurel.cli.ui._ui", lambda options: shown.append(options.params) or 0)
+    assert main(shlex.split(ui_of(Path(params)))[1:]) == 0
+    assert shown == [Path(params)]
 
 
 def test_ui_says_that_its_port_is_taken(

@@ -27,6 +27,7 @@ from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.model import RewardModel
 from laurel.training import lockstep
 from laurel.training.arms import train_arms
+from minimal_params import MINIMAL
 from tiny_project import Project, changed
 
 pytestmark = pytest.mark.usefixtures("own_process")
@@ -91,6 +92,19 @@ def test_a_greedy_agent_takes_the_likeliest_action(rewarded: Project, adapter: E
     likeliest = load_policy(agent).actor(torch.from_numpy(features)).argmax(dim=1).numpy()
     for seed in (0, 1):
         np.testing.assert_array_equal(acts(load_actor(adapter, arm, agent, greedy=True), adapter, seed), likeliest)
+
+
+@pytest.mark.parametrize(("options", "alike"), [({}, True), ({"greedy": False}, False)])
+def test_an_untrained_model_is_as_greedy_as_trained_agents(options: dict[str, bool], alike: bool) -> None:
+    """The model before training is compared with the trained one, which takes its likeliest answers."""
+    kwargs = {"size": 2, "goal": [1, 1], "actions": "sequence", "max_moves": 2}
+    env = {"id": "laurel/GridWorld-v0", "kwargs": kwargs}
+    arms = {"base": {"reward": None, "agent": {"actor": "language_model", "options": options}}}
+    params = Params.model_validate({**MINIMAL, "env": env, "arms": arms})
+    adapter = adapter_for(params.env)
+    actor = load_actor(adapter, params.resolved_arms["base"], None, greedy=True)
+    actions = actor.act(View(adapter, np.zeros((40, 1), dtype=np.int32)), np.random.default_rng(0)).action
+    assert (len(set(actions.tolist())) == 1) == alike
 
 
 def test_a_missing_agent_is_an_error(rewarded: Project, adapter: EnvAdapter, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from laurel.evaluation.summary import text_columns
 from laurel.evaluation.win_rates import POINTS, SHOWN, examples, win_rates
 from laurel.params import parse_params
 
@@ -49,6 +50,21 @@ def test_planted_strengths_are_found(results: pd.DataFrame, arms: Any) -> None:
     assert wins["ci95"][0] < 1 / (1 + np.exp(-1.5)) < wins["ci95"][1]
     assert wins["of"] == EPISODES
     assert (found["good"]["kl"], found["good"]["words"]) == (3.0, 3.0)
+
+
+def test_equal_texts_have_half_a_win_each(results: pd.DataFrame, arms: Any) -> None:
+    same = results.assign(**{"return": 0.3})
+    found = win_rates(same, curves(), arms, 0)["good"]
+    assert (found["wins"]["value"], found["elo"]["value"]) == (0.5, pytest.approx(0, abs=1e-6))
+    same.loc[(same["arm"] == "good") & (same["episode"] < EPISODES // 2), "return"] = 0.4
+    assert win_rates(same, curves(), arms, 0)["good"]["wins"]["value"] == 0.75
+
+
+def test_a_divergence_that_is_estimated_below_0_is_no_minus_0(results: pd.DataFrame, arms: Any) -> None:
+    table = text_columns({"texts": win_rates(results, curves(kl=-0.01), arms, 0)})
+    assert table is not None
+    heads, rows = table
+    assert {row[heads.index("KL to the base")] for row in rows} == {"0", "0.0"}
 
 
 def test_an_arm_that_always_wins_has_a_finite_strength(arms: Any, results: pd.DataFrame) -> None:

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -20,6 +21,7 @@ from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError, EnvError, ParamsError
 from laurel.rewards.shaping import shape
+from laurel.rewards.stored import StoredRewards
 from tiny_project import REPOSITORY, Project
 
 Made = Callable[..., Path]
@@ -70,6 +72,14 @@ def test_rewards_are_found_in_a_runs_output(rewarded: Project) -> None:
         laurel.load_reward("data/rewards")
     with pytest.raises(DataError, match="must be hf://OWNER/NAME"):
         laurel.load_reward("hf://me")
+
+
+def test_a_run_without_rewards_says_so(rewarded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = rewarded.path / "data/reward"
+    none = replace(StoredRewards.read(folder), settings={}, seeds={})
+    monkeypatch.setattr(StoredRewards, "read", lambda path: none)
+    with pytest.raises(DataError, match=r"data/reward: holds no reward, as no arm"):
+        laurel.load_reward(folder)
 
 
 def test_a_network_with_memory_is_given_its_state(tmp_path: Path) -> None:

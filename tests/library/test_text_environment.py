@@ -72,10 +72,15 @@ def test_grpo_trainer_plays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_moves_are_checked() -> None:
     play = laurel.text_environment("laurel/GridWorld-v0", kwargs=GRID, max_episode_steps=1)()
     assert play.reset(seed=7) == play.reset(seed=7, prompt="another column")
-    for moves in ([], ["up"], ["left"] * 5):
+    for moves in ([], ["up"], ["left"] * 5, ["left", 3], "left"):
         with pytest.raises(EnvError, match="moves are"):
-            play.act(moves)
+            play.act(moves)  # type: ignore[arg-type]  # a model may write anything
     assert play.act(["Left", "right"]).endswith("The episode is over.")
     with pytest.raises(EnvError, match="over"):
         play.act(["left"])
     assert play.get_reward() == pytest.approx(-0.04)
+
+
+def test_an_environment_without_named_actions_is_refused() -> None:
+    with pytest.raises(EnvError, match=r"Pendulum-v1 has actions Box.*, but a model names Discrete ones"):
+        laurel.text_environment("Pendulum-v1")()

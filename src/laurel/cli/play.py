@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
         params.env,
         adapter,
         player.name,
-        make_actor(player.kind, adapter, "AGENT", annotate=params.annotate, **player.options)
+        make_actor(player.kind, adapter, "AGENT", annotate=params.annotate, likeliest=greedy, **player.options)
         if player.kind
         else make_actor("checkpoint", adapter, "AGENT", path=player.place, greedy=greedy),
         _learned_reward(params, player.arm, options.reward, options.agents, adapter),

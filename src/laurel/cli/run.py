@@ -66,7 +66,12 @@ def _run(options: argparse.Namespace) -> int:
     run_project(options.params, folder, force=options.force)
     metrics = read_metrics(outputs[REPORTS] / "metrics.json")
     report = (outputs[REPORTS] / "report.html").resolve()
-    return say(f"{table(metrics)}\n\nreport:  {report.as_uri()}\ncompare: laurel ui\n")
+    return say(f"{table(metrics)}\n\nreport:  {report.as_uri()}\ncompare: {ui_of(options.params)}\n")
+
+
+def ui_of(params: Path) -> str:
+    """Return the command that opens MLflow on a project's runs, which are beside its params."""
+    return "laurel ui" if params == Path("params.yaml") else shlex.join(["laurel", "ui", "--params", str(params)])
 
 
 def _benchmark(options: argparse.Namespace) -> int:

@@ -68,7 +68,7 @@ def load_actor(
     """Return a trained agent as an actor, or the actor of an arm that is not trained.
 
     Args:
-        greedy: take a trained agent's likeliest action instead of a sample.
+        greedy: take the likeliest action instead of a sample, unless the options of an actor say otherwise.
         annotate: the section of the run, for actors that ask its chat model.
         initial: as in `make_actor`.
 
@@ -82,6 +82,7 @@ def load_actor(
             f"arms.{arm.name}.agent",
             annotate=annotate,
             initial=initial,
+            likeliest=greedy,
             **arm.actor_options,
         )
     return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)

@@ -286,7 +286,7 @@ def asked_columns(metrics: Mapping[str, Any]) -> Table | None:
 def text_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of language models that were trained, the strongest first; None without any."""
     found: Arms = metrics.get("texts", {})
-    heads = ["arm", "wins over the base", "Elo", "KL to the base", "words"]
+    heads = ["arm", "wins over the base", "Elo", "KL to the base", "words with the prompt"]
     rows = []
     for name, entry in sorted(found.items(), key=lambda one: -one[1]["elo"]["value"]):
         wins, elo = entry.get("wins"), entry["elo"]
@@ -296,7 +296,7 @@ def text_columns(metrics: Mapping[str, Any]) -> Table | None:
                 name,
                 "the base" if wins is None else share(wins),
                 "0" if wins is None else f"{elo['value']:+.0f} [{low:+.0f}, {high:+.0f}]",
-                "0" if wins is None else f"{entry['kl']:.1f}",
+                "0" if wins is None else f"{round(entry['kl'], 1) + 0.0:.1f}",  # not -0.0
                 f"{entry['words']:.1f}",
             ]
         )

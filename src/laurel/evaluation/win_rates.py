@@ -1,7 +1,7 @@
 """Language models compared by their completions of the same prompts: win rates over the base, and Elo.
 
-The text with the higher return wins, so the judge is the environment's own reward. Elo is the Bradley-Terry model's,
-400 points for odds of ten to one, with the base at 0:
+The text with the higher return wins, and equal ones half a win each, so the judge is the environment's own reward. Elo
+is the Bradley-Terry model's, 400 points for odds of ten to one, with the base at 0:
 
     P(i beats j) = 1 / (1 + 10^((E_j - E_i) / 400))
 """
@@ -64,7 +64,7 @@ def win_rates(
         texts = results.loc[results["arm"] == name, "text"]
         entry: dict[str, Any] = {"elo": elo[number], "words": float(texts.str.split().str.len().mean())}
         if name != base:
-            won = (returns[name] > returns[base]).to_numpy()
+            won = 0.5 + 0.5 * np.sign((returns[name] - returns[base]).to_numpy(dtype=np.float64))
             entry |= {"kl": _divergence(curves[curves["arm"] == name]), "wins": grouped_rate(won, prompt)}
         found[name] = entry
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from laurel.arrays import BoolArray
+from laurel.arrays import BoolArray, DoubleArray
 
 Rate = dict[str, Any]
 Z = 1.959963984540054
@@ -23,8 +23,10 @@ def rate(hits: int, of: int) -> Rate | None:
     return _rate(hits / of, of, of) if of else None
 
 
-def grouped_rate(hit: BoolArray, group: npt.NDArray[np.integer[Any]]) -> Rate | None:
+def grouped_rate(hit: BoolArray | DoubleArray, group: npt.NDArray[np.integer[Any]]) -> Rate | None:
     """Return the share of hits among cases (N,); cases with the same group number (N,), from 0 on, are dependent.
+
+    Half a hit, as of a tie, is 0.5.
 
     The variance is that of a ratio of sums over groups, x_g hits of n_g cases (proportions in cluster sampling,
     Cochran 1977, Sampling Techniques):

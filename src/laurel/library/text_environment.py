@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from laurel.agents.actions import discrete_actions
+from laurel.agents.actions import action_form
 from laurel.agents.actor import View
 from laurel.envs import adapter_of, make_reference
 from laurel.envs.sequences import Sequences
@@ -62,7 +62,9 @@ class TextEnvironment:
         self._env = make_reference(env)
         self._adapter = adapter_of(env, self._env)
         self._env = wrapper(self._env) if wrapper else self._env
-        n_actions = discrete_actions(self._adapter.action_space, "language_model")
+        n_actions, continuous = action_form(self._adapter.action_space)
+        if continuous:
+            raise EnvError(f"{env.id} has actions {self._adapter.action_space}, but a model names Discrete ones.")
         longest = self._adapter.max_moves
         self._names = (
             self._adapter.action_names if longest > 1 else tuple(map(self._adapter.action_name, range(n_actions)))
@@ -99,7 +101,7 @@ class TextEnvironment:
         if self.over:
             raise EnvError("The episode is over.")
         numbers = {name.casefold(): number for number, name in enumerate(self._names)}
-        unknown = [name for name in moves if name.casefold() not in numbers]
+        unknown = [name for name in moves if not isinstance(name, str) or name.casefold() not in numbers]
         if unknown or not moves:
             raise EnvError(f"moves are {moves}, but must be a list of: {', '.join(self._names)}.")
         actions = [numbers[name.casefold()] for name in moves]

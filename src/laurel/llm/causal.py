@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from laurel.errors import AnnotationError
+from laurel.errors import AnnotationError, PromptError
 from laurel.extras import need
+from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel, load_model
 from laurel.params.judges import HuggingFaceParams
 
@@ -22,12 +23,18 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def load_causal(
-    model: str, *, adapter: str | None = None, device: Literal["auto", "cpu", "cuda"] = "cpu", dtype: Dtype = "float32"
+    model: str,
+    *,
+    adapter: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] = "cpu",
+    dtype: Dtype = "float32",
+    chats: bool = True,
 ) -> LocalModel:
     """Load a model for training or generation.
 
     Args:
-        model: a directory, `smollm2`, or a name on the Hugging Face hub; with a chat template.
+        model: a directory, `smollm2`, or a name on the Hugging Face hub.
+        chats: whether it is to read conversations, which needs a chat template; False: a base model is enough.
         adapter: LoRA weights on top, a directory or a name on the hub.
         dtype: of its weights; for training, float32 or, if the machine supports it efficiently, bfloat16.
 
@@ -35,7 +42,7 @@ def load_causal(
         RefusedError: it cannot be loaded.
         ParamsError: a GPU is requested, but missing.
     """
-    return load_model(HuggingFaceParams(model=model, adapter=adapter, device=device, dtype=dtype))
+    return load_model(HuggingFaceParams(model=model, adapter=adapter, device=device, dtype=dtype), chats=chats)
 
 
 def with_lora(local: LocalModel, rank: int) -> LocalModel:
@@ -101,10 +108,22 @@ def is_adapted(local: LocalModel) -> bool:
 
 
 def written_prompt(local: LocalModel, user: str, system: str | None = None) -> str:
-    """Return the prompt that a model reads: messages in its chat template."""
+    """Return the prompt that a model reads: messages in its chat template.
+
+    Raises:
+        RefusedError: the chat template does not support such messages.
+    """
+    from jinja2 import TemplateError
+
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": user})
-    text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    try:
+        text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise RefusedError(
+            f'The chat template of "{local.identity.model}" does not take this conversation: {str(error).rstrip(".")}. '
+            "Change the prompt, or use another model."
+        ) from None
     return str(text)
 
 
@@ -112,3 +131,17 @@ def tokens_of(local: LocalModel, text: str) -> list[int]:
     """Return the tokens of a text that already includes its special tokens, such as a chat template's output."""
     found: list[int] = local.tokenizer(text, add_special_tokens=False)["input_ids"]
     return found
+
+
+def check_room(local: LocalModel, prompts: Sequence[Sequence[int]], room: int) -> None:
+    """Refuse prompts, as tokens, that leave no room for an answer: their ends would be cut off in training.
+
+    Raises:
+        PromptError: a prompt is too long for the model.
+    """
+    longest = max(map(len, prompts), default=0)
+    if longest + room > local.context:
+        raise PromptError(
+            f"A prompt has {longest:,} tokens and an answer up to {room:,}, but {local.identity.model} takes "
+            f"{local.context:,} in all. Use a shorter prompt or another model."
+        )

@@ -96,8 +96,11 @@ class LocalModel:
             self.model.set_attn_implementation(usual)
 
 
-def load_model(params: HuggingFaceParams) -> LocalModel:
+def load_model(params: HuggingFaceParams, *, chats: bool = True) -> LocalModel:
     """Load the model that the params name.
+
+    Args:
+        chats: whether it is to read conversations, which needs a chat template; False: a base model is enough.
 
     Raises:
         RefusedError: there is no such model, it cannot be fetched, it is not a causal language model, it has no chat
@@ -113,7 +116,7 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     device = torch_device(params.device, f"{KEY}.device")
     _check(params, device)
-    tokenizer, model = _load(params, device)
+    tokenizer, model = _load(params, device, chats=chats)
     make_precise(model)
     config = model.config.get_text_config()
     ends = [tokenizer.eos_token_id, model.generation_config.eos_token_id]
@@ -168,7 +171,7 @@ def _need(key: str, value: str, *packages: str) -> None:
         )
 
 
-def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
+def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tuple[Any, Any]:
     import torch
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
@@ -191,7 +194,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
             what = ", ".join(sorted(written)) or config.model_type
             raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
-        if tokenizer.chat_template is None:
+        if chats and tokenizer.chat_template is None:
             raise _not_loaded(params.model, "its tokenizer has no chat template")
         kwargs["dtype"] = _dtype(params, config, device)
         loaded: Any = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **source, **kwargs)

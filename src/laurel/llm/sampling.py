@@ -6,10 +6,10 @@ from one generator, so a seed reproduces the batch. A grammar, an automaton over
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -122,17 +122,26 @@ def sample(
     tokens: list[list[int]] = [[] for _ in prompts]
     log_prob = np.zeros(len(prompts), dtype=np.float32)
     ends: list[int | None] = [None] * len(prompts)
-    was_training = local.model.training
-    local.model.eval()
     written = None if grammar is None else torch.tensor(grammar.tokens, device=local.device)
-    with nullcontext() if written is None else some_logits(local.model, written):
+    with without_dropout(local.model), nullcontext() if written is None else some_logits(local.model, written):
         for start in range(0, len(order), rows):
             some = order[start : start + rows]
             answers = _batch(local, [distinct[i] for i in which[some]], rng, max_tokens, temperature, grammar)
             for i, answer, log, over in zip(some, *answers, strict=True):
                 tokens[i], log_prob[i], ends[i] = answer, log, over
-    local.model.train(was_training)
     return Sampled(tokens, log_prob, ends)
+
+
+@contextmanager
+def without_dropout(model: Any) -> Iterator[None]:
+    """Put each module of a model into evaluation mode, and back."""
+    training = [part for part in model.modules() if part.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def _batch(
@@ -223,7 +232,8 @@ def log_probs(
         ]
         width = max(map(len, some))
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in some])  # no earlier token attends to padding
-        logs = (local.logits(tokens, torch.arange(width)).float() / temperature).log_softmax(dim=-1)
+        with without_dropout(local.model):
+            logs = (local.logits(tokens, torch.arange(width)).float() / temperature).log_softmax(dim=-1)
         for i, row in enumerate(some):
             first = len(prompts[start + i])
             places = torch.arange(first - 1, len(row) - 1)

@@ -113,7 +113,8 @@ class EvaluateParams(Section):
     """Keyword arguments that override `env.kwargs` in evaluation, e.g. {part: fresh} for prompts that training never
     showed; they must not change the observation and action spaces."""
     greedy: bool = False
-    """Take the likeliest action instead of sampling from the policy."""
+    """Take the likeliest action instead of sampling from the policy; also in untrained actors, unless their option
+    `greedy` says otherwise."""
     success_threshold: Probability = 0.9
     """Success rate over the last 100 episodes that counts as solved."""
     bootstrap: Count = 10_000

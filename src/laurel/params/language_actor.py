@@ -187,6 +187,15 @@ class LanguageActorParams(TunedModelParams):
         return self
 
     @model_validator(mode="after")
+    def _beta_weighs_the_loss(self) -> LanguageActorParams:
+        if self.beta == 0 and BETAS[self.loss] > 0:
+            raise ValueError(
+                f"has beta 0, with which {self.loss} learns from no difference between answers: set it above 0, or "
+                f"leave it out ({BETAS[self.loss]:g})."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _menu_has_strategies(self) -> LanguageActorParams:
         if (self.strategy == "menu") != bool(self.strategies):
             raise ValueError("needs both strategy: menu and strategies, or neither.")

@@ -184,6 +184,8 @@ def described(path: Path, seed: int | None = None) -> Described:
     params, stored = checked_manifest(folder, STAGE)["params"], StoredRewards.read(folder)
     parts = path.resolve().relative_to(folder.resolve()).parts
     if not parts:
+        if not stored.settings:
+            raise DataError(f"{path}: holds no reward, as no arm of that run has one besides the environment's.")
         methods = [name for name, settings in stored.settings.items() if method_of(settings).role == "method"]
         if len(methods) != 1:
             raise DataError(f"{path}: holds several rewards. Name the folder of one: {', '.join(stored.settings)}.")

@@ -109,15 +109,16 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         of = "of them had an answer" if answers == sums["states"] else f"of its {answers:,} answers were ones"
         out.notes.append(
             f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
-            f"agents), and {sums['parse_rate']:.1%} {of} that could be read; in the others all "
-            "choices were equally likely."
+            f"agents), and {sums['parse_rate']:.1%} {of} that could be read"
+            f"{'; in the others all choices were equally likely' if sums['unread'] else ''}."
         )
         if "answers" in sums:
             sums["tokens_per_answer"] = sums["tokens"] / max(answers, 1)
-        out.run_notes.append(
-            f"The arm {name} took {sums.get('calls', 0):,} calls of {sums['model']} and {sums.get('cached', 0):,} "
-            "answers from the store."
-        )
+        if "calls" in sums:
+            out.run_notes.append(
+                f"The arm {name} took {sums['calls']:,} calls of {sums['model']} and {sums.get('cached', 0):,} "
+                "answers from the store."
+            )
     kept = (
         "model",
         "states",

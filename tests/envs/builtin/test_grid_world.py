@@ -75,6 +75,7 @@ def test_it_is_drawn() -> None:
         ({"squares": ["S?G"]}, "consist of"),
         ({"squares": []}, "squares are"),
         ({"squares": ["..G"]}, "no start"),
+        ({"squares": ["S"]}, "at least two squares"),
         ({"slip": 1.5}, "slip is 1.5"),
     ],
 )

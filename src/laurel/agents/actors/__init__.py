@@ -31,6 +31,7 @@ def make_actor(
     *,
     annotate: AnnotateParams | None = None,
     initial: int | None = None,
+    likeliest: bool | None = None,
     **options: Any,
 ) -> Actor:
     """Make an actor of a kind.
@@ -42,6 +43,8 @@ def make_actor(
         annotate: the run's section of that name, passed to kinds that have an argument `annotate`.
         initial: seed of an agent's initial weights, passed to kinds that have an argument `weights_seed`; None: their
             default.
+        likeliest: whether to take the likeliest action instead of a sample, for kinds that have an argument `greedy`
+            where the options do not say it; None: their default.
 
     Raises:
         ParamsError: there is no such kind, or it does not take these options.
@@ -58,6 +61,8 @@ def make_actor(
         options["annotate"] = annotate
     if initial is not None and "weights_seed" in taken.parameters:
         options["weights_seed"] = initial
+    if likeliest is not None and "greedy" in taken.parameters:
+        options.setdefault("greedy", likeliest)
     if kind in ACTORS.builtin():
         return made(adapter, **options)
     try:

@@ -138,6 +138,11 @@ class Converter:
         for move in range(len(self.names)):
             moves = tuple([0, move, 0][: self.longest])
             parts = [*first[moves[0]], *(token for one in moves[1:] for token in later[one]), *end]
+            if self.read(local.tokenizer.decode(parts, skip_special_tokens=True)) != moves:
+                raise AnnotationError(
+                    f"The tokenizer of {local.identity.model} has no tokens for {self.write(moves)!r}: choose another "
+                    "model."
+                )
             if tokens_of(local, self.write(moves)) != parts:
                 raise AnnotationError(
                     f"The tokenizer of {local.identity.model} does not split answers such as {self.write(moves)!r} at "

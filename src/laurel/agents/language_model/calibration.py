@@ -23,6 +23,8 @@ from laurel.envs.sequences import Sequences
 
 KEPT = "calibration."
 """Prefix of the arrays' names in a checkpoint."""
+DECIMALS = 6
+"""Decimal places of the largest value to which values are compared by rank: a critic's are of single precision."""
 
 
 class Calibration(NamedTuple):
@@ -38,10 +40,14 @@ class Calibration(NamedTuple):
 
     @property
     def rank(self) -> float:
-        """Kendall's tau of the two; NaN where one of the two is the same for all states."""
+        """Kendall's tau of the two; NaN where one of the two is the same for all states.
+
+        States that mirror each other have equal values, which rounding errors must not put in an order.
+        """
         import scipy.stats
 
-        return float(scipy.stats.kendalltau(self.critic, self.values).statistic)
+        scaled = (found / max(float(np.abs(found).max()), np.finfo(np.float64).tiny) for found in self)
+        return float(scipy.stats.kendalltau(*(found.round(DECIMALS) for found in scaled)).statistic)
 
 
 def calibration(critic: Critic, adapter: EnvAdapter, model: Model, lists: Sequences, gamma: float) -> Calibration:

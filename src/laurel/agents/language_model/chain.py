@@ -11,7 +11,8 @@ from numpy.random import Generator
 from laurel.agents.language_model.answers import Converter, Moves, Pattern, literal
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.prompt import Form, Prompt, load_prompt, parse_prompt, quote
-from laurel.llm.causal import tokens_of, written_prompt
+from laurel.llm.causal import check_room, tokens_of, written_prompt
+from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel
 from laurel.llm.sampling import Grammar, Sampled, sample
 from laurel.llm.served_sampling import ServedModel
@@ -38,7 +39,7 @@ class Proposal(NamedTuple):
     log_prob: float
     """Log-probability of all turns together."""
     tokens: int
-    """Tokens that were written."""
+    """Tokens that were written, with those that ended answers."""
 
 
 class Reader(NamedTuple):
@@ -119,6 +120,22 @@ class MovesChain:
             self._written[state, strategy] = prompt, tokens_of(reader.local, prompt)
         return self._written[state, strategy]
 
+    def _held(self, reader: Reader) -> tuple[Grammar | None, int]:
+        """Return the grammar of answers, None if they are not constrained, and how many tokens an answer may have.
+
+        Raises:
+            RefusedError: the tokenizer names no end token.
+            AnnotationError: it does not split answers at their moves.
+        """
+        if reader.local.tokenizer.eos_token_id is None:
+            raise RefusedError(
+                f"The tokenizer of {reader.local.identity.model} names no end token (eos_token); answers end with it."
+            )
+        if not self._constrained:
+            return None, self._max_tokens
+        self._grammar = self._grammar or self.converter.grammar(reader.local)
+        return self._grammar
+
     def propose(
         self,
         reader: Reader,
@@ -128,17 +145,18 @@ class MovesChain:
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
         asked = [self.asked(reader, *one) for one in zip(states, strategies or [""] * len(states), strict=True)]
-        held, limit = None, self._max_tokens
-        if self._constrained:
-            grammar, limit = self._grammar = self._grammar or self.converter.grammar(reader.local)
-            held = grammar, self.converter.pattern
+        grammar, limit = self._held(reader)
+        held = None if grammar is None else (grammar, self.converter.pattern)
         read = [tokens for _, tokens in asked]
+        check_room(reader.local, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         proposals = []
-        for (prompt, _), tokens, log_prob in zip(asked, drawn.tokens, drawn.log_prob.tolist(), strict=True):
+        for (prompt, _), tokens, log_prob, whole in zip(
+            asked, drawn.tokens, drawn.log_prob.tolist(), drawn.whole, strict=True
+        ):
             answer = reader.local.tokenizer.decode(tokens, skip_special_tokens=True)
             turns = (Turn(prompt, answer),)
-            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(tokens) + 1))
+            proposals.append(Proposal(turns, self.converter.read(answer), log_prob, len(whole)))
         return proposals
 
     def taught(
@@ -149,9 +167,10 @@ class MovesChain:
         rng: Generator,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
-        found = []
+        found, (_, limit) = [], self._held(reader)
         for state, own, strategy in zip(states, moves, strategies or [""] * len(states), strict=True):
-            prompt, _ = self.asked(reader, state, strategy)
+            prompt, tokens = self.asked(reader, state, strategy)
+            check_room(reader.local, [tokens], limit)
             found.append(Proposal((Turn(prompt, self.converter.write(own)),), own, float("nan"), 0))
         return found
 
@@ -188,6 +207,7 @@ class StrategyChain:
             held = self._grammar, Pattern("|".join(map(literal, self._menu)), longest)
         tokens_about = {state: tokens_of(reader.local, prompt) for state, prompt in asked.items()}
         read = [tokens_about[state] for state in states]
+        check_room(reader.local, read, limit)
         drawn = reader.draw(read, rng, temperature, max_tokens=limit, held=held)
         named = [reader.local.tokenizer.decode(tokens, skip_special_tokens=True).strip() for tokens in drawn.tokens]
         moved = self._moves.propose(reader, states, rng, temperature, named)
@@ -196,10 +216,10 @@ class StrategyChain:
                 (Turn(asked[state], strategy), *after.turns),
                 after.moves,
                 log_prob + after.log_prob,
-                len(tokens) + 1 + after.tokens,
+                len(whole) + after.tokens,
             )
-            for state, strategy, tokens, log_prob, after in zip(
-                states, named, drawn.tokens, drawn.log_prob.tolist(), moved, strict=True
+            for state, strategy, whole, log_prob, after in zip(
+                states, named, drawn.whole, drawn.log_prob.tolist(), moved, strict=True
             )
         ]
 

@@ -29,7 +29,7 @@ from laurel.arrays import Array, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
 from laurel.errors import AnnotationError
-from laurel.llm.causal import put_weights, tokens_of
+from laurel.llm.causal import check_room, put_weights, tokens_of
 from laurel.llm.local_scoring import Read, Row, padded, tree_mask
 
 BATCH_TOKENS = 2**13
@@ -101,10 +101,13 @@ class LikelihoodPolicy(LanguageModelPolicy):
     def numbered(self, adapter: EnvAdapter, states: Sequence[str]) -> FloatArray:
         """Return the numbers (N, 1) of states in words, new ones where they are met for the first time."""
         assert isinstance(self.asks, MovesChain)
+        reader = Reader(self.local, adapter)
         for state in states:
             if state not in self._numbers:
+                tokens = self.asks.asked(reader, state)[1]
+                check_room(self.local, [tokens], max(map(len, self._answers)))
                 self._numbers[state] = len(self._rows)
-                self._rows.append(self._row(self.asks.asked(Reader(self.local, adapter), state)[1]))
+                self._rows.append(self._row(tokens))
         return np.array([[self._numbers[state]] for state in states], dtype=np.float32)
 
     def forget(self) -> None:

@@ -190,11 +190,8 @@ class LanguageModelLearner(Learner):
         self.round += 1
         value, returns, error = self._valued(rollout, fit=imitating or self.params.refresh_critic)
         unread = sum(one.moves is None for _, _, one in rows)
-        measured = self._calibrated(rollout) if imitating else {}
-        figures = measured | {
-            "parse_rate": 1 - unread / len(rows),
-            "tokens": float(np.mean([one.tokens for _, _, one in rows])),
-        }
+        # the answers of a random round are not the model's
+        figures = self._calibrated(rollout) if imitating else self._written(rows, unread)
         if unread > self.params.max_unread * len(rows):
             raise TrainingError(
                 f"Round {self.round}: {unread:,} of {len(rows):,} answers cannot be read, more than "
@@ -221,9 +218,17 @@ class LanguageModelLearner(Learner):
             self._idle = 0 if figures["examples"] else self._idle + 1
             if self._idle >= IDLE and not self._better_than_random(*mean):
                 raise self._stalled()
-        logs = [one.log_prob for _, _, one in rows]
-        entropy = {} if imitating else {"entropy": -float(np.mean(logs))}
-        return {"policy": loss, "value": error, **entropy, **figures}
+        return {"policy": loss, "value": error, **figures}
+
+    @staticmethod
+    def _written(rows: Sequence[tuple[int, int, Proposal]], unread: int) -> dict[str, float]:
+        """Return figures of the answers that the model wrote."""
+        proposals = [one for _, _, one in rows]
+        return {
+            "parse_rate": 1 - unread / len(proposals),
+            "tokens": float(np.mean([one.tokens for one in proposals])),
+            "entropy": -float(np.mean([one.log_prob for one in proposals])),
+        }
 
     def _imitated(self, scored: Sequence[Scored]) -> list[tuple[str, str]]:
         """Choose the prompts and answers of a random round to imitate: the share with the highest scores."""

@@ -29,6 +29,8 @@ from laurel.params.language_actor import TINY, LanguageActorParams
 
 MOST_WORDS = 512
 """States whose texts the tokenizer of the model tiny learns from."""
+CONTEXT = 4096
+"""Tokens that the model tiny takes: it splits words that its tokenizer has not learned into letters."""
 
 
 class LanguageModelPolicy(PolicyNetwork):
@@ -207,4 +209,4 @@ def words_of(adapter: EnvAdapter, chain: Mapping[str, Any], names: Sequence[str]
 def _tiny(words: Sequence[str]) -> LocalModel:
     with TemporaryDirectory(prefix="laurel-") as folder:
         seed = int(torch.randint(2**31, (1,)))
-        return load_causal(str(write_tiny_model(Path(folder), words, seed=seed)))
+        return load_causal(str(write_tiny_model(Path(folder), words, context=CONTEXT, seed=seed)))

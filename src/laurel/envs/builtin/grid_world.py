@@ -235,6 +235,8 @@ def _checked(squares: Sequence[str]) -> tuple[str, ...]:
     rows = tuple(squares)
     if not rows or len({len(row) for row in rows}) > 1 or set("".join(rows)) - {FREE, WALL, START, GOAL, TRAP}:
         raise EnvError(f'GridWorld: squares are {rows}; rows have one length and consist of ". # S G X".')
+    if len("".join(rows)) < 2:
+        raise EnvError(f"GridWorld: squares are {rows}; a map has at least two squares.")
     if START not in "".join(rows):
         raise EnvError('GridWorld: squares have no start. Put an "S" on one of them.')
     return rows
