@@ -116,7 +116,7 @@ def test_rounds_learn_from_what_a_server_samples(model: str, program: Path, shar
         learner.collect(envs, envs.reset(), rollout)
         figures.append((float(rollout.extrinsic.mean()), learner.learn(rollout)))
     assert served.models_at(shared)[0] == model
-    assert all(found["parse_rate"] == 1 for _, found in figures)
+    assert all(found["parse_rate"] == 1 for _, found in figures[1:])  # the first is random
     assert figures[-1][0] > figures[1][0] + 0.1
 
 
