@@ -44,10 +44,10 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 
 def test_a_warning_is_logged_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The check of a run and the stage look at the same environment."""
+    """The check of a run and the stage look at the same environment; stages silence the logger of environments."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own, beside which none is added
     log_warnings()
     for _ in range(2):
-        logging.getLogger("laurel.envs").warning("%s has no adapter.", "Pendulum-v1")
-    logging.getLogger("laurel.envs").warning("%s has no adapter.", "Ant-v5")
+        logging.getLogger("laurel.some").warning("%s has no adapter.", "Pendulum-v1")
+    logging.getLogger("laurel.some").warning("%s has no adapter.", "Ant-v5")
     assert capsys.readouterr().err == "WARNING: Pendulum-v1 has no adapter.\nWARNING: Ant-v5 has no adapter.\n"
