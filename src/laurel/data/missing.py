@@ -116,5 +116,14 @@ def most_frequent(missing: Sequence[Missing], most: int = 3) -> str:
     """Return the most frequent reasons in a line; empty where nothing is missing."""
     ordered = sorted(missing, key=lambda one: -one.answers)
     rest = sum(one.answers for one in ordered[most:])
-    lines = [f"{one.what}, {one.answers:,} times: {one.reason}" for one in ordered[:most]]
+    lines = [f"{one.what}, {times(one.answers)}: {one.reason}" for one in ordered[:most]]
     return "; ".join([*lines, *([f"{rest:,} for other reasons"] if rest else [])])
+
+
+def times(n: int) -> str:
+    """Write how often something happened.
+
+    >>> times(1), times(1200)
+    ('once', '1,200 times')
+    """
+    return "once" if n == 1 else f"{n:,} times"

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from laurel.data.json_file import read_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest
-from laurel.data.missing import listed
+from laurel.data.missing import listed, times
 from laurel.data.parquet import opened, readable
 from laurel.data.quality import QUALITY, figures
 from laurel.data.sample import SAMPLE
@@ -222,7 +222,7 @@ def _quality_lines(path: Path) -> list[str]:
         lines += [*_table(headers, rows), *(f"  {f.gate}: {f.measure}" for f in shown if f.gate)]
     for one in listed(quality.get("missing", ())):
         whose = f"{one.annotator}: " if "by" in quality else ""
-        line = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"
+        line = f"{whose}{one.what}, {times(one.answers)}: {one.reason}"
         lines += textwrap.wrap(line, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
     return lines
 

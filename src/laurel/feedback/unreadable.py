@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from laurel.data.missing import UNREAD, Missing, gather
+from laurel.data.missing import UNREAD, Missing, gather, times
 from laurel.errors import AnnotationError
 from laurel.llm import replies
 from laurel.llm.chat import Reply
@@ -94,7 +94,7 @@ class Readable:
             raise UnreadableError(self._sentence([*of_all.values(), *self._unread[True].values()]))
 
     def _sentence(self, reasons: list[str]) -> str:
-        why = "; ".join(f"{reason}, {times} times" for reason, times in Counter(reasons).most_common(3))
+        why = "; ".join(f"{reason}, {times(number)}" for reason, number in Counter(reasons).most_common(3))
         example = f" The first begins with {self._example!a}." if self._example else ""
         cut = any("cut off" in reason for reason in reasons)
         fix = (
