@@ -8,11 +8,10 @@ import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from laurel.errors import AnnotationError, PromptError
 from laurel.extras import need
-from laurel.llm.chat import RefusedError
 from laurel.llm.local_model import LocalModel, load_model
 from laurel.params.judges import HuggingFaceParams
 
@@ -113,18 +112,9 @@ def written_prompt(local: LocalModel, user: str, system: str | None = None) -> s
     Raises:
         RefusedError: the chat template does not support such messages.
     """
-    from jinja2 import TemplateError
-
     messages = [] if system is None else [{"role": "system", "content": system}]
     messages.append({"role": "user", "content": user})
-    try:
-        text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except TemplateError as error:
-        raise RefusedError(
-            f'The chat template of "{local.identity.model}" does not take this conversation: {str(error).rstrip(".")}. '
-            "Change the prompt, or use another model."
-        ) from None
-    return str(text)
+    return local.conversation(messages)
 
 
 def tokens_of(local: LocalModel, text: str) -> list[int]:

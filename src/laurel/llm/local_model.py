@@ -81,6 +81,24 @@ class LocalModel:
                 )
         return logits
 
+    def conversation(self, messages: list[dict[str, str]], **options: Any) -> str:
+        """Return the text of messages in the model's chat template, up to where its answer begins.
+
+        Raises:
+            RefusedError: the template does not support such messages.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
+            )
+        except TemplateError as error:
+            raise RefusedError(
+                f'The chat template of "{self.identity.model}" does not take this conversation: '
+                f"{str(error).rstrip('.')}. Change the prompt, or use another model."
+            ) from None
+
     @contextmanager
     def plain_attention(self) -> Iterator[None]:
         """Compute attention by matrix products, which on a CPU are faster for short rows than fused attention.

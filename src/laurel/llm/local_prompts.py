@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
 
-from laurel.llm.chat import ChatRequest, Failure, RefusedError
+from laurel.llm.chat import ChatRequest, Failure
 from laurel.llm.local_model import LocalModel
 
 CUT = "\ue0c7\ue0d7\ue0c7"
@@ -68,20 +68,10 @@ class PromptReader:
         return Prompt(number, request, text, tokens, answers)
 
     def _text(self, request: ChatRequest) -> str:
-        from jinja2 import TemplateError
-
         messages = [{"role": message.role, "content": self._plain(message.content)} for message in request.messages]
         # reasoning models' templates enable reasoning by default, so that the next token would not be the answer
         thinking = {"enable_thinking": False} if request.choices else {}
-        try:
-            return self._local.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **thinking
-            )
-        except TemplateError as error:
-            raise RefusedError(
-                f'The chat template of "{self._local.identity.model}" does not take this conversation: '
-                f"{str(error).rstrip('.')}. Change the prompt, or use another model."
-            ) from None
+        return self._local.conversation(messages, **thinking)
 
     def _plain(self, content: str) -> str:
         """Return a message's text with a cut within each control token that it spells.

@@ -114,7 +114,10 @@ def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: 
     captioner = Captioner(adapter)
     shown = arm if arm.role == "method" else None
     reward = watching(shown, evaluation.context, adapter, evaluation.inputs)
-    actors = before_training.as_actor(), load_actor(adapter, arm, place, greedy=evaluate.greedy)
+    actors = (
+        before_training.as_actor(greedy=evaluate.greedy),
+        load_actor(adapter, arm, place, greedy=evaluate.greedy),
+    )
     steps = evaluate.animation_steps
     before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
     side_by_side(before, after, folder / ANIMATION)
