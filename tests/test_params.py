@@ -101,7 +101,7 @@ def test_params_cannot_be_changed() -> None:
         params.shaping.beta = 1.0  # type: ignore[misc]
 
 
-def test_the_content_is_left_alone() -> None:
+def test_the_content_is_not_changed() -> None:
     content = with_value("arms", "full")
     kept = copy.deepcopy(content)
     parse_params(content, "my.yaml")

@@ -99,7 +99,7 @@ def test_dump_of_some_sections() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
-def test_what_is_used_names_one_algorithm_and_no_workers(algorithm: str) -> None:
+def test_used_params_name_one_algorithm_and_no_workers(algorithm: str) -> None:
     """So that what an unused section says reruns no stage, and what the used one says does."""
     used = parse_params(with_value("agent.algorithm", algorithm), "my.yaml").used("seed", "agent")
     assert set(used) == {"seed", "agent"}

@@ -151,7 +151,7 @@ def test_what_a_space_holds() -> None:
     assert [Searched(choices=("a", [1])).holds(value) for value in ("a", [1], "b", 1)] == [True, True, False, False]
 
 
-def test_of_another_engine_its_own_parameters_are_searched(params: Params) -> None:
+def test_parameters_of_another_engine_are_searched(params: Params) -> None:
     chosen = with_values(params, {"agent.engine": "sb3", "agent.sb3": {"kwargs": {"tau": 0.01}}})
     entries = ["agent.sb3.noise=0:0.5", "agent.sb3.n_envs=1:8", "agent.sb3.kwargs.learning_rate=log:1e-4:1e-2"]
     entries += ["agent.sb3.kwargs.tau=0.005,0.01", "agent.sb3.kwargs.policy_kwargs.net_arch=[16],[32, 32]"]

@@ -46,7 +46,7 @@ def test_a_variable_that_does_not_look_like_a_key_is_refused_wherever_it_would_g
     assert why_key_is_withheld(name, "http://localhost:8000/v1") is not None
 
 
-def test_a_key_goes_to_those_who_issue_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_sent_only_where_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key(None) == key("https://api.openai.com/v1") == "sk-secret"
     for here in ("http://localhost:8000/v1", "http://127.0.0.1:1/v1", "https://127.8.9.1/v1", "http://[::1]:8/v1"):
         with pytest.raises(RefusedError, match=r"--allow-key '?VLLM_KEY@"):

@@ -128,7 +128,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("where", ["server", "job"])
-def test_ctrl_c_is_not_lost_and_leaves_nothing_while_processes_start(where: str, tmp_path: Path) -> None:
+def test_ctrl_c_while_processes_start_is_not_lost_and_leaves_no_process(where: str, tmp_path: Path) -> None:
     (tmp_path / "pressed.py").write_text(PRESSED)
     command = [sys.executable, "pressed.py", str(Path(__file__).parent), where]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=GUARD)  # all hold its ends

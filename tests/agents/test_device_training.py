@@ -106,7 +106,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(env_id: str, tmp_path:
     assert env_id == DOORKEY or sum(row["episodes"] for row in first) > 10
 
 
-def test_an_agent_a_checkpoint_behind_catches_up_alone(tmp_path: Path) -> None:
+def test_an_agent_one_checkpoint_behind_is_trained_separately_first(tmp_path: Path) -> None:
     tasks = [task_of("CartPole-v1", seed) for seed in range(2)]
     run(tasks, tmp_path / "whole")
     run(tasks[:1], tmp_path / "parted", stop_after=3)

@@ -342,7 +342,7 @@ def test_a_killed_training_ends_with_the_same_model(adapter: EnvAdapter, tmp_pat
     assert len(set(acted.action.tolist())) == 1
 
 
-def test_answers_left_over_from_full_groups_are_not_counted_as_alone() -> None:
+def test_answers_left_over_from_full_groups_do_not_count_as_single() -> None:
     answers = [Scored((Turn("often", str(i)),), float(i)) for i in range(5)] + [Scored((Turn("once", "x"),), 0.0)]
     groups, skipped = pairs.grouped(answers, 4, np.random.default_rng(0))
     assert ([len(group.answers) for group in groups], skipped.alone, skipped.of) == ([4], 1, 6)

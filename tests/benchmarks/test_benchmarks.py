@@ -183,7 +183,7 @@ def test_a_profile_attributes_time_to_the_innermost_part_and_covers_threads() ->
     assert sampling.parts_of(found, {"outer": both["outer"]})["outer"] > 0.2, "the time after its last look is lost"
 
 
-def test_threads_one_after_the_other_are_two_though_the_system_gives_the_second_the_same_number() -> None:
+def test_consecutive_threads_with_a_reused_id_are_distinct() -> None:
     sampling = importlib.import_module("sampled")
 
     numbers: list[int | None] = []

@@ -14,7 +14,7 @@ from laurel.console import aligned
 
 
 @given(st.integers(0, 2**31 - 1))
-def test_whole_numbers_are_read(value: int) -> None:
+def test_integers_are_read(value: int) -> None:
     assert whole(0)(str(value)) == value
     assert whole(value, value)(str(value)) == value
 

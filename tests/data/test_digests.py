@@ -136,7 +136,7 @@ def test_readers_restore_what_a_killed_writer_moved(tmp_path: Path) -> None:
     load_policy(tmp_path / "agents" / "preference" / "seed-0")
 
 
-def test_a_reader_leaves_a_writer_at_work_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_does_not_disturb_an_active_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replacing, "LOCK_SECONDS", 0.01)
     write(tmp_path / "a")
     (tmp_path / "a").rename(tmp_path / ".a.previous")

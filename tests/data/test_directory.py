@@ -271,7 +271,7 @@ def test_an_output_that_is_a_link_stays_one(tmp_path: Path, exists: bool) -> Non
     assert sorted(path.name for path in target.parent.iterdir()) == [".real.lock", "real"]
 
 
-def test_a_link_that_was_moved_aside_goes(tmp_path: Path) -> None:
+def test_a_link_that_was_moved_aside_is_deleted(tmp_path: Path) -> None:
     """As earlier versions left it, which could then never write there again."""
     (tmp_path / "real").mkdir()
     (tmp_path / ".a.previous").symlink_to(tmp_path / "real")

@@ -66,7 +66,7 @@ def test_written_labels_are_read_back_in_groups(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("groups")
 @pytest.mark.parametrize("edges", [(0, 300), (0, 1, 300), (0, 100, 100, 217, 300), tuple(range(0, 301, 20))])
-def test_shares_joined_are_the_whole(tmp_path: Path, edges: tuple[int, ...]) -> None:
+def test_joined_shares_equal_the_whole(tmp_path: Path, edges: tuple[int, ...]) -> None:
     said = judgements(300)
     whole = write(tmp_path / "whole", said)
     shares = [

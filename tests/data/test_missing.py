@@ -14,7 +14,7 @@ def counted(*texts: str) -> dict[str, int]:
     return reasons.counts()
 
 
-def test_reasons_that_differ_in_numbers_and_ids_alone_are_one() -> None:
+def test_reasons_that_differ_only_in_numbers_and_ids_are_merged() -> None:
     assert counted("status 500: a", "status 503: a", "status 503: a") == {"status 503: a": 2, "status 500: a": 1}
     assert counted("the prompt has 300 tokens", "the prompt has 4,711 tokens, not 5") == {
         "the prompt has 300 tokens": 1,

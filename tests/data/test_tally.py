@@ -65,7 +65,7 @@ def test_segments(episodes: list[list[int]], cut: int, length: int, at_most: int
     assert dropped == len(counts) - len(expected)
 
 
-def test_of_equally_frequent_segments_the_first_are_kept() -> None:
+def test_the_first_of_equally_frequent_segments_are_kept() -> None:
     order = np.random.default_rng(0).permutation(300)
     twice = order[order % 3 == 0]
     tally = SegmentTally(2)

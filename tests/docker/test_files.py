@@ -40,7 +40,7 @@ def test_the_dockerfile() -> None:
     assert not [value for kind, value in instructions if kind in ("COPY", "ADD") and value.startswith(". ")]
 
 
-def test_each_torch_comes_from_its_own_place() -> None:
+def test_each_torch_build_comes_from_its_own_index() -> None:
     """From PyTorch's index for the CPU, and for the GPU from where pip looks by itself."""
     assert re.findall("ARG TORCH_INDEX_URL=(.*)", DOCKERFILE) == ["https://download.pytorch.org/whl/cpu", ""]
 

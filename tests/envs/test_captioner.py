@@ -21,7 +21,7 @@ def test_half_a_surrogate_pair_is_no_text(monkeypatch: pytest.MonkeyPatch) -> No
         Captioner(adapter, enumerate_events=True)
 
 
-def test_whole_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captions_with_emoji_and_nul_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
     monkeypatch.setattr(type(adapter), "describe", lambda self, event: "You \U0001f600 smile.\0")
     assert Captioner(adapter, enumerate_events=True).texts == ["You \U0001f600 smile.\0"]

@@ -128,7 +128,7 @@ def test_the_action_is_named_if_asked_for():
     assert said(adapter, 1, action=[[1, -1, 0]]) == ["Action 1 is very high, action 2 is very low. The state is 1."]
 
 
-def test_what_captions_leave_out_is_said() -> None:
+def test_what_captions_leave_out_is_reported() -> None:
     space = spaces.Dict({"joints": spaces.Box(-1, 1, (MAX_PARTS + 2,)), "mission": spaces.Text(20)})
     joints = f"They leave out joints {MAX_PARTS + 1} and 1 further part."
     texts = "Neither captions nor agents see the text of mission."

@@ -175,6 +175,6 @@ def test_debug_shows_the_environments_own_traceback(tmp_path: Path) -> None:
     assert "in turn_the_wheel" in debug.stderr
 
 
-def test_ale_names_its_package() -> None:
+def test_missing_ale_names_its_package() -> None:
     with pytest.raises(EnvError, match=r"pip install ale-py, and write \"ale_py:ALE/Pong-v5\""):
         adapter_for(EnvParams(id="ALE/Pong-v5"))

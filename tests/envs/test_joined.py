@@ -46,7 +46,7 @@ def actions_of(env: VectorEnv, shape: tuple[int, ...], rng: np.random.Generator)
 @on_each
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 4), st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(0, 2**31 - 1))
-def test_joined_is_alone(env: EnvParams, n: int, spells: list[int], seed: int) -> None:
+def test_joined_environments_equal_separate_ones(env: EnvParams, n: int, spells: list[int], seed: int) -> None:
     """Joined for some steps, apart for some, and joined again in another order."""
     alone, together = make(env, n), make(env, n)
     rng = np.random.default_rng(seed)

@@ -143,7 +143,7 @@ def test_lava_ends_it():
     assert captions == ["You move forward.", "You fall into the lava."]
 
 
-def test_a_limit_needs_no_words_of_its_own():
+def test_truncation_needs_no_caption():
     captions = play(Stage({}, max_steps=2), [FORWARD, FORWARD])
     assert captions == ["You move forward.", "You move forward."]
 

@@ -15,7 +15,7 @@ from laurel.params import EnvParams
 
 
 @pytest.mark.parametrize("apart", [1, 3, 20])
-def test_what_comes_into_view_is_the_same_in_a_rollout_whose_rows_overlap_and_step_by_step(apart):
+def test_what_comes_into_view_is_equal_in_overlapping_rollouts_and_step_by_step(apart):
     """`apart` rows of one array lie between a step and the next of its environment."""
     rng = np.random.default_rng(0)
     rows = rng.choice([1, 2, 4, 5, 6, 7, 8], p=[0.7, 0.25, *5 * [0.01]], size=(60 + apart, 148)).astype(np.uint8)

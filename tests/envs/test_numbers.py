@@ -26,7 +26,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("env_id", NAMED)
-def test_each_number_has_a_name_and_stands_in_the_prompt(env_id: str) -> None:
+def test_each_number_has_a_name_and_is_in_the_prompt(env_id: str) -> None:
     env = EnvParams(id=env_id)
     adapter = adapter_for(env)
     numbers, envs = Numbers(adapter), make_vector(env, adapter, 3, 0, reference=True)
@@ -53,7 +53,7 @@ def test_minigrid_names_the_nearest_object_in_view() -> None:
     assert (seen["door_seen"], seen["door_forward"], seen["carried"]) == (0, 0, 1)
 
 
-def test_without_names_numbers_go_by_their_place() -> None:
+def test_unnamed_numbers_are_numbered_by_position() -> None:
     numbers = Numbers(adapter_for(EnvParams(id="laurel/Ultimatum-v0")))
     assert numbers.names == ()
     assert "observation[0] to observation[1]: whole numbers from 0 to 10" in numbers.observation

@@ -108,7 +108,7 @@ def test_a_limit_truncates_and_the_next_row_is_the_reset(roll, env_id, limit, ba
         ("Pendulum-v1", 200),
     ],
 )
-def test_without_a_limit_of_ours_the_task_has_its_own(roll, env_id, limit, backend):
+def test_without_a_configured_limit_the_task_has_its_own(roll, env_id, limit, backend):
     if backend == "envpool" and env_id.startswith("CliffWalking"):
         pytest.skip("not run on EnvPool")
     walk = roll(env_id, backend, steps=2000)

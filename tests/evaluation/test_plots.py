@@ -84,7 +84,7 @@ def test_curve_ends_at_the_planted_level_and_every_line_is_named(tables):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5, 0.98])
-def test_names_of_lines_that_end_together_do_not_overlap(tables, rate):
+def test_labels_of_lines_with_equal_ends_do_not_overlap(tables, rate):
     _, curves = tables(dict.fromkeys(KNOWN, rate))
     axes = plots.learning_curves(curves, "success_rate", ARMS, draws=20).axes[0]
     places = sorted(text.get_position()[1] for text in axes.texts)

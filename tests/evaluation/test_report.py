@@ -384,7 +384,7 @@ def test_paths_and_what_models_were_asked_have_tables(words_only):
     assert "asked language models" not in bare
 
 
-def test_a_reward_that_is_no_table_and_ranks_nothing_is_not_said_to_rank(words_only):
+def test_a_reward_without_a_table_is_not_said_to_rank(words_only):
     """As novelty does where each episode meets as many captions."""
     none = {"tau": None, "episodes": 10, "arms": {}}
     unknown = {"kendall_tau_vs_return": None}

@@ -34,7 +34,7 @@ def test_identical_texts_are_ties_without_a_question() -> None:
     assert (TIE.status, TIE.votes) == ("tie", 0)
 
 
-def test_nothing_but_identical_texts() -> None:
+def test_only_identical_texts() -> None:
     assert list(judge(Recorder(), [Pair("a", "a")])) == [TIE]
     assert list(judge(Recorder(), [])) == []
 

@@ -43,7 +43,7 @@ def labels(params: AnnotateParams, adapter: EnvAdapter) -> list[float | None]:
     return [judgement.p_first for judgement in judge(make_annotator(params, adapter, 0), PAIRS)]
 
 
-def test_it_judges_by_its_own_section(door_key: EnvAdapter) -> None:
+def test_it_judges_by_its_own_params_section(door_key: EnvAdapter) -> None:
     params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 3}})
     assert labels(params, door_key) == [1.0, 0.0, 0.5]
     assert kind_of(params).estimate(door_key, PAIRS) is None

@@ -96,7 +96,7 @@ def test_answers_are_on_disk_before_their_cost_is_reported(
     assert (judge.usage["calls"], synced) == (3, ["responses.db-wal"] * 2)
 
 
-def test_an_outcome_is_asked_once_followed_up_and_kept(
+def test_an_outcome_is_asked_once_with_a_follow_up_and_stored(
     server: ChatServer, store: ResponseStore, door_key: EnvAdapter
 ) -> None:
     def answer(body: dict[str, Any]) -> dict[str, Any]:
@@ -128,9 +128,7 @@ def test_examples_are_shown_and_are_part_of_the_key(store: ResponseStore, door_k
     assert '"You leave."\nGoal reached: yes\n"You say \\"stop\\".\\n"\nGoal reached: no\n' in with_examples
 
 
-def test_a_sample_of_the_first_items_is_kept_with_what_was_shown_and_answered(
-    store: ResponseStore, door_key: EnvAdapter
-) -> None:
+def test_a_sample_of_first_items_keeps_prompts_and_answers(store: ResponseStore, door_key: EnvAdapter) -> None:
     """From new answers as from stored ones, also after a follow-up; what never came is left out."""
     told = {"0": Failure("gone"), "1": Reply("Hm."), "2": Reply("No.")}
 

@@ -64,7 +64,7 @@ def test_goal_and_anti_goal_turn_the_preference_around(encoder: SentenceEncoder,
     assert judgement.p_first < 0.1
 
 
-def test_loading_takes_the_aims_of_the_adapter_unless_others_are_given(door_key: EnvAdapter, monkeypatch: Any) -> None:
+def test_loading_uses_the_adapters_goals_unless_others_are_given(door_key: EnvAdapter, monkeypatch: Any) -> None:
     asked: list[str] = []
 
     class Recorder:

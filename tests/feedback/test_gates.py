@@ -113,7 +113,7 @@ def test_a_member_with_position_bias_is_named() -> None:
 
 
 @pytest.mark.parametrize("annotator", ["embedding", "scripted", "openai", "huggingface", "ensemble"])
-def test_advice_names_the_annotator_in_use(annotator: str) -> None:
+def test_the_hint_names_the_annotator_in_use(annotator: str) -> None:
     members = {"members": [{"annotator": "embedding"}, {"annotator": "scripted"}]}
     params = {"annotator": annotator, "openai": {"model": "m"}, "ensemble": members}
     advice = kind_of(AnnotateParams.model_validate(params)).advice

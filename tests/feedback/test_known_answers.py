@@ -99,7 +99,7 @@ def test_another_judges_soft_labels_are_learned_unchanged(door_key: EnvAdapter) 
     assert subject.pairs == (KnownPair(Pair("a", "b"), 0.8),)
 
 
-def test_a_judge_that_names_what_is_shown_first_is_right_nowhere(door_key: EnvAdapter) -> None:
+def test_a_judge_that_always_names_the_first_text_is_never_right(door_key: EnvAdapter) -> None:
     subject = Subject(door_key, tuple(KnownPair(Pair(f"a{i}", f"b{i}"), float(i % 2)) for i in range(20)))
     biased = right(subject, [(0.9, 0.9)] * 20)
     assert biased["accuracy"]["value"] == 0

@@ -74,7 +74,7 @@ def test_log_probabilities_are_soft_labels(adapter: EnvAdapter, store: ResponseS
     assert (tied.status, tied.p_first) == ("tie", 0.5)
 
 
-def test_votes_are_drawn_apart(adapter: EnvAdapter, store: ResponseStore) -> None:
+def test_votes_are_drawn_independently(adapter: EnvAdapter, store: ResponseStore) -> None:
     def by_seed(first: str, second: str, request: ChatRequest) -> Reply:
         return Reply(f'{{"best_description": {2 if request.sampling.seed == 2 else 1}}}')
 

@@ -45,7 +45,7 @@ def made(adapter: EnvAdapter, store: Path, device: str, *models: Path) -> Annota
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
-def test_the_labels_are_the_means_of_those_of_each_alone(
+def test_the_labels_are_the_means_of_each_members_labels(
     models: tuple[Path, Path], door_key: EnvAdapter, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = [list(made(door_key, tmp_path / "alone.db", device, model).annotate(QUESTIONS)) for model in models]

@@ -82,7 +82,7 @@ def test_every_pattern_is_tried() -> None:
     assert all(sum(fnmatch(env_id, pattern) for pattern in probed_ids()) == 1 for env_id in IDS)
 
 
-def test_every_task_that_has_words_of_its_own_has_questions() -> None:
+def test_every_task_with_its_own_text_has_questions() -> None:
     env_ids = {pattern.replace("*", "0") for pattern in _TASKS}
     for file in iter_modules(laurel.envs.__path__):
         for one in vars(import_module(f"laurel.envs.{file.name}")).values():

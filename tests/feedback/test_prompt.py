@@ -277,7 +277,7 @@ def test_ones_own_prompt(tmp_path: Path) -> None:
     assert load_prompt(str(tmp_path / "mine.jinja")) == prompt
 
 
-def test_the_digest_follows_the_content_alone(tmp_path: Path) -> None:
+def test_the_digest_depends_only_on_the_content(tmp_path: Path) -> None:
     digest = load_prompt(own(tmp_path, SMALL)).digest
     os.utime(tmp_path / "mine.jinja", (0, 0))
     assert load_prompt(tmp_path / "mine.jinja").digest == digest

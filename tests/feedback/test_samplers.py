@@ -184,7 +184,7 @@ def test_nearby_asks_about_neighbours() -> None:
         assert bool(np.median(np.abs(place[first] - place[second])) < size / 20) is nearer
 
 
-def test_no_caption_is_compared_again_before_all_were_once() -> None:
+def test_every_caption_is_compared_once_before_any_twice() -> None:
     """The first round of a sort: all are equally uncertain, and one comparison makes two of them less so."""
     first, second = make("ranking", 40).propose(20)
     assert len({*first.tolist(), *second.tolist()}) > 32

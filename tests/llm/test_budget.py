@@ -175,7 +175,7 @@ def test_stop_raises_after_every_answer_was_handed_over() -> None:
     )
 
 
-def test_stop_does_not_stop_where_nothing_is_missing() -> None:
+def test_on_limit_stop_passes_if_nothing_is_missing() -> None:
     budget = Budget(BudgetParams(max_calls=10))
     model = BudgetedChat(PlayedModel(tokens(10, 5)), budget, None)
     assert len(list(model.ask(questions(10)))) == 10

@@ -267,7 +267,7 @@ def test_a_model_that_is_not_a_sentence_encoder(tiny: Path, tmp_path: Path) -> N
         load_encoder(str(tmp_path / "bert"))
 
 
-def test_characters_need_no_model_and_tell_spellings_apart() -> None:
+def test_character_encoder_distinguishes_spellings_without_a_model() -> None:
     encoder = load_encoder("characters")
     texts = ["You kill the newt!", "You kill the jackal!", "The door opens.", ""]
     rows = encoder.encode(texts)

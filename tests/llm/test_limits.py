@@ -31,7 +31,7 @@ def test_dates_and_nonsense_in_headers() -> None:
     assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
 
 
-def test_a_rate_lets_no_more_through_within_any_time() -> None:
+def test_a_rate_limit_holds_over_any_interval() -> None:
     async def takes() -> list[float]:
         rate, times = Rate(100, 5), []
         for _ in range(50):

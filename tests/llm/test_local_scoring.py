@@ -228,7 +228,7 @@ def test_choices_have_the_tokens_that_they_have_after_the_prompt(copied: Path) -
     assert prompt.answers == {digit: [tokenizer.convert_tokens_to_ids(digit)] for digit in DIGITS}
 
 
-def test_choices_that_would_join_the_prompt_stand_alone(chat: LocalChat) -> None:
+def test_choices_that_would_merge_with_the_prompt_are_encoded_separately(chat: LocalChat) -> None:
     tokenizer = chat._local.tokenizer
     (k,) = tokenizer("k")["input_ids"]
     assert len(tokenizer("key")["input_ids"]) == 1

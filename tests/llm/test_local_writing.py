@@ -37,7 +37,7 @@ def test_greedy_answers_are_those_of_the_slow_obvious_way(fresh: Callable[..., L
     assert reasons == {"stop", "length"}
 
 
-def test_a_draw_depends_on_its_request_alone(fresh: Callable[..., LocalChat]) -> None:
+def test_a_draw_depends_only_on_its_request(fresh: Callable[..., LocalChat]) -> None:
     requests = [
         request(own, (), temperature=0.9, top_p=0.9, seed=seed, max_tokens=8) for own in OWN for seed in (0, 1, None)
     ]
@@ -47,7 +47,7 @@ def test_a_draw_depends_on_its_request_alone(fresh: Callable[..., LocalChat]) ->
     assert all(first != second for first, second in zip(together[::3], together[1::3], strict=True))
 
 
-def test_one_seed_gives_each_prompt_draws_of_its_own(chat: LocalChat) -> None:
+def test_one_seed_gives_each_prompt_its_own_draws(chat: LocalChat) -> None:
     reader, flat = PromptReader(chat._local), torch.zeros(1000)
     first, second = (reader.read(0, request(own, (), temperature=1.0, seed=1)) for own in OWN[:2])
     assert not isinstance(first, Failure)

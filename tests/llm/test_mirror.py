@@ -52,7 +52,7 @@ def test_the_next_run_begins_with_the_answers_of_all(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 2, "who has nothing new leaves nothing"
 
 
-def test_what_a_failed_run_was_answered_is_kept(tmp_path: Path) -> None:
+def test_answers_to_a_failed_run_are_kept(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="of the run"), mirrored(tmp_path / "one.db", tmp_path / "kept"):
         fail_after(lambda: put(tmp_path / "one.db", "a"))
     with mirrored(tmp_path / "two.db", tmp_path / "kept"):

@@ -280,7 +280,7 @@ def test_a_server_that_is_not_there(api: BatchAPI, store: ResponseStore) -> None
         list(model(api, store).ask(hundred()))
 
 
-def test_looks_that_fail_are_tried_again(api: BatchAPI, store: ResponseStore) -> None:
+def test_failed_polls_are_retried(api: BatchAPI, store: ResponseStore) -> None:
     api.unwell["look"] = openai_batch.MOST_FAILED_POLLS - 1
     assert len(dict(model(api, store).ask(hundred()))) == 100
     api.unwell["look"] = openai_batch.MOST_FAILED_POLLS

@@ -13,7 +13,7 @@ from laurel.llm.owners import has_died, this_owner
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is known about processes")
 
 
-def test_this_process_lives_and_its_owners_differ() -> None:
+def test_this_process_is_alive_and_its_owners_differ() -> None:
     assert not has_died(this_owner())
     assert this_owner() != this_owner()
 

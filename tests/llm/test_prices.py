@@ -66,7 +66,7 @@ def test_the_latest_price_counts_and_ones_own_before_the_packaged(tmp_path: Path
     assert getattr(price_of(Identity("gpt-5-mini", endpoint=OPENAI), own), "input", None) == 9.0
 
 
-def test_the_price_that_held_on_a_day(tmp_path: Path) -> None:
+def test_the_price_of_a_given_day(tmp_path: Path) -> None:
     own = table(
         tmp_path / "own.yaml",
         "{model: m, date: 2026-03-01, source: here, input: 3.0, output: 4.0}",

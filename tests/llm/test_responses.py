@@ -137,7 +137,7 @@ time.sleep(600)
 """
 
 
-def test_a_process_that_was_killed_holds_nothing(store: ResponseStore) -> None:
+def test_a_killed_process_holds_no_lock(store: ResponseStore) -> None:
     keys = [exchange(str(number)).key for number in range(9)]
     code = CLAIMANT.format(tests=str(Path(__file__).parent))
     claimant = subprocess.Popen([sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE, text=True)

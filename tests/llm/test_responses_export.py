@@ -81,9 +81,7 @@ def test_costs_of_answers_are_exported_if_prices_are_known(tmp_path: Path) -> No
     assert costs == [pytest.approx(0.06 + 0.02 + 0.1), pytest.approx(0.1), None, None, 0.0]
 
 
-def test_what_was_kept_of_a_cost_counts_and_else_the_price_of_the_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recorded_cost_counts_and_otherwise_the_days_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who, said = Identity("m", "", "http://h/v1"), Reply("x", None, 100, 10, "stop", 0.5)
     request = ChatRequest((Message("user", "a"),))
     path = tmp_path / "r.db"
@@ -100,7 +98,7 @@ def test_what_was_kept_of_a_cost_counts_and_else_the_price_of_the_day(
     assert [row["cost_usd"] for row in rows] == [0.125, pytest.approx(0.1), pytest.approx(0.2), 0.0]
 
 
-def test_what_questions_share_is_kept_once(tmp_path: Path) -> None:
+def test_shared_parts_of_questions_are_stored_once(tmp_path: Path) -> None:
     path = fill(tmp_path / "r.db", exchanges(30))
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM contexts").fetchone() == (2,)

@@ -80,7 +80,7 @@ def test_each_loss_of_two_processes_is_that_of_one(model: Path, tmp_path: Path) 
         assert losses[0] == pytest.approx(losses[1], abs=1e-5), file
 
 
-def test_every_process_takes_its_part_of_each_batch() -> None:
+def test_every_process_takes_its_share_of_each_batch() -> None:
     for seed in (None, 7):
         (alone,) = ([batch for _ in range(2) for batch in parts] for parts in [Parts(11, 4, seed, Place(0, 1))])
         parts = [Parts(11, 4, seed, Place(rank, 2)) for rank in range(2)]

@@ -130,7 +130,7 @@ def test_a_store_outside_the_project_needs_permission(
     assert container["mounts"][1]["Source"] == container["mounts"][1]["Target"] == str(tmp_path / "shared")
 
 
-def test_a_store_beside_params_yaml_is_refused(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_next_to_params_yaml_is_refused(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, containers = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: "answers.db"})
     assert (code, containers) == (2, [])
     assert "Put it into a folder: responses/answers.db." in capsys.readouterr().err

@@ -112,7 +112,9 @@ def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:
     assert not output.exists()
 
 
-def test_lineage_goes_through_the_merger(direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lineage_passes_through_the_merge_step(
+    direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlflow import MlflowClient
 
     uri = f"sqlite:///{tmp_path}/mlflow.db"

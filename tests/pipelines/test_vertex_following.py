@@ -159,7 +159,7 @@ def test_status_and_cancel(laurel: Laurel, google: VertexServer) -> None:
     assert f"there is no job {RUN} in projects/demo-project/locations/europe-west4" in err
 
 
-def test_ctrl_c_leaves_the_run_alone(google: VertexServer, project: Project) -> None:
+def test_ctrl_c_does_not_stop_the_remote_run(google: VertexServer, project: Project) -> None:
     """The real command, in a process of its own."""
     google.says("get", job("RUNNING", task("collect", "RUNNING")))
     command = [sys.executable, "-m", "laurel", "pipeline", "submit", "--bucket", "gs://demo-bucket", "--image", IMAGE]

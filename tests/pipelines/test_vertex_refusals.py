@@ -61,7 +61,7 @@ def test_an_unreadable_bucket_gives_a_warning(laurel: Laurel, google: VertexServ
     assert "note: no permission to look at the bucket gs://demo-bucket (storage.buckets.get), so its existence" in err
 
 
-def test_a_bucket_in_another_region_gives_a_warning(laurel: Laurel, google: VertexServer) -> None:
+def test_bucket_in_another_region_warns(laurel: Laurel, google: VertexServer) -> None:
     google.says("bucket", (200, {"name": "demo-bucket", "location": "US-CENTRAL1"}))
     code, _, err = submit(laurel)
     assert code == 0

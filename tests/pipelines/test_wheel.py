@@ -79,7 +79,7 @@ def test_it_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:
     assert yaml.safe_load((tmp_path / "p.yaml").read_text())["pipelineInfo"]["name"] == "laurel"
 
 
-def test_an_editable_install_is_found_beside_a_clone_called_laurel(clone: Path, tmp_path: Path) -> None:
+def test_an_editable_install_is_found_next_to_a_clone_called_laurel(clone: Path, tmp_path: Path) -> None:
     """Python would treat the folder as a namespace package if nothing on the path precedes it."""
     editable = built(clone, tmp_path, "editable")
     look = (

@@ -64,7 +64,7 @@ def test_every_pair_is_judged_by_those_members_that_do_not_know_it() -> None:
     assert np.array_equal(held_out.both_new, both)
 
 
-def test_folds_hold_whole_groups_and_are_of_like_size() -> None:
+def test_folds_hold_whole_groups_and_have_similar_sizes() -> None:
     features, comparisons = grouped()
     fold = cross_validate(features, comparisons, params(max_epochs=1), seed=0).fold
     assert all(len(set(fold[comparisons.group == group].tolist())) == 1 for group in range(20))

@@ -131,7 +131,7 @@ def test_captions_that_are_not_known_are_scored_once_when_they_are_met() -> None
     assert function.unseen == 3
 
 
-def test_a_function_that_needs_no_table_has_met_nothing_unforeseen() -> None:
+def test_a_function_without_a_table_reports_no_unseen_captions() -> None:
     function = CaptionReward({}, 0.0, by_length([]))
     assert rewards_of(function, ["ab", "c"]) == [2.0, 1.0]
     assert function.unseen == 0
@@ -265,7 +265,7 @@ def test_shuffled_labels_are_of_a_reward_learned_from_preferences(adapter: EnvAd
         method.check(other, adapter)
 
 
-def test_what_scores_captions_is_the_same_when_it_is_loaded_again(tmp_path: Path) -> None:
+def test_a_loaded_scorer_gives_the_same_scores(tmp_path: Path) -> None:
     texts = ("a", "b", "ü")
     made = ScoredCaptions.of(texts, drawn(list(texts), 3))
     made.save(tmp_path, seed=3)

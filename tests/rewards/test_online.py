@@ -322,7 +322,7 @@ def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> No
         ("retrieval", {"votes": 3}, ", which take 1,500 calls"),
     ],
 )
-def test_the_calls_of_a_question_are_told_beside_the_questions(
+def test_calls_per_question_are_shown_next_to_the_questions(
     tmp_path: Path, form: str, asking: dict[str, Any], calls: str
 ) -> None:
     """A budget counts calls, and a chat model is asked about a pair in both orders."""

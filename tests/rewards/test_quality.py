@@ -167,7 +167,7 @@ def test_groups_name_the_segment_of_an_item() -> None:
     assert result["baselines"] == {"majority": 1.0, "bag_of_words": 1.0, "environment_reward": 1.0}
 
 
-def test_nothing_but_ties() -> None:
+def test_only_ties() -> None:
     held_out = judged([(0, 0, 0.7, True)])
     result = quality(held_out, compare([(0, 1, 0.5)]), segments(), UNKNOWN)
     assert result["heldout_pairs"] == 0

@@ -153,7 +153,7 @@ class Counting:
         return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
 
 
-def test_vectors_are_kept_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_stored_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Counting()
     monkeypatch.setattr("laurel.llm.embedding_cache.load_encoder", lambda name, device: encoder)
     monkeypatch.setattr(embedding_cache, "SHARE", 2)

@@ -94,7 +94,7 @@ def test_abstention_is_not_a_failure(project: Project, monkeypatch: pytest.Monke
     assert manifest(project)["counts"]["abstain"] > manifest(project)["counts"]["ok"] > 0
 
 
-def test_nothing_but_ties_is_nothing_to_learn(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_ties_leave_nothing_to_learn(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by(monkeypatch, "tie", "abstain")
     words = r"None of \d+ pairs has a preference \(\d+ ties, \d+ abstained\): .*embedding\.tie_band"
     with pytest.raises(AnnotationError, match=words):

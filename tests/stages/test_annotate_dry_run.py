@@ -118,7 +118,7 @@ def test_the_most_is_never_less_than_what_is_usual(
     assert usual == most
 
 
-def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_price_is_reported_as_unknown(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     asking(project, "http://127.0.0.1:9/v1", budget={"prices": None, "max_cost": 1.0})
     said = forecast(capsys)
     assert said["money"] == "unknown"

@@ -21,7 +21,7 @@ def lines(place: Path, changes: dict[str, Any]) -> str:
     return described(project.params, adapter_for(project.params.env), outputs)
 
 
-def test_steps_are_those_of_whole_updates(tmp_path: Path) -> None:
+def test_steps_are_rounded_to_whole_updates(tmp_path: Path) -> None:
     small = {"n_envs": 512, "n_steps": 32}
     changes = {"arms": ["extrinsic"], "agent.seeds": [0], "agent.steps": 3000, "agent.ppo": small}
     assert "1 agent of 16,384 steps with ppo (1 seed an arm)" in lines(tmp_path, changes)

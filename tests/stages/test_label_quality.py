@@ -110,7 +110,7 @@ def test_a_chat_model_is_measured_by_its_answers(asking: Project) -> None:
         assert pair["status"] == preferences.status[pair["pair"]]
 
 
-def test_shares_say_the_same_as_the_whole(asking: Project, tmp_path: Path) -> None:
+def test_shares_give_the_same_message_as_the_whole(asking: Project, tmp_path: Path) -> None:
     params, captions = asking.params, asking.output("caption")
     shares = [tmp_path / name for name in "abc"]
     for number, share in enumerate(shares):
@@ -159,7 +159,7 @@ def sums(out: Path) -> dict[tuple[str, str], int]:
     return found
 
 
-def test_why_answers_are_missing_is_kept_and_told(
+def test_reasons_for_missing_answers_are_stored_and_reported(
     asking: Project, server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking.run("annotate")

@@ -83,7 +83,7 @@ def test_it_ends_with_a_link_to_the_report_and_counts_steps(page: LivePage) -> N
     assert "<td>extrinsic</td><td>2</td><td>1</td>" in text
 
 
-def test_the_time_left_is_said_once_it_is_known(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remaining_time_is_shown_once_known(page: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now))
     page._pace = progress.Pace()

@@ -137,7 +137,7 @@ def test_agents_are_runs_below_their_stage(logged: Logged) -> None:
     assert logged.client.search_runs([parent.info.experiment_id], f"{query} and tags.seed = '1'")
 
 
-def test_a_curve_is_logged_whole_and_without_what_is_unknown(logged: Logged) -> None:
+def test_all_points_of_a_curve_are_logged_without_nan(logged: Logged) -> None:
     parent = logged.run(logged.agents)
     child = logged.client.search_runs([parent.info.experiment_id], "tags.arm = 'preference'")[0]
     history = logged.client.get_metric_history(child.info.run_id, "return_mean")
@@ -163,7 +163,7 @@ def test_the_best_agent_can_be_had_from_the_registry(
     np.testing.assert_array_equal(policy.evaluate(features), expected)
 
 
-def test_artifacts_lie_beside_the_database(logged: Logged) -> None:
+def test_artifacts_are_stored_next_to_the_database(logged: Logged) -> None:
     run = logged.run(logged.agents)
     assert [artifact.path for artifact in logged.client.list_artifacts(run.info.run_id)] == ["vocabulary.parquet"]
     assert (logged.root / "mlartifacts").is_dir()
@@ -238,7 +238,7 @@ def test_an_input_that_was_not_tracked_has_no_run_to_refer_to(database: str, tmp
 
 
 # -- where runs are logged --------------------------------------------------------------------------------------
-def test_the_environment_variable_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, "http://somewhere")
     configure(tmp_path)
     assert os.environ[URI] == "http://somewhere"
@@ -247,7 +247,7 @@ def test_the_environment_variable_goes_first(tmp_path: Path, monkeypatch: pytest
     assert os.environ[URI] == f"sqlite:///{tmp_path.resolve()}/mlflow.db", "an empty one says nothing"
 
 
-def test_a_stage_called_from_python_logs_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_called_from_python_logs_next_to_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No command line configured anything; and a path in the variable may be relative."""
     output = Output(tmp_path)
     assert opened_and_closed(make_params(), output)

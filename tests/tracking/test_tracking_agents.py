@@ -131,7 +131,7 @@ def test_a_run_is_logged_during_training_and_continues_where_it_was_stopped(
     assert json.loads((last / ADAPTER / "adapter_config.json").read_text()) == 10
 
 
-def test_a_server_that_fails_on_the_way_is_tried_again_in_the_end(
+def test_a_server_that_failed_midway_is_retried_at_the_end(
     client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "extrinsic" / "seed-0"

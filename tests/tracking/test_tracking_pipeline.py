@@ -68,7 +68,7 @@ def test_it_is_opened_once_and_closed_with_the_state(client: MlflowClient) -> No
 
 
 @pytest.mark.parametrize(("state", "status"), [("FAILED", "FAILED"), ("CANCELLED", "KILLED"), ("ODD", "FAILED")])
-def test_a_failure_is_marked_even_where_nothing_was_opened(client: MlflowClient, state: str, status: str) -> None:
+def test_a_failure_before_any_run_was_opened_is_marked(client: MlflowClient, state: str, status: str) -> None:
     close_pipeline_run(*of(make_params()), "name", state, f"lost https://me:secret@host {'x' * 5000}")
     (run,) = runs(client)
     assert (run.info.status, run.data.tags["state"]) == (status, state)

@@ -57,7 +57,7 @@ def test_shards_sampled_apart_give_the_same_agent(tmp_path: Path, settings: dict
         SampledShard.read(place)
 
 
-def test_each_shard_and_round_has_streams_of_its_own() -> None:
+def test_each_shard_and_round_has_its_own_random_streams() -> None:
     adapter = adapter_for(GRID)
     learner, whole = begun(adapter, n_envs=32, shards=2)
     whole.close()

@@ -40,7 +40,7 @@ def test_the_interval_of_a_mean_is_as_wide_as_its_standard_error_says() -> None:
     assert (low, high) == pytest.approx((mean - error, mean + error), abs=0.02)
 
 
-def test_the_interval_lies_about_the_trend_wherever_that_goes() -> None:
+def test_the_interval_follows_the_trend() -> None:
     x = np.linspace(0, 1, 200)
     _, weights = nearness(x, log=False)
     mean, low, high = weighted_means(weights, x + np.random.default_rng(0).normal(scale=0.1, size=200))

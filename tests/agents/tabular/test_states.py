@@ -22,7 +22,7 @@ Discrete = gym.spaces.Discrete
         (gym.spaces.Tuple([Discrete(4), Discrete(3, start=-1), Discrete(2)]), 24),
     ],
 )
-def test_every_observation_has_a_number_of_its_own(space: gym.Space[Any], n_states: int) -> None:
+def test_every_observation_has_its_own_number(space: gym.Space[Any], n_states: int) -> None:
     index = StateIndex(space)
     batch = gym.vector.utils.batch_space(space, 2000)
     batch.seed(0)

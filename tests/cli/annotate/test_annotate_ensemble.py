@@ -59,7 +59,7 @@ def test_shares_of_an_ensemble_are_joined_as_if_it_were_one(project: Project, tm
     assert lasting_content(tmp_path / "merged") == lasting_content(project.output("annotate"))
 
 
-def test_a_member_that_fails_does_not_go_unsaid(project: Project, server: ChatServer) -> None:
+def test_a_failing_member_is_reported(project: Project, server: ChatServer) -> None:
     server.behave = lambda *_: web.json_response(completion("Hm."))
     members = [{"annotator": "scripted"}, {"annotator": "openai", "openai": {"model": "m", "base_url": server.url}}]
     project.change({**ENSEMBLE, "annotate.ensemble": {"members": members}})

@@ -136,7 +136,7 @@ def test_an_achievement_counts_once_per_episode() -> None:
 
 
 @pytest.mark.parametrize(("sword", "blows"), [(None, 3), ("wood_sword", 2), ("iron_sword", 1)])
-def test_a_cow_takes_blows(sword: str | None, blows: int) -> None:
+def test_a_cow_needs_several_hits(sword: str | None, blows: int) -> None:
     made = world("cow", food=2, **({sword: 1} if sword else {}))
     paid = [act(made, "do") for _ in range(blows)]
     assert paid == [*[0.0] * (blows - 1), 1.0]

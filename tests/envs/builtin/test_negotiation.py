@@ -34,7 +34,7 @@ def test_what_style_a_dialogue_shows(acts: list[int], accepted: bool, shown: set
     assert {style for style in STYLES if shows(style, acts, accepted)} == shown
 
 
-def test_a_partner_refuses_what_gives_it_less_than_its_limit_but_never_its_own_offer() -> None:
+def test_a_partner_refuses_less_than_its_limit_but_accepts_its_own_offer() -> None:
     assert [accepts(limit, 0, BOOK_AND_HAT) for limit in LIMITS] == [True, True, False]
     assert [accepts(limit, 2, BOOK_AND_HAT) for limit in LIMITS] == [True, True, True]
     assert not any(accepts(limit, 2, ALL) for limit in LIMITS)

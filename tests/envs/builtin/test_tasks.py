@@ -81,7 +81,7 @@ def test_a_step_is_described_as_in_its_own_environment() -> None:
     assert str(adapter.describe_observation(before[0])).startswith("You face ")
 
 
-def test_episodes_are_counted_for_their_task_alone() -> None:
+def test_episodes_count_only_for_their_task() -> None:
     adapter = adapter_for(tasks_env(EMPTY, LAVA))
     actor = make_actor("random", adapter, "here")
     rows = roll_out(tasks_env(EMPTY, LAVA), adapter, actor, n_envs=2, episodes=4, seed=0, learned=None)

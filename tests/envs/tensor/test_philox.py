@@ -25,7 +25,7 @@ def test_the_published_answers(counter: list[int], key: list[int], expected: lis
     assert drawn.tolist() == expected
 
 
-def test_a_number_depends_on_its_key_time_and_place_alone() -> None:
+def test_a_number_depends_only_on_key_time_and_position() -> None:
     keys = torch.tensor([[3, 1], [4, 1], [5, 9]])
     drawn = words(keys, 2, 10, (4, 6, 5))
     assert drawn.shape == (4, 3, 6, 5)
