@@ -1,4 +1,4 @@
-"""Digests of what a small run makes of an environment: they change when README's figures would have to be made anew.
+"""Digests of what a small run makes of an environment: they change when README's figures would have to be made again.
 
     python docs/fingerprint.py ENV_ID...        # prints them as JSON
 

@@ -1,4 +1,4 @@
-"""Make the results in README and docs/results.md anew: tables and verdict of each environment, from runs of this code.
+"""Make the results in README and docs/results.md again: tables and verdict of each environment, from runs of this code.
 
     python docs/remake.py            # of the last `make run` alone
     python docs/remake.py --all      # of the other environments, too, each in a project of its own below data/docs

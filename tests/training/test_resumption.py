@@ -223,5 +223,5 @@ def test_a_damaged_checkpoint_is_refused(
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
     run(make_task(), frozen_lake, tmp_path / "agent", updates=3)
-    with pytest.raises(DataError, match=r"agent: not a complete checkpoint .*Delete it to train this agent anew"):
+    with pytest.raises(DataError, match=r"agent: not a complete checkpoint .*Delete it to train this agent again"):
         run(make_task(ppo={"hidden": (9,)}), frozen_lake, tmp_path / "agent")

@@ -173,7 +173,7 @@ def test_a_damaged_checkpoint_is_refused(file: str, harm: Callable[[Path], Any],
 
 def test_a_checkpoint_of_another_agent_is_refused(tmp_path: Path) -> None:
     run(make_task("SAC"), tmp_path / "agent", steps=150)
-    with pytest.raises(DataError, match=r"agent: not a complete checkpoint .*Delete it to train this agent anew"):
+    with pytest.raises(DataError, match=r"agent: not a complete checkpoint .*Delete it to train this agent again"):
         run(make_task("SAC", kwargs={"policy_kwargs": {"net_arch": [9]}}), tmp_path / "agent")
 
 

@@ -77,7 +77,7 @@ class DQN(AdamLearner, Collecting):
         return {"value": loss, "q_value": value, "epsilon": self.epsilon}
 
     def replayed(self, rollout: Rollout) -> None:
-        self.replay.add(rollout, anew=False)
+        self.replay.add(rollout, set_priorities=False)
 
     def targets(self, batch: Minibatch) -> Tensor:
         """Return y (B,)."""

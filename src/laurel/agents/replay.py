@@ -118,12 +118,12 @@ class Replay:
         """Steps in the memory; resets are not steps."""
         return int(self.valid[self._filled_rows()].sum())
 
-    def add(self, rollout: Rollout, *, anew: bool = True) -> None:
+    def add(self, rollout: Rollout, *, set_priorities: bool = True) -> None:
         """Add a rollout, replacing the oldest steps.
 
         Args:
             rollout: with its rewards mixed.
-            anew: False if the priorities of these steps were already restored from a checkpoint.
+            set_priorities: False if the priorities of these steps were already restored from a checkpoint.
         """
         n_steps = len(rollout.valid)
         at = (self.head + np.arange(n_steps)) % self.rows
@@ -134,7 +134,7 @@ class Replay:
         self.observation[self.head] = rollout.observation[-1]
         self.valid[self.head] = False
         self.filled = min(self.filled + n_steps, self.rows - 1)
-        if self.tree is not None and anew:
+        if self.tree is not None and set_priorities:
             rows = np.append(at, self.head)
             places = (rows[:, None] * self.n_envs + np.arange(self.n_envs)).reshape(-1)
             self.tree.set(places, np.where(self.valid[rows].reshape(-1), self.highest, 0.0))

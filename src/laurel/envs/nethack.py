@@ -136,8 +136,8 @@ class NetHackAdapter(EnvAdapter):
         events = np.empty(len(transitions), dtype=np.int64)
         reached = self.succeeded(transitions.reward, transitions.terminated)
         rows = np.ascontiguousarray(transitions.next_observation[:, self._crop**2 :])
-        heard = rows if self._status_in_words else rows[:, STATUS:]
-        for i, row in enumerate(np.ascontiguousarray(heard)):
+        compared = rows if self._status_in_words else rows[:, STATUS:]
+        for i, row in enumerate(np.ascontiguousarray(compared)):
             if reached is not None and reached[i]:
                 events[i] = self._intern(_REACHED[self._task])
                 continue

@@ -9,7 +9,8 @@ only potential shaping, scale and a constant, and at most 1:
 with (s, a, s') of collected transitions as the coverage distribution, and a~, x, x~ drawn from their actions and
 states. The last term is a constant, which does not affect a correlation. The distance of two rankings is the share of
 pairs of collected episodes that the two rewards rank in opposite orders, by what they pay in all, among pairs that
-neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. How many pairs tie is said beside it.
+neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. The number of tied pairs
+is reported, too.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Window:
     async def _take(self) -> None:
         if self._shut:
             raise asyncio.CancelledError
-        if not self._waiters and self._has_place():  # nobody is ahead in the queue
+        if not self._waiters and self._has_place():  # the queue is empty
             self._quick += 1
             return
         waiter = asyncio.get_running_loop().create_future()

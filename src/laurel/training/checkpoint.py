@@ -139,7 +139,7 @@ def restore(directory: Path, learner: Learner) -> Progress:
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = first_line(error)
         raise DataError(
-            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
+            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent again."
         ) from None
 
 

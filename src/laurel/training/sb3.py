@@ -204,7 +204,7 @@ class _CheckpointCallback(BaseCallback):
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{self._directory}: not a complete checkpoint ({first_line(error)}). Delete it to train this "
-                "agent anew."
+                "agent again."
             ) from None
         points = {point["env_steps"] for point in self._curve}
         env = model.get_env()

@@ -80,7 +80,7 @@ def restore_state(directory: Path, model: Any, state: Mapping[str, Any]) -> Arra
     except (OSError, SafetensorError, AttributeError, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = first_line(error)
         raise DataError(
-            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
+            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent again."
         ) from None
 
 
