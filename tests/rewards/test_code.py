@@ -228,7 +228,9 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
         asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
         project.change(asking)
         plan = described(project.params, ADAPTER, places(project.path))
-        assert "tiny writes 2 rounds of 2 functions: 2 calls at most in the first round, cost" in plan
+        assert (
+            "tiny writes 2 rounds of 2 functions: 2 calls at most in the first round without follow-ups, cost" in plan
+        )
         project.run("collect", "caption", "annotate", "train-reward")
         assert len(server.bodies) == 4
         assert {body["temperature"] for body in server.bodies} == {0.7}

@@ -88,7 +88,7 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
         train(project, tmp_path / "bucket")
         adapter = adapter_for(project.params.env)
         said = described(project.params, adapter, places(project.path))
-        assert "outcome: tiny is asked about outcomes: 176 calls at most, cost unknown" in said
+        assert "outcome: tiny is asked about outcomes: 176 calls at most without follow-ups, cost unknown" in said
         asked = [body["messages"][-1]["content"] for body in server.bodies]
         project.params.annotate.language_model.store.unlink()  # the machine of a step is discarded with its disk
         train(project, tmp_path / "bucket")

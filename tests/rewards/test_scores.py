@@ -155,7 +155,7 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         settings, context = params.rewards["score"], RewardContext.of(params)
         estimate = method_of(settings).estimate(context, context.adapter, project.output("caption"))
         assert estimate is not None
-        assert "tiny is asked for scores: 12 calls at most" in estimate
+        assert "tiny is asked for scores: 12 calls at most without follow-ups" in estimate
         monkeypatch.setattr("laurel.feedback.chat_annotator.progress", shown)
         project.run("train-reward")
         assert counted == [("rewards.score", 6), (6, False)]

@@ -97,7 +97,7 @@ def in_lines(found: Estimate, budget: BudgetParams) -> str:
         ("questions", f"{found.distinct:,} distinct ({ways})"),
         ("answered", f"{found.answered:,} of them, in {found.responses}"),
         *([("sent", f"{found.sent:,} more are in batches that wait to be fetched")] if found.sent else []),
-        ("calls", f"{found.calls:,}, and one more for each answer that cannot be read"),
+        ("calls", f"{found.calls:,}, and one more for each answer that cannot be read, not counted below"),
         ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
         ("tokens out", f"{usual}{found.most_output:,} at most"),
         ("money", f"{found.costs(price)}{dated}"),

@@ -126,7 +126,7 @@ def in_table(found: Forecast) -> str:
     rows = [[plain(judge), *_cells(needs)] for judge, needs in found.rows]
     if len(rows) > 1:
         rows.append([IN_ALL, *_cells(found.total)])
-    notes = ["One more call for each answer that cannot be read.", *found.notes]
+    notes = ["One more call for each answer that cannot be read, not counted here.", *found.notes]
     return "\n\n".join([aligned([list(HEADS), *rows]), "\n".join(notes)]) + "\n"
 
 
