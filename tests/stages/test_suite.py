@@ -109,6 +109,9 @@ def test_the_page_shows_finished_runs(
     write_page(renamed, elsewhere, tmp_path / "out", "laurel benchmark")
     assert "| teacher | extrinsic |" in (tmp_path / "out" / "tried.md").read_text(), "an axis has another name"
     other = replace(suite, runs=tuple(replace(run, content={**run.content, "seed": 7}) for run in suite.runs))
+    with pytest.raises(ParamsError, match=r"^Run second of .*tried\.json: .* They would be lost\."):
+        write_page(other, elsewhere, tmp_path / "out", "laurel benchmark", may_drop=False)
+    assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first"], "nothing was written"
     write_page(other, elsewhere, tmp_path / "out", "laurel benchmark")
     assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first", "second"], "its parameters are others"
 

@@ -87,7 +87,7 @@ def _benchmark(options: argparse.Namespace) -> int:
     command = f"laurel benchmark {shlex.quote(str(options.suite))}"
     if options.page:
         output.mkdir(parents=True, exist_ok=True)
-        write_page(suite, work, output, command)
+        write_page(suite, work, output, command, may_drop=False)
         failed: list[str] = []
     else:
         failed = run_suite(suite, work, output, command, only=options.only, report=tell)

@@ -87,11 +87,25 @@ def written(run: SuiteRun, work: Path) -> Path:
     return file
 
 
-def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
-    """Write the results of the runs so far: NAME.json for programs, NAME.md to read."""
+def write_page(suite: Suite, work: Path, output: Path, command: str, *, may_drop: bool = True) -> None:
+    """Write the results of the runs so far: NAME.json for programs, NAME.md to read.
+
+    Args:
+        may_drop: whether earlier results of runs whose parameters have changed since may be dropped.
+
+    Raises:
+        ParamsError: results would be dropped that may not be.
+    """
     file = output / f"{suite.name}.json"
     earlier = read_json(file)["runs"] if file.exists() else {}
     results = {run.name: result(run, work / run.name) or _kept(run, earlier.get(run.name)) for run in suite.runs}
+    lost = [name for name in earlier if results.get(name) is None]
+    if lost and not may_drop:
+        one = f"Run {lost[0]}" if len(lost) == 1 else f"Runs {', '.join(lost)}"
+        raise ParamsError(
+            f"{one} of {file}: the results were made with other parameters, or the suite no longer has such a run. "
+            f"They would be lost. Run the suite again (laurel benchmark FILE), or move the file to keep it."
+        )
     found = {
         "title": suite.title,
         "command": command,
