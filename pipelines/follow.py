@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from laurel.errors import LaurelError
-from laurel.params.pipeline import STEPS, SWEEP_STEPS
+from laurel.params.pipeline import ROUND_STEPS, STEPS, SWEEP_STEPS
 
 SUCCEEDED = "succeeded"
 ENDED = (SUCCEEDED, "failed", "cancelled", "canceled", "skipped", "paused")
@@ -105,7 +105,7 @@ def follow(
 
 def step_of(task: str) -> str | None:
     """Return which step a backend's task is by its name; None for a loop, a part of the graph, or the graph."""
-    return next((step for step in (*STEPS, *SWEEP_STEPS) if task.startswith(step)), None)
+    return next((step for step in (*STEPS, *SWEEP_STEPS, *ROUND_STEPS) if task.startswith(step)), None)
 
 
 def _note(seen: dict[str, str], say: Callable[[str], None], states: Mapping[str, str], detail: str = "") -> None:

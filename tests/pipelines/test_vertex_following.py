@@ -71,6 +71,19 @@ def test_the_failed_steps_of_a_sweep_are_named(laurel: Laurel, google: VertexSer
     assert "step try-candidate #2 failed: out of memory\nstep pick-best failed: no trial\n" in out
 
 
+def test_the_failed_rounds_of_an_actor_are_named(laurel: Laurel, google: VertexServer) -> None:
+    tasks = [
+        task("train-round", "SUCCEEDED"),
+        task("propose-2", "FAILED", "out of memory"),
+        task("train-round-2", "RUNNING"),
+    ]
+    google.says("get", job("FAILED", *tasks))
+    out = laurel("status", RUN)[1]
+    assert (
+        "train-round: succeeded\npropose: failed\ntrain-round #2: running\nstep propose failed: out of memory\n" in out
+    )
+
+
 # -- a run is started once ------------------------------------------------------------------------
 def test_a_run_whose_creation_got_no_answer_is_found(
     laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch
