@@ -66,12 +66,17 @@ def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]
 
 
 def digest_of_sources() -> str:
-    """Return a digest of Laurel's code on disk, since a commit does not cover uncommitted changes."""
+    """Return a digest of Laurel's files on disk: code, prompts and other data. A commit does not cover uncommitted
+    changes.
+    """
     digest = hashlib.sha256()
     for package in (laurel, laurel.components):
-        for folder in package.__path__:
-            for file in sorted(Path(folder).rglob("*.py")):
-                digest.update(file.read_bytes())
+        for folder in map(Path, package.__path__):
+            for file in sorted(folder.rglob("*")):
+                name = file.relative_to(folder)
+                if file.is_file() and not any(part.startswith((".", "__pycache__")) for part in name.parts):
+                    digest.update(f"{name.as_posix()}\0{file.stat().st_size}\0".encode())
+                    digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from kfp import components
 
+import laurel
 from laurel.cli.app import main
 from laurel.components import IMAGE
 from laurel.components.encoding import decoded
@@ -16,7 +17,7 @@ from laurel.errors import DataError, ParamsError
 from laurel.params import Params, load_params, parse_params
 from laurel.params.pipeline import STEPS
 from laurel.pipelines.accelerators import ACCELERATORS, check_count
-from laurel.pipelines.definition import arguments, compile_pipeline
+from laurel.pipelines.definition import arguments, compile_pipeline, digest_of_sources
 from laurel.pipelines.images import packages_of
 from laurel.pipelines.machines import DEFAULTS, Resources, annotators_of, idle, resources
 from laurel.stages.merge_agents import branches
@@ -298,6 +299,20 @@ def test_accelerators() -> None:
     check_count("train-agents", "L4", 4)
     with pytest.raises(ParamsError, match="asks for 3 accelerators of type L4, but a machine of Vertex AI has 1, 2"):
         check_count("train-agents", "L4", 3)
+
+
+@pytest.mark.parametrize("name", ["stages/collect.py", "feedback/prompts/pair/motif.jinja"])
+def test_the_digest_of_the_sources_covers_prompts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are cached by it, and a prompt changes the answers as code does."""
+    for file in (tmp_path / name, tmp_path / "__pycache__" / "a.pyc"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("one")
+    monkeypatch.setattr(laurel, "__path__", [str(tmp_path)])
+    before = digest_of_sources()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("two")
+    assert digest_of_sources() == before
+    (tmp_path / name).write_text("two")
+    assert digest_of_sources() != before
 
 
 def test_the_arguments_say_all_parameters(params: Params) -> None:
