@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 from functools import partial
@@ -8,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from laurel.agents.checkpoint import load_policy
 from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
@@ -196,6 +199,63 @@ def test_what_a_worker_refuses_is_passed_on(project: Project, monkeypatch: pytes
 
 def _refuse(*_: Any) -> None:
     raise ParamsError("this and that")
+
+
+@pytest.mark.parametrize("described", [False, True])
+def test_an_error_of_the_operating_system_in_training_is_not_taken_for_mlflows(
+    described: bool, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    def gone(*_: Any) -> None:
+        raise MlflowException("gone")
+
+    database = f"sqlite:///{project.path}/own.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    monkeypatch.setattr("laurel.pool.Workers.start", exhausted)
+    if not described:
+        monkeypatch.setattr("laurel.tracking.run.Run.describe", gone)
+    project.change({"tracking.enabled": True})
+    with pytest.raises(BlockingIOError):
+        project.run("train-agents")
+    assert not project.output("train-agents").exists()
+    client = MlflowClient(database)
+    (run,) = client.search_runs([client.get_experiment_by_name("laurel").experiment_id])
+    assert run.info.status == "FAILED"
+
+
+def test_the_runs_of_a_killed_training_end_if_it_is_not_resumed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGKILL: the stage had no chance to say anything to MLflow."""
+
+    class KilledError(Exception):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise KilledError
+
+    database = f"sqlite:///{project.path}/own.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    project.change({"tracking.enabled": True})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("laurel.pool.Workers.start", killed)
+        patch.setattr("laurel.tracking.tracker.Tracker._abandon", lambda *_, **__: None)
+        with pytest.raises(KilledError):
+            project.run("train-agents")
+    client = MlflowClient(database)
+    experiment = client.get_experiment_by_name("laurel").experiment_id
+    (dead,) = client.search_runs([experiment])
+    child = client.create_run(experiment, tags={"mlflow.parentRunId": dead.info.run_id}).info.run_id
+    assert dead.info.status == "RUNNING"
+    project.change({"agent.steps": 256})
+    project.run("train-agents")
+    ended = [client.get_run(run).info for run in (dead.info.run_id, child)]
+    assert [run.status for run in ended] == ["KILLED", "KILLED"]
+    assert ended[0].end_time - dead.info.start_time < 60_000, "when it worked last"
+    after = [run.info.status for run in client.search_runs([experiment])]
+    assert sorted(after) == ["FINISHED", "FINISHED", "KILLED", "KILLED"]
 
 
 def test_shuffled_labels_need_captions(project: Project) -> None:

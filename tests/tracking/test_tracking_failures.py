@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from laurel.data.directory import Output, output_directory
 from laurel.data.manifest import RUN, read_manifest
+from laurel.errors import RefusedLabelsError
+from laurel.stages import annotate
 from laurel.stages.pipeline import STAGE
 from laurel.tracking import server
 from laurel.tracking.tracker import Tracker
@@ -163,6 +166,32 @@ def test_a_server_that_refuses_artifacts_midway(
     said = capfd.readouterr()
     assert said.out == "", "standard output is for results"
     assert "secret" not in said.err + str(notes)
+
+
+def test_refused_labels_stay_refused_where_they_cannot_be_logged(
+    flaky: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes the run, and not the labels as files of it."""
+    monkeypatch.setenv(URI, flaky)
+    params = make_params()
+    sections = {name: getattr(params, name) for name in ("seed", "env", "caption", "annotate", "tracking")}
+    out = Output(tmp_path)
+    (tmp_path / "quality.json").write_text("{}")
+    with pytest.raises(RefusedLabelsError, match="too few"):
+        annotate.log({**sections, "judges": ()}, {}, out, ["too few answers"])
+    (note,) = out.run_notes
+    assert note.startswith("annotate: nothing or only part was logged to MLflow at ")
+
+
+def test_a_run_that_could_not_be_filled_does_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
+    out = Output(tmp_path)
+    with Tracker(make_params(), "collect", {}, out).stage_run() as run:
+        assert run is not None
+        raise MlflowException("full")
+    assert out.mlflow_run_id is None
+    assert len(out.run_notes) == 1
+    assert run.client.get_run(run.id).info.status == "FAILED"
 
 
 @pytest.mark.parametrize(

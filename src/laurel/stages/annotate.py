@@ -129,13 +129,14 @@ def log(sections: AnnotateSections, inputs: Mapping[str, Path], out: Output, ref
         RefusedLabelsError: there are refusals.
     """
     logged = {name: section for name, section in sections.items() if name != "judges"}
+    refused = RefusedLabelsError("\n".join(refusals)) if refusals else None
     with Tracker(logged, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, sections, {**out.counts, **out.usage}, out.path)
-        if refusals:
-            if tracked:
-                tracked.client.set_terminated(tracked.id, "FAILED")
-            raise RefusedLabelsError("\n".join(refusals))
+        if refused:
+            raise refused
+    if refused:  # where logging failed before, the block ends without an error
+        raise refused
 
 
 def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | None], path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -29,9 +29,10 @@ from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages.training_parts import check_part, copy_checkpoints, steps_until
-from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
+from laurel.tracking.agents import NOTE, STAGE, AgentRuns, left_by_killed, read_note
 from laurel.tracking.judgements import log_asked
 from laurel.tracking.run import Run
+from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker
 from laurel.training.checkpoint import STATE, is_finished, read_run
 from laurel.training.checks import check_agents
@@ -93,6 +94,7 @@ def run(
     if part is not None:
         sections["tracking"] = sections["tracking"].model_copy(update={"enabled": False})
         stage = check_part(part, sections, inputs)
+    killed = left_by_killed(output)
     with (
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage=stage, params=described, inputs=inputs, resumable=True) as out,
@@ -123,20 +125,23 @@ def run(
             whole = sum(steps_of(arm) for arm, _, _ in places)
             infos = arm_infos(sections["arms"], sections["rewards"])
             page = live(env.id, infos, places, whole - total, whole) if live else None
+            if tracked:
+                tracker.end_killed(tracked, {run: at for left, (run, at) in killed.items() if not left.exists()})
             if page and tracked:
-                tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
-            with runs or nullcontext(), page or nullcontext():
+                with suppress(*failures()):  # the training goes on without
+                    tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
+            with tracker.at_work(), runs or nullcontext(), page or nullcontext():
                 sampling = () if part and part.proposals else unfinished
                 served = servers(served_actors(arm for arm, _, _ in sampling).values())
                 with served, judging, progress(total, "train-agents", "steps") as advance:
                     sources = Inputs(captions, preferences, reward, judge=judging.queue)
                     jobs = _jobs(seed, context, unfinished, sources, part)
                     run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
-                out.asked = [*judging.asked, *_asked_by(places)]
-                if runs:
-                    runs.finish(places)
-                if tracked:
-                    log_asked(tracked, out.asked)
+            out.asked = [*judging.asked, *_asked_by(places)]
+            if runs:
+                runs.finish(places)
+            if tracked:
+                log_asked(tracked, out.asked)
         _remove_leftovers(out.path)
         note.unlink(missing_ok=True)
         most = max((steps_of(arm) for arm in trained), default=0)

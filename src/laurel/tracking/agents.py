@@ -6,8 +6,10 @@ logged during training is logged at its end. An interrupted stage finds its runs
 
 from __future__ import annotations
 
+import glob
 import io
 import json
+import os
 import shutil
 import threading
 import time
@@ -197,6 +199,23 @@ def read_note(note: Path) -> dict[str, str]:
         return dict(read_json(note)) if note.exists() else {}
     except (DataError, ValueError, TypeError):  # then the old runs are left alone, and new ones are created
         return {}
+
+
+def left_by_killed(output: Path) -> dict[Path, tuple[str, float]]:
+    """Find what killed stages have left beside their output: note -> the stage's run, and when it worked last."""
+    found = {}
+    for note in output.parent.glob(f".{glob.escape(output.name)}.*.partial/{NOTE}"):
+        if run := read_note(note).get(STAGE):
+            found[note] = run, max(_replaced(Path(folder)) for folder, _, _ in os.walk(note.parent))
+    return found
+
+
+def _replaced(folder: Path) -> float:
+    """Return when an entry of a folder was replaced last, as a checkpoint is; 0 where the folder itself was."""
+    try:
+        return folder.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, Any]:

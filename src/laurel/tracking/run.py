@@ -165,6 +165,10 @@ class Run:
             return None
         return Run(self.client, run_id, found.info.experiment_id)
 
+    def is_running(self) -> bool:
+        """Whether it has not ended, as far as the server knows."""
+        return str(self.client.get_run(self.id).info.status) == "RUNNING"
+
     def resume(self) -> str:
         """Reopen the run if it was ended before its work; return its previous status."""
         status = str(self.client.get_run(self.id).info.status)

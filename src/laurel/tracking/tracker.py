@@ -62,6 +62,7 @@ class Tracker:
         self._inputs = inputs
         self.output = output
         self._known = known or {}
+        self._at_work = False
         self._shared: dict[str, dict[str, str]] = {}
         """Run id -> the tags that it shares with its child runs."""
 
@@ -69,7 +70,8 @@ class Tracker:
     def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
         """Yield the stage's run, with its parameters, lineage and data sets; None where nothing is logged.
 
-        It begins when the work on the output did. Where the block fails, it ends as FAILED, or KILLED by Ctrl-C.
+        It begins when the work on the output did. Where the block fails, it ends as FAILED, or KILLED by Ctrl-C. An
+        error of MLflow in the block becomes a note, unless it comes from `at_work`.
 
         Args:
             resumed: the stopped run of the same work, to be resumed; None opens a new one.
@@ -91,22 +93,43 @@ class Tracker:
         try:
             yield run
             run.end(at=ended)
-        except fails_with as error:
-            self._note(error)
         except BaseException as error:  # also Ctrl-C: a dead run must not be shown as running
+            of_mlflow = isinstance(error, fails_with) and not self._at_work
+            if of_mlflow:
+                self._note(error)
             self._abandon(run, status_of(error))
-            raise
+            if not of_mlflow:
+                raise
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Mark the stage's own work in the block of its run: an error there is the stage's, whatever its class."""
+        self._at_work = True
+        yield
+        self._at_work = False  # stays set after an error, for the block of the run
+
+    def end_killed(self, here: Run, killed: Mapping[str, float]) -> None:
+        """End runs that a killed stage has left and no stage resumes: MLflow would show them as running forever.
+
+        Args:
+            here: a run of this server.
+            killed: run id of a stage -> when it worked last, in seconds since 1970.
+        """
+        for run_id, at in killed.items():
+            with suppress(*failures()):
+                if (run := here.find(run_id)) is not None and run.is_running():
+                    self._abandon(run, "KILLED", at=at)
 
     @staticmethod
-    def _abandon(run: Run, status: str) -> None:
-        """End the run of a failed stage and its child runs, which MLflow would otherwise show as running forever."""
+    def _abandon(run: Run, status: str, *, at: float | None = None) -> None:
+        """End the run of a failed stage and its child runs, now or at a time in seconds since 1970."""
         with suppress(*failures()):
             below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
             for child in run.client.search_runs([run.experiment], below):
-                run.client.set_terminated(child.info.run_id, status)
-            run.end(status)
+                Run(run.client, child.info.run_id, run.experiment).end(status, at=at)
+            run.end(status, at=at)
 
-    def _note(self, error: Exception) -> None:
+    def _note(self, error: BaseException) -> None:
         """Report in the output's RUN and on standard error that logging to MLflow is incomplete."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
