@@ -29,6 +29,7 @@ from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
 from laurel.pipelines.sweep import SweepPlan
 from laurel.stages.preflight import check_run
+from laurel.tracking.pipeline import close_pipeline_run
 
 REPORTS, STUDY, STEPS, LOG, CACHE = "reports", "study", "steps", "pipeline.log", ".kfp_cache"
 MADE = {REPORTS: "*/evaluate/reports", STUDY: "*/pick-best/study"}
@@ -91,7 +92,11 @@ def run_locally(
     cache = output / STEPS / CACHE
     if not resume:
         shutil.rmtree(cache, ignore_errors=True)
-    with log, _runner(runner, image or IMAGE, params.annotate) as (chosen, name, code):
+    with (
+        log,
+        _closed_if_stopped(params, output / STEPS),
+        _runner(runner, image or IMAGE, params.annotate) as (chosen, name, code),
+    ):
         pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries, sweep=sweep)
         with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
             local.init(chosen, pipeline_root=str(output / STEPS), enable_caching=True, cache_root=str(cache))
@@ -116,6 +121,22 @@ def run_locally(
 def _made(output: Path, kind: str) -> list[Path]:
     """List the artifacts of this run and earlier ones."""
     return [manifest.parent for manifest in (output / STEPS).glob(f"{MADE[kind]}/manifest.json")]
+
+
+@contextlib.contextmanager
+def _closed_if_stopped(params: Params, steps: Path) -> Iterator[None]:
+    """Close the pipeline's run in MLflow if the block is stopped by Ctrl-C: then KFP does not run `finish`.
+
+    Args:
+        steps: where KFP makes a folder of each pipeline's name.
+    """
+    before = set(steps.iterdir())
+    try:
+        yield
+    except KeyboardInterrupt:
+        for folder in set(steps.iterdir()) - before - {steps / CACHE}:
+            close_pipeline_run(params.env, params.tracking, folder.name, "CANCELLED", "", [folder.name])
+        raise
 
 
 @contextlib.contextmanager

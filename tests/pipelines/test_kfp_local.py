@@ -21,7 +21,9 @@ from small_project import SMALL, lasting
 from laurel.cli.app import main
 from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
+from laurel.pipelines import local
 from laurel.pipelines.local import _Listener
+from laurel.tracking.pipeline import open_pipeline_run
 from tiny_project import TINY, UNTRACKED, Project
 
 
@@ -218,6 +220,29 @@ def test_a_killed_step_is_retried_and_the_run_continues(tmp_path: Path) -> None:
     direct = Project.create(tmp_path / "direct", SMALL)
     direct.run()
     assert figures(tmp_path / "p" / "out" / "reports") == figures(direct.output("evaluate"))
+
+
+def test_the_run_in_mlflow_of_a_stopped_pipeline_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KFP's exit handler does not run after Ctrl-C."""
+    from mlflow import MlflowClient
+
+    params = Project.create(tmp_path / "p", {**SMALL, "tracking.enabled": True}).params
+    database = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    monkeypatch.setattr(local, "check_run", lambda _: None)
+
+    def stopped(**_: Any) -> None:
+        (tmp_path / "out" / "steps" / "laurel-1").mkdir()
+        open_pipeline_run(params.env, params.tracking, "laurel-1", "abc")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "make_pipeline", lambda *_, **__: stopped)
+    with pytest.raises(KeyboardInterrupt):
+        local.run_locally(params, tmp_path / "out")
+    client = MlflowClient(database)
+    (experiment,) = client.search_experiments(filter_string="name = 'laurel'")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.status, run.data.tags["pipeline_run"]) == ("KILLED", "laurel-1")
 
 
 def end(running: subprocess.Popen[str]) -> None:
