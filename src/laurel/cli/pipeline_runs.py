@@ -55,7 +55,7 @@ def add(actions: Commands) -> None:
     submit.add_argument(
         "--gpu",
         metavar="TYPE[:COUNT]",
-        help="accelerators for annotate, train-reward and train-agents, and device: auto there, e.g. L4:1; "
+        help="accelerators for annotate, train-reward and train-agents, and device: cuda there, e.g. L4:1; "
         "default: the params' values",
     )
     submit.add_argument("--service-account", metavar="ACCOUNT", help="service account of the steps")
@@ -68,7 +68,9 @@ def add(actions: Commands) -> None:
     )
     submit.add_argument("--schedule", metavar="CRON", help="run on a schedule, e.g. '0 3 * * 1', instead of now")
     submit.add_argument(
-        "--code-version", metavar="TEXT", help="version for the steps' cache; default: Laurel's version"
+        "--code-version",
+        metavar="TEXT",
+        help="version for the steps' cache; default: the image's digest, or else one of Laurel's files here",
     )
     submit.add_argument(
         "--in-image",
