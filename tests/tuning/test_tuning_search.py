@@ -138,7 +138,10 @@ def test_the_same_trials_each_time_and_the_own_values_first(params: Params, spac
 def test_a_study_resumes_where_it_stopped(params: Params, space: Space, tmp_path: Path) -> None:
     whole = run(opened(tmp_path / "a", space, params), 12, tmp_path / "a" / "work")
     run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
-    assert run(opened(tmp_path / "b", space, params), 2, tmp_path / "b" / "work") == whole[:4], "there are enough"
+    shown: list[int] = []
+    study = opened(tmp_path / "b", space, params)
+    counted = run(study, 2, tmp_path / "b" / "work", advance=lambda n, **_: shown.append(n))
+    assert (counted, shown) == (whole[:4], [2]), "there are enough: 2 of 2"
     assert run(opened(tmp_path / "b", space, params), 12, tmp_path / "b" / "work") == whole
 
 

@@ -78,7 +78,7 @@ def search(
         stack.callback(study.put_back)
         processes = stack.enter_context(Workers(workers, preload))
         ended = len(study.trials())
-        advance(ended, free=True)
+        advance(min(ended, n_trials), free=True)
         asked: Asked | None
         while True:
             while processes.free:
