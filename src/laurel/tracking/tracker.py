@@ -94,12 +94,10 @@ class Tracker:
             yield run
             run.end(at=ended)
         except BaseException as error:  # also Ctrl-C: a dead run must not be shown as running
-            of_mlflow = isinstance(error, fails_with) and not self._at_work
-            if of_mlflow:
-                self._note(error)
             self._abandon(run, status_of(error))
-            if not of_mlflow:
+            if self._at_work or not isinstance(error, fails_with):
                 raise
+            self._note(error)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -129,7 +127,7 @@ class Tracker:
                 Run(run.client, child.info.run_id, run.experiment).end(status, at=at)
             run.end(status, at=at)
 
-    def _note(self, error: BaseException) -> None:
+    def _note(self, error: Exception) -> None:
         """Report in the output's RUN and on standard error that logging to MLflow is incomplete."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
