@@ -367,7 +367,9 @@ class Outcome(Method[OutcomeParams]):
     def table(self, place: Path, quantile: float) -> PayTable:
         found = OutcomeTable.load(place)
         values = np.array([found.answers[text] for text in found.answers], dtype=np.float32)
-        return PayTable(list(found.answers), values, np.zeros_like(values), np.array(found.counts), 0.0)
+        return PayTable(
+            list(found.answers), values, np.zeros_like(values), np.array(found.counts), 0.0, normalised=False
+        )
 
 
 METHOD = Outcome
