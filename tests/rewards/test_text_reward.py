@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -28,6 +29,7 @@ from laurel.rewards.stored import StoredRewards
 from laurel.rewards.text import TextReward, fit_head
 from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
 from laurel.rewards.text_server import ScoreServer
+from laurel.stages import fit_text
 from laurel.stages.pipeline import STAGE
 from minimal_params import MINIMAL
 from tiny_project import Project, read_json
@@ -202,6 +204,14 @@ def test_the_command_fits_and_scores(fitted: Path, tmp_path: Path, capsys: pytes
     assert main(["reward", "score", str(fitted)]) == 2
 
 
+def test_ties_are_said_to_teach_only_a_head() -> None:
+    quality: dict[str, Any] = {"pairs": 12, "ties": 2, "heldout_agreement": None}
+    counts = {"rows": 12, "unlabelled": 0, "identical": 0}
+    assert "12 pairs, 2 of them ties" in fit_text.described(quality, counts, [], Path("out"))
+    tuned = fit_text.described({**quality, "trained_pairs": 7}, counts, [], Path("out"))
+    assert re.search("2 ties, left out\nlearned from +7 pairs\n", tuned)
+
+
 def test_a_function_for_trl_takes_texts_and_messages(fitted: Path) -> None:
     score = reward_function(fitted)
     plain = score(prompts=["", ""], completions=[GOOD[0], BAD[0]], completion_ids=[[1], [2]])
@@ -343,7 +353,10 @@ def test_a_causal_model_is_tuned_through_trl(swapped: bool, tmp_path: Path) -> N
     tie = Row("", GOOD[0], GOOD[1], 0.5)
     args = rows(tie, swapped=swapped), str(tmp_path / "tiny")
     _, quality = fit_rows(*args, tuning=tuning, seed=0, place=tmp_path / "out", encode=np.asarray)
-    assert 0 < quality["trained_pairs"] < quality["pairs"] == 17
+    pairs = TextPairs.of(args[0])
+    fold = pairs.folds(0)
+    told = ((fold[pairs.first] != 0) & (fold[pairs.second] != 0))[:-1].sum()
+    assert 0 < quality["trained_pairs"] == told < 16 < quality["pairs"], "neither the tie nor pairs that are held out"
     loaded = TextReward.load(tmp_path / "out")
     good, bad = loaded.score(GOOD).mean(), loaded.score(BAD).mean()
     assert (good < bad) == swapped, "the order of chosen and rejected is what it learns from"
