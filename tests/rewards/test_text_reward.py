@@ -199,6 +199,9 @@ def test_the_command_fits_and_scores(fitted: Path, tmp_path: Path, capsys: pytes
     assert main(["reward", "score", str(fitted), "--file", str(tmp_path / "texts.txt")]) == 0
     taken, hit = (float(line.split()[0]) for line in capsys.readouterr().out.splitlines())
     assert taken > hit, "texts that were not among the rows"
+    (tmp_path / "texts.txt").write_bytes("A\u2028B\x0bC\x85D.\r\nYou hit a wall.".encode())
+    assert main(["reward", "score", str(fitted), "--file", str(tmp_path / "texts.txt")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2, "a text is a line, whatever separators it holds"
     assert main(["reward", "score", str(tmp_path), "x"]) == 2
     assert "holds no reward model of texts" in capsys.readouterr().err
     assert main(["reward", "score", str(fitted)]) == 2
