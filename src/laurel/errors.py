@@ -41,6 +41,10 @@ class ActorError(LaurelError):
     """An actor of another package that raises, or returns invalid actions."""
 
 
+class RewardError(LaurelError):
+    """A reward of another package that returns NaN, infinity, or an array of the wrong shape."""
+
+
 class AnnotationError(LaurelError):
     """Too many pairs without a usable label, or a language model that cannot be loaded."""
 

@@ -56,6 +56,10 @@ def test_motif_keeps_ties_and_what_was_not_answered(tmp_path: Path) -> None:
     assert bytes(message[0, 0, 0]).rstrip(b"\0").decode() == "a é"
     import_rows(read_any(tmp_path / "motif"), tmp_path / "own")
     assert read_any(tmp_path / "own").rows() == UNPROMPTED
+    np.save(tmp_path / "motif/preference/other.npy", np.array([0, 3, 1], dtype=np.int8))
+    other = read_any(tmp_path / "motif/preference/other.npy")
+    assert [row.p_first for row in other.rows()] == [1.0, None, 0.0], "not Laurel's labels of the same pairs"
+    assert other.labels.annotator == "Motif other"
     (tmp_path / "motif/laurel.parquet").unlink()  # as Motif's own arrays are
     bare = read_any(tmp_path / "motif/preference/laurel.npy").rows()
     assert [(row.p_first, row.status) for row in bare] == [(0.0, "ok"), (0.5, "tie"), (None, "parse_failed")]

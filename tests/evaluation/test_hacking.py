@@ -169,6 +169,15 @@ def test_failure_rewarded_above_success_is_reported_with_a_fix(known: bool) -> N
     )
 
 
+@pytest.mark.parametrize(("shaped", "below"), [(20.04, "0.099"), (35.0, "0.04"), (60.0, "0.02"), (10_010.0, "0.0001")])
+def test_the_weight_that_is_advised_keeps_failure_below_success(shaped: float, below: str) -> None:
+    """The bound of the first is 0.0996: "below 0.1 (it is 0.1)" would be no advice."""
+    played = episodes("a", (1.0, True, 10.0), *[(0.0, False, shaped)] * 2)
+    (said,) = misled(played, [arm_of_shaping()], (0.0, 1.0))
+    assert f"Set shaping.intrinsic below {below} (it is 0.1)" in said
+    assert misled(played, [arm_of_shaping(intrinsic=0.999 * float(below))], (0.0, 1.0)) == []
+
+
 def test_a_potential_is_not_blamed_for_sums_that_cannot_be_earned(tmp_path: Path) -> None:
     done, failing = (1.0, True, 10.0), (0.0, False, 50.0)
     played = pd.concat([episodes("extrinsic", done, done), episodes("a", failing, failing, done)])

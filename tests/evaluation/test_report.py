@@ -66,6 +66,17 @@ def test_every_section_is_there(words_only):
         assert part in text, part
 
 
+def test_what_is_unknown_of_a_rewards_captions_is_not_shown(words_only, vocabulary):
+    text = Page(render(words_only)).text
+    assert "Rewards are normalised; the spread is that of the ensemble." in text
+    assert "caption reward spread met" in text
+    bare = vocabulary.assign(spread=0.0, count=0)
+    text = Page(render(dataclasses.replace(words_only, vocabulary=bare, normalised=False))).text
+    assert "24 captions in all. Rewards are not normalised." in text, "an online judge's answers, met in training"
+    assert "spread" not in text
+    assert "reward met" not in text
+
+
 def test_how_far_labels_can_be_trusted(words_only):
     text = Page(render(words_only)).text
     assert "answers that named the text shown first 62.5% 50.0% to 75.0% 64 answers unbiased 50%" in text

@@ -9,8 +9,10 @@ import pytest
 import torch
 from planted_pairs import params, planted
 
+from laurel.data.captions import Segments
 from laurel.rewards import bradley_terry
 from laurel.rewards.bradley_terry import Comparisons, cross_validate
+from laurel.rewards.quality import quality
 
 torch.set_num_threads(1)
 
@@ -62,6 +64,22 @@ def test_every_pair_is_judged_by_those_members_that_do_not_know_it() -> None:
     assert len(judged) == len(held_out.pair), "once each"
     both = first_fold[held_out.pair] == second_fold[held_out.pair]
     assert np.array_equal(held_out.both_new, both)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_member_without_a_label_to_learn_from_does_not_count(more: int) -> None:
+    """Of a single pair, both predictions are of initial weights: an agreement of 1.00 would look like a result."""
+    tied = [(2, 3, 0.5)] * more
+    first, second, p_first = (np.array(column) for column in zip((0, 1, 1.0), *tied, strict=True))
+    pairs = Comparisons(np.arange(4)[:, None], np.arange(4), first, second, p_first)
+    held_out = cross_validate(np.eye(4), pairs, params(max_epochs=1), seed=0)
+    assert not held_out.taught[held_out.pair == 0].any()
+    segments = Segments(["a", "b", "c", "d"], np.ones(4, np.int64), np.arange(4)[:, None])
+    found = quality(held_out, pairs, segments, np.full(4, np.nan))
+    assert (found["heldout_pairs"], found["heldout_agreement"]) == (0, None)
+    assert set(found["baselines"].values()) == {0.5, None}
+    features, comparisons = grouped()
+    assert cross_validate(features, comparisons, params(max_epochs=1), seed=0).taught.all()
 
 
 def test_folds_hold_whole_groups_and_have_similar_sizes() -> None:

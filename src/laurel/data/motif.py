@@ -4,7 +4,8 @@
     DIR/preference/NAME.npy   int8 (N,): 0 the first, 1 the second, 2 a tie, 3 unknown
 
 Laurel writes each text as one message (L = 1); when reading, messages of longer sequences are joined like the captions
-of a segment. Fields that the codes cannot express are stored in DIR/laurel.parquet, which Motif does not read.
+of a segment. Fields that the codes of laurel.npy cannot express are stored in DIR/laurel.parquet, which Motif does not
+read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from laurel.errors import DataError, first_line
 WIDTH = 256
 """Bytes of a message in NetHack, for which Motif's network is built."""
 MESSAGES, PREFERENCE, BESIDE = Path("data/message.npy"), "preference", "laurel.parquet"
+OWN = "laurel"
+"""Name of the annotator whose preferences `write_motif` writes."""
 CODES = {0: 1.0, 1: 0.0, 2: 0.5, 3: None}
 
 
@@ -45,7 +48,7 @@ def read_motif(path: Path) -> PreferenceRows:
     if codes.shape != messages.shape[:1] or codes.dtype.kind not in "iu":
         raise DataError(f"{codes_file}: is {codes.dtype} {codes.shape}, but must be int8 ({len(messages)},).")
     beside = None
-    if (root / BESIDE).is_file():
+    if (root / BESIDE).is_file() and codes_file.stem == OWN:  # it is about Laurel's labels, not another annotator's
         with opened(root / BESIDE, None, "export") as file:
             beside = file.read().to_pylist()
         if len(beside) != len(codes):
@@ -94,7 +97,7 @@ def write_motif(rows: PreferenceRows, path: Path) -> None:
         (partial / MESSAGES).parent.mkdir(parents=True, exist_ok=True)
         (partial / PREFERENCE).mkdir(exist_ok=True)
         np.save(partial / MESSAGES, messages)
-        np.save(partial / PREFERENCE / "laurel.npy", codes)
+        np.save(partial / PREFERENCE / f"{OWN}.npy", codes)
         write_table(partial / BESIDE, pa.Table.from_pylist([extras_of(row) for row in each]))
 
 

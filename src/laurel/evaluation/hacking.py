@@ -12,6 +12,7 @@ over-optimisation curve of Gao et al. 2022, arXiv 2210.10760, looks for the peak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,7 +199,7 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
         more = results["shaped_reward"][failed].mean() - results["shaped_reward"][done].mean()
         mend = "Give shaping.extrinsic a weight"
         if worth > 0:
-            below = f"shaping.intrinsic below {worth / more:.2g} (it is {weight.intrinsic:g})"
+            below = f"shaping.intrinsic below {_rounded_down(worth / more):g} (it is {weight.intrinsic:g})"
             mend = f"Set {below}, or shaping.form: potential"
         elif arm.agent.engine == "laurel" and hasattr(arm.agent.settings, "episodic"):
             mend = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
@@ -210,3 +211,9 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
             f"{mend}."
         )
     return notes
+
+
+def _rounded_down(value: float) -> float:
+    """Round a positive number down to two digits: a bound that is rounded up does not keep what it should."""
+    place = 10.0 ** (1 - math.floor(math.log10(value)))
+    return math.floor(value * place + 1e-9) / place

@@ -108,9 +108,11 @@ class ReportContent:
     animation_of: str = ""
     """The arm that the animation shows after training."""
     vocabulary: pd.DataFrame | None = None
-    """A caption a row: id, text, reward (normalised), spread, count (0: listed, never met in collection)."""
+    """A caption a row: id, text, reward, spread, count (0: listed, never met in collection)."""
     threshold: float | None = None
     """Reward above which a caption is paid for."""
+    normalised: bool = True
+    """Whether these rewards are normalised."""
     rank: Mapping[str, Any] | None = None
     """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
     annotation: Mapping[str, Any] | None = None
@@ -325,7 +327,9 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
     upper = min(SHOWN, -(-len(rows) // 2))
     return {
         "total": len(rows),
-        "unmet": sum(row["count"] == 0 for row in rows),
+        "unmet": sum(row["count"] == 0 for row in rows) if ordered["count"].any() else 0,
+        "counted": bool(ordered["count"].any()),  # the labels of an online judge have no counts
+        "spread": bool(ordered["spread"].any()),  # only ensembles have one
         "highest": rows[:upper],
         "lowest": rows[max(upper, len(rows) - SHOWN) :],
     }

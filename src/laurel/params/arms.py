@@ -252,9 +252,8 @@ def resolve_arms(
 
 
 def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentParams) -> Arm:
-    own, shaped = arm.agent_of(agent), arm.shaping_of(shaping)
-    if shaped.form == "potential" and shaped.gamma is None:
-        shaped = shaped.model_copy(update={"gamma": own.gamma})
+    own = arm.agent_of(agent)
+    shaped = arm.shaping_of(shaping).of_agent(own.gamma)
     return Arm(arm.name, role, arm.reward, shaped, own, arm.actor, arm.actor_options)
 
 

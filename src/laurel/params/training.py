@@ -43,6 +43,11 @@ class ShapingParams(Section):
         """Discount of the next potential."""
         return 1.0 if self.gamma is None else self.gamma
 
+    def of_agent(self, gamma: float) -> ShapingParams:
+        """Return these settings with the discount of the agent that learns, if a potential leaves it to the agent."""
+        needed = self.form == "potential" and self.gamma is None
+        return self.model_copy(update={"gamma": gamma}) if needed else self
+
 
 def _algorithm(value: object) -> object:
     """Refuse an unknown algorithm; if it is one of Stable-Baselines3, say how to use that."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import Transitions
+from laurel.errors import RewardError
 
 UNPAID = np.float32(-np.inf)
 """Raw reward of a step that a reward does not score; it becomes 0 after shaping."""
@@ -54,6 +55,30 @@ class Reward(Protocol):
     def pay(self, steps: Steps) -> FloatArray:
         """Return raw rewards (T, N), UNPAID if there is no reward; the steps continue those of the last call."""
         ...
+
+
+def paid_by(reward: Reward, steps: Steps) -> FloatArray:
+    """Return the raw rewards (T, N) of steps, as `Reward.pay` does.
+
+    Raises:
+        RewardError: the reward returns something else, or NaN or infinity, which sums of rewards and potentials would
+            take for steps that it does not score.
+    """
+    raw = np.asarray(reward.pay(steps))
+    shape = steps.valid.shape
+    if raw.shape == shape and raw.dtype.kind in "fiu" and (raw < np.inf).all():
+        return raw
+    name = f"{type(reward).__module__}.{type(reward).__qualname__}"
+    if raw.shape != shape or raw.dtype.kind not in "fiu":
+        raise RewardError(
+            f"The reward {name} returned an array of shape {raw.shape} and type {raw.dtype}, but pay must return "
+            f"numbers of shape {shape}: one for each of T steps of N environments."
+        )
+    wrong = ~(raw < np.inf)
+    raise RewardError(
+        f"The reward {name} returned NaN or infinity for {wrong.sum():,} of {wrong.size:,} steps. Return UNPAID for "
+        "steps that it does not score."
+    )
 
 
 class Memoryless:

@@ -124,6 +124,8 @@ class CrossValidation:
     loss: float
     fold: IntArray
     """(S,) the fold of each segment: member k was trained without those of fold k."""
+    taught: BoolArray
+    """(H,) whether the member was trained on a pair that is no tie; otherwise it guesses by its initial weights."""
 
 
 def cross_validate(
@@ -159,7 +161,9 @@ def cross_validate(
             break
     members, pairs = np.nonzero(held_out)
     both = (first_fold == member) & (second_fold == member)
-    return CrossValidation(best_epoch, pairs, members, best[members, pairs], both[members, pairs], best_loss, fold)
+    taught = (~held_out & (comparisons.p_first != 0.5)).any(axis=1)[members]
+    predicted, both_new = best[members, pairs], both[members, pairs]
+    return CrossValidation(best_epoch, pairs, members, predicted, both_new, best_loss, fold, taught)
 
 
 def fit(

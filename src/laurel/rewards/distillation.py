@@ -17,6 +17,8 @@ from laurel.seeding import derive_seed
 CLIP = 5.0
 """Normalised features are clipped at this value, as in the paper."""
 TINY = 1e-8
+ALIKE = 1e-6
+"""Share of the squared mean of the sums below which their variance counts as 0."""
 
 
 @dataclass
@@ -88,9 +90,17 @@ class Distillation:
             self._discounted = self._gamma * self._discounted + row
             sums[t] = self._discounted
         self._sums.update(sums.reshape(-1, 1))
-        paid[valid] = error / np.sqrt(self._sums.variance[0] + TINY)
+        paid[valid] = error / np.sqrt(self._spread() + TINY)
         self._learn(rows, wanted)
         return paid
+
+    def _spread(self) -> float:
+        """Return the variance of the sums; their square where all are equal, as after one step of one environment.
+
+        Divided by a variance of 0, the first bonus would be thousands of times the later ones.
+        """
+        variance, square = float(self._sums.variance[0]), float(self._sums.mean[0] ** 2)
+        return variance if variance > ALIKE * square else square
 
     def _made(self, n_features: int) -> tuple[nn.Module, nn.Module]:
         if self._networks is None:

@@ -154,16 +154,18 @@ class AgentsReward:
 
 @dataclass(frozen=True)
 class PayTable:
-    """The reward of each of V texts, in normalised units."""
+    """The reward of each of V texts."""
 
     texts: Sequence[str]
     rewards: FloatArray
     spreads: FloatArray
     """Uncertainty of each (standard deviation); 0 if unknown."""
     counts: IntArray
-    """How often collection met each text."""
+    """How often collection met each text; 0 for all if unknown."""
     threshold: float
-    """The normalised reward at the requested quantile: shaping uses the excess over it."""
+    """The reward at the requested quantile: shaping uses the excess over it."""
+    normalised: bool = True
+    """Whether rewards are in units of their spread over captions; False: as they were answered."""
 
     @classmethod
     def of_captions(cls, place: Path, quantile: float) -> PayTable:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from laurel.arrays import DoubleArray, FloatArray
+from laurel.errors import DataError
 
 Floats = FloatArray | DoubleArray
 LEVELS = np.linspace(0, 1, 101)
@@ -27,7 +28,16 @@ class Normalizer:
 
     @classmethod
     def of(cls, raw: Floats) -> Normalizer:
-        """Fit to the raw rewards of distinct captions."""
+        """Fit to the raw rewards of distinct captions.
+
+        Raises:
+            DataError: one is NaN or infinite; all would be normalised to 0.
+        """
+        if not np.isfinite(raw).all():
+            raise DataError(
+                f"{np.count_nonzero(~np.isfinite(raw)):,} of {len(raw):,} captions or texts have a reward that is NaN "
+                "or infinite: its model diverged (lower its learning_rate), or its method returns no numbers."
+            )
         mean, sd = rounded(np.mean(raw, dtype=np.float64)), rounded(np.std(raw, dtype=np.float64))
         scale = cls(mean, sd if sd > 1e-8 else 0.0, ())
         return cls(scale.mean, scale.sd, tuple(np.quantile(scale(raw), LEVELS).tolist()))

@@ -166,7 +166,8 @@ def table(place: Path, quantile: float) -> PayTable | None:
     if made is None:
         return None
     values = np.array(list(made.known.values()), dtype=np.float32)
-    return PayTable(list(made.known), values, np.zeros_like(values), np.zeros(len(values), dtype=np.int64), 0.0)
+    unknown = np.zeros_like(values), np.zeros(len(values), dtype=np.int64)
+    return PayTable(list(made.known), values, *unknown, 0.0, normalised=False)
 
 
 def read_labels(place: Path) -> list[dict[str, Any]]:

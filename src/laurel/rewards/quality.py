@@ -36,15 +36,15 @@ def quality(
 
     Returns:
         pairs, distinct by their texts; heldout_pairs, predictions for pairs that are not ties, one per member that had
-        not seen the pair; heldout_agreement, their agreement with the labels (which measures how well the annotator is
-        copied, not whether it is right), the same if both captions are new,
+        not seen the pair but has learned from others; heldout_agreement, their agreement with the labels (which
+        measures how well the annotator is copied, not whether it is right), the same if both captions are new,
         heldout_loss, brier, calibration bins and expected error, and the agreement of three baselines on the same.
     """
     first = comparisons.group[comparisons.first]
     second = comparisons.group[comparisons.second]
     label = comparisons.p_first
     target = label[held_out.pair]
-    decided = target != 0.5
+    decided = (target != 0.5) & held_out.taught
     env = _segment_means(environment, segments)
     env_guess = np.nan_to_num(np.sign(env[first] - env[second]))[held_out.pair]
     bag_guess = _bag_of_words(held_out, segments.texts, first, second, label)

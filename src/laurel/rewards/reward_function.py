@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,10 @@ SECONDS = 300
 """Timeout of a server's answer, in seconds."""
 AT_ONCE = 256
 """Maximum number of texts per request."""
+MOST_BYTES = 1_000_000
+"""Maximum size of a request's body; the server refuses larger ones."""
+FRAME = len('{"texts": []}')
+"""Bytes of a request beside its texts."""
 
 
 def reward_function(source: str | Path) -> Callable[..., list[float]]:
@@ -36,8 +40,7 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
     if where.startswith(("http://", "https://")):
 
         def score(texts: Sequence[str]) -> list[float]:
-            parts = [texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)]
-            return [score for part in parts for score in _asked(where, part)]
+            return [score for part in _requests(texts) for score in _asked(where, part)]
 
     else:
         from laurel.rewards.text import TextReward
@@ -59,6 +62,21 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
 def _text(text: Any) -> str:
     """Return a text, or the concatenated contents of messages."""
     return text if isinstance(text, str) else "\n".join(str(message["content"]) for message in text)
+
+
+def _requests(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Divide texts into requests of at most AT_ONCE texts and, unless a single text is longer, MOST_BYTES."""
+    part: list[str] = []
+    size = 0
+    for text in texts:
+        length = len(json.dumps(text)) + 2  # with a comma and a space
+        if part and (len(part) == AT_ONCE or size + length > MOST_BYTES - FRAME):
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += length
+    if part:
+        yield part
 
 
 def _asked(server: str, texts: Sequence[str]) -> list[float]:

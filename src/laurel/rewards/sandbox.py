@@ -7,6 +7,7 @@ that exceeds its limits is killed. Its results are data, of which only finite nu
 from __future__ import annotations
 
 import math
+import re
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,9 @@ LARGEST = 1e6
 MOST_COMPONENTS, LONGEST_NAME, LONGEST_REASON = 12, 40, 160
 MODULES = ("math",)
 """Modules available without import."""
+_MEASURED = re.compile(r"limit exceeded: [^>]+ > (.+)$")
+"""What a function took of a limit. It is left out, as it differs between runs: reasons are stored and shown to the
+writer, whose answers are stored by the question."""
 _SETUP = "\n".join(f"import {module}" for module in MODULES)
 _DRIVER = """
 def _named(values):
@@ -183,7 +187,7 @@ def _reason(error: Any) -> str:
     if "suspension limit" in text[-1]:
         return f"it asked more than {SUSPENSIONS} times for names or files that are not there"
     kind = "it cannot be read: " if isinstance(error, MontySyntaxError) else ""
-    return kind + _printable(text[-1])
+    return kind + _printable(_MEASURED.sub(r"limit of \1 exceeded", text[-1]))
 
 
 def _printable(text: str) -> str:

@@ -180,6 +180,7 @@ def fit_rows(
         tuned, logits, held_out = tune(model, pairs, tuning, seed, place / MODEL)
         normalizer = Normalizer.of(tuned.score(pairs.texts))
         fitted = TextReward(model, "all", normalizer, place=place / MODEL, max_length=tuning.max_length)
-        found = {"trained_pairs": int((~held_out).sum()), **quality(pairs, held_out, logits)}
+        taught = ~held_out & (pairs.p_first != 0.5)
+        found = {"trained_pairs": int(taught.sum()), **quality(pairs, held_out, logits)}
     fitted.save(place)
     return fitted, {"model": model, "train": fitted.train, **found}

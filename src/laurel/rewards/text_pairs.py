@@ -57,10 +57,10 @@ class TextPairs:
         sides: list[tuple[int, int]] = []
         kept = rows.labels.usable
         for number, (prompt, first, second) in enumerate(zip(rows.prompts, rows.first, rows.second, strict=True)):
-            kept[number] &= first != second
+            both = joined(prompt, first), joined(prompt, second)
+            kept[number] &= both[0] != both[1]  # completions may differ only in the gap after the prompt
             if not kept[number]:
                 continue
-            both = joined(prompt, first), joined(prompt, second)
             for text in both:
                 if text not in items:
                     items[text] = len(items)

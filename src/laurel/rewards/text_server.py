@@ -16,11 +16,10 @@ from threading import Lock
 from typing import Any
 
 from laurel.errors import DataError
+from laurel.rewards.reward_function import MOST_BYTES
 from laurel.rewards.text import TextReward
 from laurel.rewards.text_pairs import joined
 
-MOST_BYTES = 1_000_000
-"""Maximum size of a request's body."""
 MOST_TEXTS = 1024
 """Maximum number of texts per request."""
 SECONDS = 30

@@ -69,8 +69,11 @@ def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str],
     lines = [("rows", f"{counts['rows']:,}")]
     for key, means in (("unlabelled", "without a label, left out"), ("identical", "of identical texts, left out")):
         lines += [("", f"{counts[key]:,} {means}")] if counts[key] else []
-    tied = f", {quality['ties']:,} of them ties" if quality["ties"] else ""
-    lines.append(("learned from", f"{counted(quality.get('trained_pairs', quality['pairs']), 'pair')}{tied}"))
+    trained = quality.get("trained_pairs")  # a tuned model learns from neither ties nor pairs that are held out
+    if trained is not None and quality["ties"]:
+        lines.append(("", f"{counted(quality['ties'], 'tie')}, left out"))
+    tied = f", {quality['ties']:,} of them ties" if trained is None and quality["ties"] else ""
+    lines.append(("learned from", f"{counted(quality['pairs'] if trained is None else trained, 'pair')}{tied}"))
     if quality["heldout_agreement"] is None:
         lines.append(("held out", "too few pairs with a preference to measure its quality"))
     else:

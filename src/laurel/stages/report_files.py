@@ -150,6 +150,7 @@ def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Out
         animation_of=films.animation_of,
         vocabulary=vocabulary,
         threshold=table.threshold if table else None,
+        normalised=table.normalised if table else True,
         rank=found.rank,
         annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])

@@ -55,7 +55,8 @@ class ShortTraining:
         from laurel.training.task import Task
 
         env, ppo, steps = self.context.env, settings.ppo, settings.steps
-        return Task("trial", seed, self.run_seed, env, ppo, settings.shaping, steps, checkpoint_steps=steps)
+        shaping = settings.shaping.of_agent(ppo.gamma)
+        return Task("trial", seed, self.run_seed, env, ppo, shaping, steps, checkpoint_steps=steps)
 
 
 def _parts(curves: list[list[dict[str, Any]]]) -> list[list[float | None]]:

@@ -21,7 +21,7 @@ class Novelty(Method[RewardParams]):
 
     kind = "novelty"
     role = "control"
-    summary = "1 for every caption, decreasing with its count in the episode"
+    summary = "1 for every caption"
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), dtype=np.float32))

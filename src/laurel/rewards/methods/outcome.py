@@ -246,6 +246,11 @@ class SupervisedJudge(OutcomeJudge):
         return None if self._settings.labels else "its judge is supervised, so labels must be 1 or more."
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+        if not labelled:
+            raise DataError(
+                "rewards of kind outcome: judge is supervised, but the environment does not say of the collected "
+                "episodes which ones succeeded, so there are no true answers to learn from."
+            )
         if len({*labelled.values()}) < 2:  # there is only one class
             return [float(all(labelled.values()))] * len(texts)
         encoder = load_encoder(self._model)
@@ -308,6 +313,12 @@ def answered(
     return OutcomeTable(kept, [counts[text] for text in kept]), quality
 
 
+def _knows_success(adapter: EnvAdapter) -> bool:
+    if adapter.success_captions():
+        return True
+    return adapter.succeeded(np.zeros(1, np.float32), np.zeros(1, np.bool_)) is not None
+
+
 class Outcome(Method[OutcomeParams]):
     """Stores a probability of success for each outcome."""
 
@@ -317,8 +328,17 @@ class Outcome(Method[OutcomeParams]):
     asks = True
     reads = ("trajectories", "captions")
 
+    def __init__(self, settings: OutcomeParams) -> None:
+        super().__init__(settings)
+        if settings.judge != "annotator":
+            who = {"supervised": "a classifier of true answers", "truth": "the environment itself"}[settings.judge]
+            self.summary = f"at an episode's end, whether its outcome is the goal by {who}"
+
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        return outcome_judge(self.settings, params, adapter).check()
+        why = outcome_judge(self.settings, params, adapter).check()
+        if why is None and self.settings.labels and not _knows_success(adapter):
+            return f"{adapter.env_id} does not say which episodes succeed, so there are no true answers for labels."
+        return why
 
     def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         own = self.settings
@@ -347,7 +367,9 @@ class Outcome(Method[OutcomeParams]):
     def table(self, place: Path, quantile: float) -> PayTable:
         found = OutcomeTable.load(place)
         values = np.array([found.answers[text] for text in found.answers], dtype=np.float32)
-        return PayTable(list(found.answers), values, np.zeros_like(values), np.array(found.counts), 0.0)
+        return PayTable(
+            list(found.answers), values, np.zeros_like(values), np.array(found.counts), 0.0, normalised=False
+        )
 
 
 METHOD = Outcome

@@ -28,7 +28,7 @@ class Similarity(Method[SimilarityParams]):
     """Rewards captions with the utility of the embedding annotator."""
 
     kind = "similarity"
-    summary = "the annotator's similarity as reward, without pairs or a reward model"
+    summary = "the sentence encoder's similarity to the goal, without pairs or a reward model"
     Settings = SimilarityParams
     reads = ("captions",)
 
