@@ -41,6 +41,10 @@ class ActorError(LaurelError):
     """An actor of another package that raises, or returns invalid actions."""
 
 
+class PluginError(LaurelError):
+    """A plug-in of another package that raises."""
+
+
 class AnnotationError(LaurelError):
     """Too many pairs without a usable label, or a language model that cannot be loaded."""
 

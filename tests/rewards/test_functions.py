@@ -15,12 +15,12 @@ from single_steps import nowhere, pay, pay_captions
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, PluginError
 from laurel.params import EnvParams, parse_params
 from laurel.params.judges import EmbeddingParams
 from laurel.params.rewards import PreferenceParams, RewardParams
 from laurel.rewards import training
-from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.base import UNPAID, Reward, Steps, paid, require_reward
 from laurel.rewards.bradley_terry import Comparisons, Ensemble
 from laurel.rewards.functions import CaptionReward, ScoredCaptions, WeightedSum, learned
 from laurel.rewards.method import RewardContext
@@ -323,3 +323,57 @@ def test_the_oracle_reward_is_the_unscaled_progress(adapter: EnvAdapter) -> None
     assert rewards_of(function, ["You turn.", "You reach the goal."]) == [0.0, 1.0]
     assert function.threshold == 0.0
     assert function.unseen == 0
+
+
+class Theirs:
+    """A reward of another package, which returns what it is given."""
+
+    threshold, unseen = 0.0, 0
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> Any:
+        return self.found
+
+
+TWO_OF_THREE = np.array([[1, 2, np.nan], [1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "returned None, but"),
+        (np.zeros(3), r"returned an array of shape \(3,\) and type float64, but an array of shape \(2, 3\)"),
+        (np.full((2, 3), "a"), r"returned an array of shape \(2, 3\) and type <U1, but"),
+        (np.full((2, 3), np.nan), "returned NaN or infinity, but"),
+        (np.full((2, 3), np.inf), "returned NaN or infinity, but"),
+        (np.ones((2, 3), int), None),
+        (np.full((2, 3), UNPAID), None),
+        (TWO_OF_THREE, None),
+    ],
+)
+def test_a_reward_of_another_package_that_pays_wrongly_is_named(found: object, said: str | None) -> None:
+    """What it returns for a row that is no step does not matter."""
+    valid = np.array([[True, True, False], [True, True, True]])
+    no = np.zeros((2, 3), bool)
+    rows = np.zeros((6, 1))
+    steps = Transitions(rows, np.zeros(6), np.zeros(6, np.float32), rows, no.reshape(-1), no.reshape(-1))
+    given = Steps(steps, np.zeros((2, 3), np.int64), [""], valid, no, no)
+    for reward in (Theirs(found), WeightedSum([(Theirs(found), 1.0)])):
+        if said is None:
+            assert paid(reward, given).shape == (2, 3)
+            continue
+        with pytest.raises(PluginError, match=rf"The reward \S*Theirs: its pay {said}"):
+            paid(reward, given)
+
+
+def test_a_reward_that_lacks_something_is_named() -> None:
+    with pytest.raises(
+        PluginError, match=r"rewards\.mine: its method made None, which has no threshold, unseen, begin, pay"
+    ):
+        require_reward("mine", None)
+    assert isinstance(require_reward("mine", Theirs(None)), Theirs)

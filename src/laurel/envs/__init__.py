@@ -261,10 +261,11 @@ def _adapter_class(env_id: str) -> type[EnvAdapter]:
     _load_adapters()
     adapters = _subclasses(EnvAdapter)
     for adapter in adapters:
-        if isinstance(adapter.ids, str):
+        ids: Any = adapter.ids
+        if isinstance(ids, str):
             raise EnvError(
-                f'The adapter {adapter.__name__} has the text "{adapter.ids}" as ids, but ids is a tuple: write '
-                f'ids = ("{adapter.ids}",).'
+                f'The adapter {adapter.__name__} has the text "{ids}" as ids, but ids is a tuple: write '
+                f'ids = ("{ids}",).'
             )
     fitting = [
         (len(pattern.replace("*", "")), order, adapter)

@@ -11,6 +11,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import Transitions
+from laurel.errors import PluginError
 
 UNPAID = np.float32(-np.inf)
 """Raw reward of a step that a reward does not score; it becomes 0 after shaping."""
@@ -54,6 +55,44 @@ class Reward(Protocol):
     def pay(self, steps: Steps) -> FloatArray:
         """Return raw rewards (T, N), UNPAID if there is no reward; the steps continue those of the last call."""
         ...
+
+
+def require_reward(name: str, made: Any) -> Reward:
+    """Return what a method's `load` made for the reward of this name.
+
+    Raises:
+        PluginError: it lacks something of a reward.
+    """
+    if lacking := [part for part in ("threshold", "unseen", "begin", "pay") if not hasattr(made, part)]:
+        raise PluginError(
+            f"rewards.{name}: its method made {made!r:.60}, which has no {', '.join(lacking)}. Define what "
+            "laurel.rewards.base.Reward lists (CONTRIBUTING.md, Add a reward method)."
+        )
+    reward: Reward = made
+    return reward
+
+
+def paid(reward: Reward, steps: Steps) -> FloatArray:
+    """Return a reward's raw rewards (T, N).
+
+    Raises:
+        PluginError: another package's reward returned something else, NaN or infinity.
+    """
+    raw: Any = reward.pay(steps)
+    kind = type(reward)
+    if kind.__module__.startswith("laurel."):
+        return raw  # type: ignore[no-any-return]
+    shape = steps.valid.shape
+    if isinstance(raw, np.ndarray) and raw.shape == shape and raw.dtype.kind in "biuf":
+        if (raw[steps.valid] < np.inf).all():  # False of NaN, too
+            return raw.astype(np.float32, copy=False)
+        found = "NaN or infinity"
+    else:
+        found = f"an array of shape {raw.shape} and type {raw.dtype}" if isinstance(raw, np.ndarray) else f"{raw!r:.60}"
+    raise PluginError(
+        f"The reward {kind.__module__}.{kind.__qualname__}: its pay returned {found}, but an array of shape {shape} "
+        "(steps, environments) is required, with a finite number or UNPAID for each step. Fix it."
+    )
 
 
 class Memoryless:

@@ -14,7 +14,7 @@ from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.params.training import ShapingParams
-from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.base import UNPAID, Reward, Steps, paid
 from laurel.rewards.shaping import Bonus, Ends, Potential
 
 
@@ -67,7 +67,8 @@ class RewardCalculator:
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
         """Reward T steps: T * N transitions, with those of a step adjacent; the other arguments are (T, N)."""
         captions = self._captioner.ids_of(transitions, valid.reshape(-1)).reshape(valid.shape)
-        raw = self._reward.pay(Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated))
+        steps = Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated)
+        raw = paid(self._reward, steps)
         shaped = self._shape(raw, self._reward.threshold, captions, Ends(valid, terminated, truncated))
         return Pay(captions, raw, shaped, valid & (raw > UNPAID))
 
