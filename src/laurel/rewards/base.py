@@ -81,7 +81,7 @@ def paid(reward: Reward, steps: Steps) -> FloatArray:
     raw: Any = reward.pay(steps)
     kind = type(reward)
     if kind.__module__.startswith("laurel."):
-        return raw  # type: ignore[no-any-return]
+        return raw
     shape = steps.valid.shape
     if isinstance(raw, np.ndarray) and raw.shape == shape and raw.dtype.kind in "biuf":
         if (raw[steps.valid] < np.inf).all():  # False of NaN, too

@@ -242,6 +242,8 @@ def test_the_status_in_words() -> None:
         ({"eat": "last"}, 'there is no value of eat "last". There are raw, first.'),
         ({"pays": 0}, "pays is 0; it must be above 0."),
         ({"crop": 4}, "crop is 4; it must be an odd number from 1 to 21."),
+        ({"character": "vla-hum-neu-fem"}, 'character is vla-hum-neu-fem, in which "vla" names nothing; it must be a'),
+        ({"character": "mon--neu-mal"}, 'in which "" names nothing'),
         ({"crop": "9"}, "crop is '9'; it must be a whole number."),
         ({"games": 1.5}, "games is 1.5; it must be a whole number."),
         ({"games": True}, "games is True; it must be a whole number."),

@@ -60,6 +60,12 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "character": _TEXT, "level_file": _TEXT, "ends": _YES_OR_NO, "status_in_words": _YES_OR_NO,
 }  # fmt: skip
 """Option -> its types, and what it must be, in words."""
+_CHARACTERS = (
+    "archeologist", "barbarian", "caveman", "cavewoman", "healer", "knight", "monk", "priest", "priestess", "rogue",
+    "ranger", "samurai", "tourist", "valkyrie", "wizard", "human", "elf", "elven", "dwarf", "dwarven", "gnome",
+    "gnomish", "orc", "orcish", "lawful", "neutral", "chaotic", "male", "female",
+)  # fmt: skip
+"""NetHack's roles, races, alignments and genders."""
 _SEED_LIMIT = 2**62
 _DRAWS = 100
 """Number of games in a row that may end before the first move until the level is rejected."""
@@ -147,6 +153,12 @@ class Game:
             raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
         if games is not None and games < 1:
             raise EnvError(f"NetHack: games is {games}; it must be at least 1, or null for a new game each episode.")
+        unknown = [part for part in character.lower().split("-") if not part or not _names_a_character(part)]
+        if character != "@" and unknown:
+            raise EnvError(
+                f'NetHack: character is {character}, in which "{unknown[0]}" names nothing; it must be a role, race, '
+                'alignment and gender, such as val-hum-neu-fem, or "@" to draw them.'
+            )
         if eat not in (allowed := get_args(Eat)):
             raise EnvError(f"NetHack: {no_such('value of eat', str(eat), allowed)}.")
         if not pays > 0:
@@ -303,6 +315,11 @@ class Game:
         new = known - self._explored.get(level, 0)
         self._explored[level] = known
         return float(new)
+
+
+def _names_a_character(part: str) -> bool:
+    """Whether NetHack knows the beginning of a name; it would draw what it does not know."""
+    return any(name.startswith(part) for name in _CHARACTERS)
 
 
 def check_types(options: Mapping[str, object]) -> None:
