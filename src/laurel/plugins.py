@@ -45,16 +45,25 @@ class Plugins(Generic[T_co]):
         package: has a module for each built-in plug-in.
         attribute: name of the plug-in in its module; None: the noun in capitals.
         called: whether a plug-in is a class or a function.
+        needs: attributes that another package's plug-in must have.
     """
 
     def __init__(
-        self, noun: str, *, group: str, package: str, attribute: str | None = None, called: bool = True
+        self,
+        noun: str,
+        *,
+        group: str,
+        package: str,
+        attribute: str | None = None,
+        called: bool = True,
+        needs: tuple[str, ...] = (),
     ) -> None:
         self.noun = noun
         self.group = group
         self.package = package
         self.attribute = attribute or noun.upper().replace(" ", "_")
         self.called = called
+        self.needs = needs
 
     def builtin(self) -> tuple[str, ...]:
         """Return the names of the built-in kinds, sorted, without importing them."""
@@ -127,7 +136,8 @@ class Plugins(Generic[T_co]):
                 raise ParamsError(f"{begin}: its module has no {self.attribute}.") from None
         if self.called and not callable(plugin):
             raise ParamsError(f"{begin}: it is {plugin!r:.60}, but a class is required.")
-        if lacking := sorted(getattr(plugin, "__abstractmethods__", ())):
+        abstract = sorted(getattr(plugin, "__abstractmethods__", ()))
+        if lacking := [*abstract, *(name for name in self.needs if not hasattr(plugin, name))]:
             raise ParamsError(f"{begin}: its class {plugin.__name__} does not define {', '.join(lacking)}.")
         _loaded[entry.module] = f'{self.noun} "{entry.name}" ({entry.value})'
         return plugin

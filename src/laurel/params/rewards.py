@@ -21,7 +21,11 @@ from laurel.params.training import ShapingParams
 from laurel.plugins import Plugins
 
 METHODS: Plugins[Any] = Plugins(
-    "reward method", group="laurel.rewards", package="laurel.rewards.methods", attribute="METHOD"
+    "reward method",
+    group="laurel.rewards",
+    package="laurel.rewards.methods",
+    attribute="METHOD",
+    needs=("summary", "Settings"),
 )
 """Its plug-ins are subclasses of `laurel.rewards.method.Method`."""
 Activation = Literal["tanh", "relu"]
