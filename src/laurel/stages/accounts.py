@@ -46,7 +46,7 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
                     "labels": float(config["labels"]),
                     "distinct": {(row["first"], row["second"]) for row in labels},
                     "dropped": float(rows[-1]["dropped"]) if rows else 0.0,
-                    "coverage": config["coverage"],
+                    "coverage": config.get("coverage"),  # agents of an earlier version have none
                     "lag": float(np.mean(lags)) if lags else None,
                     "late": bool(config.get("late")),
                     "warnings": config.get("warnings", []),
