@@ -50,7 +50,7 @@ class Budget:
         self.on_its_way = Spending()
         self.reached: str | None = None
         """The limit that was reached, as text; None so far."""
-        self.changed: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = _ignore  # a function of this module, so that budgets can be pickled
         """Called before each request is sent and after each answer, once both amounts are up to date."""
         self._limits = Spending(
             *(
@@ -96,6 +96,10 @@ class Budget:
         if after.cost > self._limits.cost * (1 - slack):
             return f"{in_words(self.params.max_cost)} ({KEY}.max_cost)"
         return None
+
+
+def _ignore() -> None:
+    """Do nothing."""
 
 
 class BudgetedChat:
