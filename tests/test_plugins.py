@@ -9,9 +9,10 @@ import pytest
 
 from installed import install as write
 from laurel.errors import MissingPackageError, ParamsError
-from laurel.plugins import Plugins
+from laurel.plugins import Plugins, blame
 
-COLOURS = Plugins[str]("colour", group="laurel.test_colours", package="colours_of_ours")
+COLOURS = Plugins[str]("colour", group="laurel.test_colours", package="colours_of_ours", called=False)
+CALLED = Plugins[type]("colour", group="laurel.test_colours", package="colours_of_ours", needs=("code",))
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +76,34 @@ def test_a_name_is_used_once(tmp_path: Path) -> None:
     install(tmp_path, red="paints")
     with pytest.raises(ParamsError, match=r'another package names its colour paints "red", which is built in'):
         COLOURS.load("blue", "paint.colour")
+
+
+def test_what_is_no_class_or_an_unfinished_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "their_colours.py").write_text("COLOUR = 5\n")
+    unfinished = "import abc\nclass Hue(abc.ABC):\n    @abc.abstractmethod\n    def mix(self): ...\n"
+    (tmp_path / "their_hues.py").write_text(f"{unfinished}COLOUR = Hue\n")
+    (tmp_path / "their_shades.py").write_text("class COLOUR: pass\n")
+    install(tmp_path, five="their_colours", hue="their_hues", shade="their_shades")
+    with pytest.raises(ParamsError, match=r'"five" \(their_colours\) .* cannot be loaded: it is 5, but a class is req'):
+        CALLED.load("five", "paint.colour")
+    with pytest.raises(ParamsError, match=r'"hue" .* cannot be loaded: its class Hue does not define mix, code\.'):
+        CALLED.load("hue", "paint.colour")
+    with pytest.raises(ParamsError, match=r'"shade" .* cannot be loaded: its class COLOUR does not define code\.'):
+        CALLED.load("shade", "paint.colour")
+
+
+def test_an_exception_in_another_packages_plug_in_is_put_down_to_it(tmp_path: Path) -> None:
+    (tmp_path / "their_paint.py").write_text(
+        "class COLOUR:\n    code = 1\n    def mix(self):\n        return {}['left']\n"
+    )
+    install(tmp_path, paint="their_paint")
+    paint = CALLED.load("paint", "paint.colour")
+    with pytest.raises(KeyError) as theirs:
+        paint().mix()
+    assert str(blame(theirs.value)) == (
+        "The colour \"paint\" (their_paint) of another package raised KeyError in COLOUR.mix: 'left'. Fix that "
+        "package; --debug shows where."
+    )
+    with pytest.raises(ZeroDivisionError) as ours:
+        _ = 1 / 0
+    assert blame(ours.value) is None

@@ -23,6 +23,7 @@ from pool_jobs import (
     die,
     exit_at_once,
     fail,
+    fail_as_a_plug_in,
     ignore,
     linger,
     meet,
@@ -110,6 +111,12 @@ def test_a_user_error_is_one_sentence_and_stops_the_other_jobs(tmp_path: Path) -
     assert time.monotonic() - started < GUARD
     if (tmp_path / "pid").exists():
         wait_until_gone(read_pids([tmp_path / "pid"]))
+
+
+def test_an_exception_in_a_plug_in_is_a_sentence() -> None:
+    said = r"The colour \"teal\" \(pool_jobs\) of another package raised KeyError in fail_as_a_plug_in: 'left'\."
+    with pytest.raises(LaurelError, match=said):
+        run_jobs([Job("theirs", fail_as_a_plug_in, ())], 1, ignore)
 
 
 def test_a_sentence_of_any_length() -> None:

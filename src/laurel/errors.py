@@ -41,8 +41,8 @@ class ActorError(LaurelError):
     """An actor of another package that raises, or returns invalid actions."""
 
 
-class RewardError(LaurelError):
-    """A reward of another package that returns NaN, infinity, or an array of the wrong shape."""
+class PluginError(LaurelError):
+    """A plug-in of another package that raises."""
 
 
 class AnnotationError(LaurelError):

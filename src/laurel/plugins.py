@@ -28,10 +28,12 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from laurel.errors import MissingPackageError, ParamsError, no_such
+from laurel.errors import MissingPackageError, ParamsError, PluginError, no_such
 from laurel.extras import missing
 
 T_co = TypeVar("T_co", covariant=True)
+_loaded: dict[str, str] = {}
+"""Module of another package -> the plug-in that was loaded from it, in words."""
 
 
 class Plugins(Generic[T_co]):
@@ -42,13 +44,26 @@ class Plugins(Generic[T_co]):
         group: of entry points, e.g. "laurel.annotators".
         package: has a module for each built-in plug-in.
         attribute: name of the plug-in in its module; None: the noun in capitals.
+        called: whether a plug-in is a class or a function.
+        needs: attributes that another package's plug-in must have.
     """
 
-    def __init__(self, noun: str, *, group: str, package: str, attribute: str | None = None) -> None:
+    def __init__(
+        self,
+        noun: str,
+        *,
+        group: str,
+        package: str,
+        attribute: str | None = None,
+        called: bool = True,
+        needs: tuple[str, ...] = (),
+    ) -> None:
         self.noun = noun
         self.group = group
         self.package = package
         self.attribute = attribute or noun.upper().replace(" ", "_")
+        self.called = called
+        self.needs = needs
 
     def builtin(self) -> tuple[str, ...]:
         """Return the names of the built-in kinds, sorted, without importing them."""
@@ -114,12 +129,32 @@ class Plugins(Generic[T_co]):
             raise MissingPackageError(
                 f"{begin}: {type(error).__name__}: {error}. Fix or uninstall that package; --debug shows where."
             ) from error
-        if entry.attr:
-            return plugin
-        try:
-            return getattr(plugin, self.attribute)
-        except AttributeError:
-            raise ParamsError(f"{begin}: its module has no {self.attribute}.") from None
+        if not entry.attr:
+            try:
+                plugin = getattr(plugin, self.attribute)
+            except AttributeError:
+                raise ParamsError(f"{begin}: its module has no {self.attribute}.") from None
+        if self.called and not callable(plugin):
+            raise ParamsError(f"{begin}: it is {plugin!r:.60}, but a class is required.")
+        abstract = sorted(getattr(plugin, "__abstractmethods__", ()))
+        if lacking := [*abstract, *(name for name in self.needs if not hasattr(plugin, name))]:
+            raise ParamsError(f"{begin}: its class {plugin.__name__} does not define {', '.join(lacking)}.")
+        _loaded[entry.module] = f'{self.noun} "{entry.name}" ({entry.value})'
+        return plugin
+
+
+def blame(error: Exception) -> PluginError | None:
+    """Return the error for an exception that another package's plug-in raised, None if none was involved."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
+        if module in _loaded:
+            found = f"The {_loaded[module]} of another package raised {type(error).__name__} in {code.co_qualname}"
+        trace = trace.tb_next
+    if found is None:
+        return None
+    said = (str(error).strip().splitlines() or ["without a message"])[0].rstrip(".")
+    return PluginError(f"{found}: {said}. Fix that package; --debug shows where.")
 
 
 def installed(group: str) -> list[EntryPoint]:

@@ -24,6 +24,7 @@ from typing import Any
 from laurel.errors import LaurelError, WorkerError
 from laurel.interrupt import ctrl_c_held_back
 from laurel.machine import common_kernels
+from laurel.plugins import blame
 from laurel.progress import Advance, Schedule
 
 POLL_SECONDS = 0.05
@@ -273,6 +274,9 @@ def _main(job: Job, sender: Connection) -> None:
     report(0)
     try:
         job.work(*job.args, report)
-    except LaurelError as error:
-        report((str(error), f"\n{traceback.format_exc()}"))
+    except Exception as error:
+        said = error if isinstance(error, LaurelError) else blame(error)
+        if said is None:
+            raise
+        report((str(said), f"\n{traceback.format_exc()}"))
         sys.exit(2)

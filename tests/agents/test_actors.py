@@ -61,8 +61,15 @@ def wild(adapter):
 
 def broken(adapter):
     return Rule(lambda observation: observation["no such key"])
+
+class Silent(Actor):
+    def act(self, view, rng):
+        return None
+
+def silent(adapter):
+    return Silent()
 """
-FAULTY_KINDS = ("Told", "guessing", "misnamed", "levelled", "replayed", "wild", "broken")
+FAULTY_KINDS = ("Told", "guessing", "misnamed", "levelled", "replayed", "wild", "broken", "silent")
 BLACKJACK = EnvParams(id="Blackjack-v1")
 
 
@@ -197,6 +204,7 @@ def test_reading_roles_imports_no_heavy_modules() -> None:
     [
         ("wild", r'The actor "wild" returned actions of shape \(2,\) .* needs 2 integers from 0 to 1'),
         ("broken", r'The actor "broken": its act raised TypeError'),
+        ("silent", r'The actor "silent": its act returned None, but an Acted is required\.'),
     ],
 )
 def test_errors_in_an_actor_are_reported(kind: str, sentence: str) -> None:

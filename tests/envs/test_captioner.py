@@ -21,6 +21,25 @@ def test_half_a_surrogate_pair_is_no_text(monkeypatch: pytest.MonkeyPatch) -> No
         Captioner(adapter, enumerate_events=True)
 
 
+def test_what_is_no_text_or_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
+    row, no = np.zeros((2, 1), dtype=np.int32), np.zeros(2, dtype=bool)
+    steps = Transitions(row, np.zeros(2, np.int64), np.zeros(2, np.float32), row, no, no)
+    encoded: dict[str, object] = {
+        r"an array of shape \(1,\) and type int64 for 2": np.zeros(1, np.int64),
+        r"an array of shape \(2, 1\) and type int64 for 2": np.zeros((2, 1), np.int64),
+        r"an array of shape \(2,\) and type float64 for 2": np.zeros(2),
+        "a list for 2": [0, 1],
+    }
+    for said, events in encoded.items():
+        monkeypatch.setattr(type(adapter), "encode", lambda self, _, events=events: events)
+        with pytest.raises(EnvError, match=f"FrozenLake-v1: the adapter's encode returned {said} transitions, but an"):
+            Captioner(adapter).ids(steps)
+    monkeypatch.setattr(type(adapter), "describe", lambda self, event: 5)
+    with pytest.raises(EnvError, match="FrozenLake-v1: a caption is 5, which is no text"):
+        Captioner(adapter, enumerate_events=True)
+
+
 def test_captions_with_emoji_and_nul_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
     monkeypatch.setattr(type(adapter), "describe", lambda self, event: "You \U0001f600 smile.\0")

@@ -6,16 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
+from gymnasium.vector import AutoresetMode
 
 from laurel.agents.actor import Rule
 from laurel.envs import EnvAdapter, adapter_for, make_reference
 from laurel.envs.captioner import Captioner
+from laurel.envs.guard import guarded
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import EnvError
 from laurel.evaluation.episode import moments
@@ -137,6 +139,80 @@ class Batch:
     def step(self, actions: Any) -> Any:
         no = np.zeros(2, np.bool_)
         return np.array([[0, 0], [0, np.nan]], np.float32), np.zeros(2), no, no, {}
+
+
+class Outside(gym.Env[Any, Any]):
+    """Observes what its space excludes."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, space: gym.Space[Any], seen: Any) -> None:
+        self.observation_space, self.seen = space, seen
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.seen, {}
+
+
+@pytest.mark.parametrize(
+    ("space", "inside", "outside"),
+    [
+        (gym.spaces.Discrete(3), 2, 3),
+        (gym.spaces.Discrete(3), 0, -1),
+        (gym.spaces.Discrete(3, start=5), 7, 2),
+        (gym.spaces.MultiDiscrete([2, 3]), [1, 2], [2, 2]),
+        (gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(2)]), (2, 1), (2, 2)),
+    ],
+)
+def test_an_observation_outside_a_discrete_space_is_named(space: gym.Space[Any], inside: Any, outside: Any) -> None:
+    """One-hot features of such a number would be those of another one, or none."""
+    guarded(Outside(space, inside), "Outside-v0").reset()
+    with pytest.raises(EnvError, match=r"Outside-v0: the environment's reset does not match .* which is outside "):
+        guarded(Outside(space, outside), "Outside-v0").reset()
+
+
+class Together(gym.vector.VectorEnv[Any, Any, Any]):
+    """A vector version of a user's environment, which no wrapper guards."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int, fault: str) -> None:
+        if fault == "constructor":
+            raise ZeroDivisionError("no wheels")
+        self.num_envs, self.fault = num_envs, fault
+        self.single_observation_space, self.single_action_space = Faulty.observation_space, Faulty.action_space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        if self.fault == "reset":
+            raise RuntimeError("no road")
+        return np.zeros((self.num_envs, 2), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        raise KeyError("left")
+
+
+class TogetherAdapter(EnvAdapter):
+    ids = ("Together-v0",)
+    description = goal = anti_goal = "Go."
+
+    def caption(self, transition: Any) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("constructor", r"its vector environment cannot be made with .*: ZeroDivisionError: no wheels\. --debug"),
+        ("reset", r"the vector environment's reset raised RuntimeError: no road\. --debug"),
+        ("step", r"the vector environment's step raised KeyError: 'left'\. --debug"),
+    ],
+)
+def test_a_faulty_vector_version_is_named(fault: str, said: str) -> None:
+    gym.register("Together-v0", lambda fault: Faulty("none"), disable_env_checker=True, vector_entry_point=Together)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(EnvError, match=f"Together-v0: {said}"):
+            roll(EnvParams(id="Together-v0", kwargs={"fault": fault}))
+    finally:
+        del gym.registry["Together-v0"]
 
 
 def test_nan_of_a_vector_form_is_named() -> None:

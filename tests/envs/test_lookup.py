@@ -278,6 +278,9 @@ def test_adapters_of_another_package(examples):
         ({"description": "A pole."}, "sets no goal. Set goal to a text, or None if none is known"),
         ({"goal": None}, "sets no description. Set description to a text ("),
         ({"description": "A pole.", "goal": 5}, "has goal 5. Set goal to a text"),
+        ({"description": "A pole.", "goal": None, "info_fields": ["x"]}, "has info_fields ['x']. Set info_fields to"),
+        ({"description": "A pole.", "goal": None, "info_fields": {"x": "int65"}}, "has info_fields {'x': 'int65'}."),
+        ({"description": "A pole.", "goal": None, "info_fields": {"x": "object"}}, "has info_fields {'x': 'object'}."),
         ({"inspect": lambda self, env: env.unwrapped.map}, "Unfinished raised AttributeError: "),
     ],
 )
@@ -288,6 +291,27 @@ def test_an_adapter_that_is_not_finished_is_named(own, says, monkeypatch):
         adapter_for(EnvParams(id="CartPole-v1"))
     assert says in str(refused.value)
     assert "Unfinished" in str(refused.value)
+
+
+def test_ids_that_are_a_text_are_named(monkeypatch):
+    class Forgetful(EnvAdapter):
+        ids = "tests/Forgetful-v0"
+
+    try:
+        with pytest.raises(EnvError, match=r'Forgetful has the text "tests/Forgetful-v0" as ids, .* write ids = \('):
+            adapter_for(EnvParams(id="CartPole-v1"))
+    finally:
+        Forgetful.ids = ()
+
+
+def test_a_package_of_adapters_that_raises_is_named(monkeypatch, tmp_path):
+    (tmp_path / "adapters_with_a_typo.py").write_text("def caption(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    broken = importlib.metadata.EntryPoint("typo", "adapters_with_a_typo", laurel.envs.ENTRY_POINTS)
+    monkeypatch.setattr(laurel.envs, "installed", lambda group: [broken])
+    laurel.envs._load_adapters.cache_clear()
+    with pytest.raises(EnvError, match=r'adapters "typo" .* cannot be loaded: SyntaxError: .*\. Fix or uninstall'):
+        adapter_for(EnvParams(id="CartPole-v1"))
 
 
 def test_a_broken_package_of_adapters_is_named(monkeypatch):

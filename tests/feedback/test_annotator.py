@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
 
 from laurel.envs.base import EnvAdapter
+from laurel.errors import AnnotationError
 from laurel.feedback.annotator import TIE, Judgement, Pair, judge
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator
@@ -32,6 +36,43 @@ def test_identical_texts_are_ties_without_a_question() -> None:
     assert [j.p_first for j in judge(annotator, questions)] == [0.5, 1.0, 0.5, 1.0, 0.5]
     assert annotator.asked == [Pair("a", "b"), Pair("b", "a")]
     assert (TIE.status, TIE.votes) == ("tie", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([Judgement("ok", float("nan"))] * 2, "ok and tie need a probability from 0 to 1"),
+        ([Judgement("ok", 2.0)] * 2, "ok and tie need a probability from 0 to 1"),
+        ([Judgement("ok", None)] * 2, "ok and tie need a probability from 0 to 1"),
+        ([Judgement("abstain", 0.5)] * 2, "other statuses have None"),
+        ([Judgement("maybe", 0.5)] * 2, "its status must be one of ok, tie, abstain"),  # type: ignore[arg-type]
+        ([1.0, 1.0], r"gave 1\.0, but a Judgement is required"),
+        ([Judgement("ok", 1.0)], "stopped after 1 judgements, but one for each pair is required"),
+        ([Judgement("ok", 1.0)] * 3, "every pair had its judgement"),
+        (None, "returned None, but a judgement of each pair is required"),
+    ],
+)
+@pytest.mark.parametrize("lazily", [True, False])
+def test_an_annotator_that_answers_wrongly_is_named(given: Any, said: str, lazily: bool) -> None:
+    class Wrong:
+        name, simulated, usage = "wrong", True, {}
+
+        def prepare(self, pairs: Iterable[Pair]) -> None:
+            """Do nothing."""
+
+        def annotate(self, pairs: Iterable[Pair]) -> Any:
+            return given if given is None else self.drawing(pairs) if lazily else iter(given) if list(pairs) else None
+
+        def drawing(self, pairs: Iterable[Pair]) -> Iterator[Any]:
+            waiting = list(given)
+            for _ in pairs:
+                if not waiting:
+                    return
+                yield waiting.pop(0)
+            yield from waiting
+
+    with pytest.raises(AnnotationError, match=f"The annotator wrong .*{said}"):
+        list(judge(Wrong(), [Pair("a", "b"), Pair("b", "c")]))
 
 
 def test_only_identical_texts() -> None:

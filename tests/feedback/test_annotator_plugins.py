@@ -51,6 +51,16 @@ def test_it_judges_by_its_own_params_section(door_key: EnvAdapter) -> None:
     assert make_annotator(AnnotateParams(annotator="length"), door_key, 0).longest == 100  # type: ignore[attr-defined]
 
 
+def test_an_annotator_that_lacks_something_is_named(door_key: EnvAdapter) -> None:
+    class Kind(AnnotatorKind):
+        def make(self, *_: Any, **__: Any) -> Any:
+            return object()
+
+    params = AnnotateParams.model_validate({"annotator": "length"})
+    with pytest.raises(AnnotationError, match=r"\(object\) has no name, simulated, usage, prepare, annotate\."):
+        Kind(params).make(door_key, 0)
+
+
 def test_its_section_is_dumped_and_read_back() -> None:
     params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 3}})
     dumped = params.model_dump(mode="json")

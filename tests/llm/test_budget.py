@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -219,3 +220,7 @@ def test_shares_add_up(limit: int, of: int) -> None:
     assert sum(share.max_cost or 0.0 for share in shares) == pytest.approx(1.0)
     assert {share.max_minutes for share in shares} == {5.0}, "they run at the same time"
     assert BudgetParams().share(0, of) == BudgetParams()
+
+
+def test_a_budget_is_passed_to_worker_processes() -> None:
+    assert pickle.loads(pickle.dumps(Budget(BudgetParams()))).spent == Spending()

@@ -107,6 +107,39 @@ def test_a_spent_budget_and_a_refusal_are_reported_and_end_the_asking(
         pass
 
 
+@pytest.mark.slow
+def test_a_killed_judge_spends_no_more_than_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is killed amid a block of questions: calls that were made count for the process that follows."""
+    limit, first_calls = 40, 10
+    pairs = [(f"caption {i}", f"caption {j}") for i in range(12) for j in range(i)]
+    with chat_server() as server:
+        server.latency, server.behave = 0.1, answered
+        context = context_of(tmp_path, monkeypatch, server.url, budget={"max_calls": limit})
+        with Judging(0, context, [TOPIC]) as judging:
+            assert judging.queue is not None
+            queue = QuestionQueue(judging.queue)
+            queue.post(TOPIC.name, pairs)
+            until = time.monotonic() + 120
+            for kill in range(2):
+                while len(server.bodies) < (kill + 1) * first_calls:
+                    assert time.monotonic() < until
+                    time.sleep(0.001)
+                (judge,) = [child for child in multiprocessing.active_children() if child.name == "judge"]
+                assert judge.pid is not None
+                os.kill(judge.pid, signal.SIGKILL)
+                while judging.restarts == kill:
+                    time.sleep(0.001)
+            while queue.fact(CLOSED) is None:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        assert len(server.bodies) <= limit
+        assert judging.usage["calls"] <= len(server.bodies)
+    (note,) = judging.notes
+    assert re.search(
+        r"The budget of 40 calls \(annotate\.budget\.max_calls\) is spent: 40 calls, [\d,]+ tokens\.$", note
+    )
+
+
 def test_a_judge_that_dies_at_each_start_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

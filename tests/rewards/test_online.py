@@ -166,6 +166,15 @@ def test_agents_are_rewarded_by_the_labels(tmp_path: Path) -> None:
     assert rows[-1]["env_steps"] == case.task.total_steps
 
 
+def test_coverage_counts_every_step_with_a_caption(tmp_path: Path) -> None:
+    """All captions have a label from the first check on, at 144 of 384 steps; the last 96 steps have no check."""
+    case = Case(tmp_path, form="retrieval", every=100)
+    with case.judge():
+        own = case.train("agents") / "reward" / NAME
+    assert [row["coverage"] for row in read_rows(own)] == [0.0, 1.0]
+    assert read_json(own / "online.json")["coverage"] == pytest.approx(240 / 384, abs=0.02)
+
+
 def test_training_continues_without_a_hanging_judge_and_uses_late_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,8 +191,11 @@ def test_training_continues_without_a_hanging_judge_and_uses_late_answers(
     own = place / "reward" / NAME
     assert len(read_labels(own)) > 3
     assert read_json(own / "online.json")["late"]
+    assert [row["late"] for row in read_rows(own)][:3] == [False, True, True], "as before the run was stopped"
+    assert not read_rows(own)[-1]["late"]
     replayed = Case(tmp_path, form="retrieval", replay=str(tmp_path / "agents"), patience=0.05).train("replayed")
     assert (replayed / "model.safetensors").read_bytes() == (place / "model.safetensors").read_bytes()
+    assert read_rows(replayed / "reward" / NAME) == read_rows(own)
 
 
 def test_a_judge_that_answers_no_more_is_not_waited_for(tmp_path: Path) -> None:
@@ -217,6 +229,13 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_asked_again(tmp_path: Path)
     assert max(row["open"] for row in rows) == 5
     assert rows[-1]["dropped"] > 0
     assert len(queue.open(1000)) <= 5, "the judge is not asked what nobody waits for"
+
+
+def test_a_queue_that_drops_each_question_before_its_answer_counts_is_refused() -> None:
+    with pytest.raises(ParamsError, match=r"rewards\.helpful has queue 16, but 16 questions .* set queue above 16\."):
+        params_of(queue=16, at_once=8, delay=3)
+    params_of(queue=17, at_once=8, delay=3)
+    params_of(queue=1, at_once=64)
 
 
 def test_questions_of_several_agents_are_asked_once_and_kept_while_someone_wants_them(tmp_path: Path) -> None:

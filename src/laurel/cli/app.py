@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 from collections.abc import Sequence
+from typing import Any
 
 from laurel import __version__
 from laurel.cli import (
@@ -32,6 +33,7 @@ from laurel.errors import LaurelError
 from laurel.extras import missing
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
+from laurel.plugins import blame
 
 COMMANDS = (
     init,
@@ -72,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     take_permissions(options)
     try:
         with terminated_like_ctrl_c():
-            return int(options.run(options))
+            return int(_run(options))
     except LaurelError as error:
         if options.debug:
             raise
@@ -93,6 +95,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> Any:
+    try:
+        return options.run(options)
+    except LaurelError:
+        raise
+    except Exception as error:
+        if (blamed := blame(error)) is None:
+            raise
+        raise blamed from error
 
 
 def _parser() -> argparse.ArgumentParser:

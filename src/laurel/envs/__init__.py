@@ -77,6 +77,7 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
     except NOT_OURS as error:
         raise failure(env.id, f"adapter {adapter_class.__name__}", error) from error
     _check_words(env.id, adapter)
+    _check_info_fields(env.id, adapter)
     if adapter.generic:
         alone = "so captions are made from its observation space alone, and no goal is known."
         logger.warning("%s", f"{env.id} has no adapter, {alone} {adapter.left_out}".rstrip())
@@ -94,6 +95,23 @@ def _check_words(env_id: str, adapter: EnvAdapter) -> None:
                 f"env.id: the adapter {type(adapter).__name__} of {env_id} {found}. Set {name} to a text{none} "
                 "(CONTRIBUTING.md, Add an environment)."
             )
+
+
+def _check_info_fields(env_id: str, adapter: EnvAdapter) -> None:
+    """Raise if the fields of `info` that an adapter names are not names of numbers with their types."""
+    import numpy as np
+
+    fields: Any = adapter.info_fields
+    try:
+        right = all(isinstance(name, str) and np.dtype(kind).kind in "biuf" for name, kind in fields.items())
+    except (AttributeError, TypeError):
+        right = False
+    if not right:
+        raise EnvError(
+            f"env.id: the adapter {type(adapter).__name__} of {env_id} has info_fields {fields!r}. Set info_fields to "
+            'the fields of info that it needs with their NumPy types, as in {"place": "int64"} (CONTRIBUTING.md, Add '
+            "an environment)."
+        )
 
 
 def words_of(env_id: str, kwargs: Mapping[str, Any]) -> str:
@@ -241,9 +259,17 @@ def modules_of(env: EnvParams) -> list[str]:
 def _adapter_class(env_id: str) -> type[EnvAdapter]:
     """Find the adapter with the longest matching pattern; ties go to the one defined last."""
     _load_adapters()
+    adapters = _subclasses(EnvAdapter)
+    for adapter in adapters:
+        ids: Any = adapter.ids
+        if isinstance(ids, str):
+            raise EnvError(
+                f'The adapter {adapter.__name__} has the text "{ids}" as ids, but ids is a tuple: write '
+                f'ids = ("{ids}",).'
+            )
     fitting = [
         (len(pattern.replace("*", "")), order, adapter)
-        for order, adapter in enumerate(_subclasses(EnvAdapter))
+        for order, adapter in enumerate(adapters)
         for pattern in adapter.ids
         if fnmatch(env_id, pattern)
     ]
@@ -258,10 +284,10 @@ def _load_adapters() -> None:
     for entry in installed(ENTRY_POINTS):
         try:
             entry.load()
-        except (ImportError, AttributeError) as error:
+        except NOT_OURS as error:  # importing another package's code may raise anything
             raise EnvError(
-                f'The adapters "{entry.name}" ({entry.value}) of another package cannot be loaded: {error}. '
-                "Fix or uninstall that package."
+                f'The adapters "{entry.name}" ({entry.value}) of another package cannot be loaded: '
+                f"{in_a_line(error)}. Fix or uninstall that package; --debug shows where."
             ) from error
 
 

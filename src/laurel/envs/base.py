@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from laurel.arrays import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.checked import check_methods
 from laurel.envs.guard import named
 
 if TYPE_CHECKING:
@@ -166,6 +167,10 @@ class EnvAdapter:
         self._texts: list[str] = []
         self._index: dict[str, int] = {}
         self._seen: dict[bytes, int] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_methods(cls)
 
     @classmethod
     def described_by(cls, kwargs: Mapping[str, Any]) -> str:

@@ -53,6 +53,11 @@ class Captioner:
             raise
         except NOT_OURS as error:
             raise failure(self.adapter.env_id, "adapter's encode", error) from error
+        if not isinstance(events, np.ndarray) or events.shape != (len(transitions),) or events.dtype.kind not in "iu":
+            raise EnvError(
+                f"{self.adapter.env_id}: the adapter's encode returned {_described(events)} for {len(transitions)} "
+                f"transitions, but an array of {len(transitions)} whole numbers is required. Fix its adapter."
+            )
         if events.min() >= 0 and events.max() < 1 << 20:
             return self._ids_dense(events)
         distinct, inverse = np.unique(events, return_inverse=True)
@@ -102,7 +107,12 @@ class Captioner:
             self._known[event] = self._ids[text] if text else NO_CAPTION
         return self._known[event]
 
-    def _check_text(self, caption: str) -> None:
+    def _check_text(self, caption: object) -> None:
+        if not isinstance(caption, str):
+            raise EnvError(
+                f"{self.adapter.env_id}: a caption is {repr(caption)[:60]}, which is no text. Return a text, or an "
+                "empty one for a step without a caption. Fix its adapter."
+            )
         try:
             caption.encode()
         except UnicodeEncodeError as error:
@@ -110,6 +120,13 @@ class Captioner:
                 f"{self.adapter.env_id}: a caption is not text, {caption[:60]!a}: {error.reason} at character "
                 f"{error.start}. Fix its adapter."
             ) from None
+
+
+def _described(values: object) -> str:
+    """Describe what an adapter returned in place of an array of events."""
+    if isinstance(values, np.ndarray):
+        return f"an array of shape {values.shape} and type {values.dtype}"
+    return f"a {type(values).__name__}"
 
 
 def collapse(texts: list[str]) -> str:

@@ -29,7 +29,7 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
     from laurel.envs.spaces import leaves_of
 
     try:
-        leaves = leaves_of(env.observation_space)
+        leaves = [(leaf, _range_of(leaf.space)) for leaf in leaves_of(env.observation_space)]
     except EnvError:  # an adapter that packs such observations itself knows what they should be
         leaves = []
 
@@ -85,9 +85,23 @@ def failure(env_id: str, what: str, error: BaseException) -> EnvError:
     return EnvError(f"{env_id}: the {what} raised {in_a_line(error)}. --debug shows where.")
 
 
-def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
-    """Raise if an observation has the wrong structure, shape or type, or contains NaN or infinity."""
-    for leaf in leaves:
+def _range_of(space: gym.Space[Any]) -> tuple[Any, Any] | None:
+    """Return the first number of a discrete space and the one after its last, None of other spaces."""
+    import gymnasium as gym
+
+    match space:
+        case gym.spaces.Discrete():
+            return int(space.start), int(space.start + space.n)
+        case gym.spaces.MultiDiscrete():
+            return space.start, space.start + space.nvec
+    return None
+
+
+def _check_observation(observation: Any, leaves: Sequence[tuple[Leaf, tuple[Any, Any] | None]]) -> None:
+    """Raise if an observation has the wrong structure, shape or type, is outside a discrete space, or contains NaN or
+    infinity.
+    """
+    for leaf, limits in leaves:
         part = f'"{leaf.name}" of the observation' if leaf.name else "the observation"
         try:
             values = np.asarray(leaf.get(observation))
@@ -98,6 +112,8 @@ def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
             raise _MisfitError(f"{part} has the shape {values.shape}, but {declared} is declared")
         if kind not in "biuf":
             raise _MisfitError(f"{part} holds {values.dtype}, but numbers are declared")
+        if limits is not None and ((values < limits[0]) | (values >= limits[1])).any():
+            raise _MisfitError(f"{part} is {values.tolist()}, which is outside {leaf.space}")
         if kind != "f":
             continue
         if not np.isfinite(values).all():

@@ -22,9 +22,9 @@ import numpy as np
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs import make_reference, reference_id, step_limit
 from laurel.envs.base import EnvAdapter
-from laurel.envs.guard import check_finite, check_rewards
+from laurel.envs.guard import NOT_OURS, check_finite, check_rewards, failure, in_a_line
 from laurel.envs.info import named_info
-from laurel.errors import EnvError
+from laurel.errors import EnvError, LaurelError
 from laurel.interrupt import ctrl_c_held_back
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class VectorEnv:
         self._singles = singles or []
         self._in_halves = in_halves
         self.form = form
+        self._foreign = form is not None and not _is_ours(type(form))
         self.steps = 0
         """Number of steps taken in each environment, for error messages."""
         self._actions: Array | None = None
@@ -123,7 +124,11 @@ class VectorEnv:
     def reset(self) -> Array:
         """Reset all environments and return their packed observations (N, D)."""
         self.ended[:] = False
-        return self._pack(self._reset())
+        try:
+            return self._pack(self._reset())
+        except NOT_OURS as error:
+            self._blame("reset", error)
+            raise
 
     def step(self, actions: Array) -> Step:
         """Take an action (N,) or (N, A) in every environment; continuous ones are clipped to their bounds."""
@@ -140,7 +145,11 @@ class VectorEnv:
 
     def end_step(self) -> Step:
         """Return the result of the step in progress."""
-        answer = self._envs.step(self._actions) if self._in_halves is None else self._in_halves.recv()
+        try:
+            answer = self._envs.step(self._actions) if self._in_halves is None else self._in_halves.recv()
+        except NOT_OURS as error:
+            self._blame("step", error)
+            raise
         raw, rewards, terminated, truncated, info = answer
         valid = ~(self.ended | self.resting)
         reward = np.where(valid, np.asarray(rewards, dtype=np.float32), np.float32(0))
@@ -153,6 +162,11 @@ class VectorEnv:
         check_finite(observation, self.adapter.env_id, self.steps)
         kept = named_info(self.adapter, info, valid) if self.adapter.info_fields else {}
         return Step(observation, reward, terminated, truncated, valid, kept)
+
+    def _blame(self, what: str, error: BaseException) -> None:
+        """Raise an `EnvError` for an exception in `reset` or `step` of a user's own vector version, if it is one."""
+        if self._foreign and not isinstance(error, LaurelError):
+            raise failure(self.adapter.env_id, f"vector environment's {what}", error) from error
 
     def stop(self, which: BoolArray, observation: Array) -> None:
         """Stop environments (N,) permanently; the others are unaffected.
@@ -263,7 +277,18 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
     own = _own_vector(env, adapter)
-    envs: Any = own(num_envs=n_envs, **env.kwargs) if own else None
+    envs: Any = None
+    if own is not None:
+        try:
+            envs = own(num_envs=n_envs, **env.kwargs)
+        except LaurelError:
+            raise
+        except NOT_OURS as error:
+            given = f" with {env.kwargs}" if env.kwargs else ""
+            raise EnvError(
+                f"{adapter.env_id}: its vector environment cannot be made{given}: {in_a_line(error)}. "
+                "--debug shows where."
+            ) from error
     pack: Callable[[Any], Array] = adapter.pack
     singles: list[Any] | None = None
     if envs is None:
@@ -298,14 +323,12 @@ def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | Non
     from gymnasium.envs.registration import load_env_creator
     from gymnasium.vector import AutoresetMode
 
-    from laurel.envs.builtin.batch import BatchEnv
-
     spec = gym.spec(reference_id(env))
     entry = spec.vector_entry_point
     if entry is None or adapter.generic:
         return None
     creator: Callable[..., Any] = load_env_creator(entry) if isinstance(entry, str) else entry
-    ours = isinstance(creator, type) and issubclass(creator, BatchEnv)
+    ours = isinstance(creator, type) and _is_ours(creator)
     if adapter.info_fields and not ours:
         return None
     metadata = getattr(creator, "metadata", {})
@@ -315,6 +338,13 @@ def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | Non
     if (limit := step_limit(env)) is None:
         return make
     return partial(make, max_episode_steps=limit) if ours else None
+
+
+def _is_ours(vector: type) -> bool:
+    """Whether a vector environment is one of Laurel's own."""
+    from laurel.envs.builtin.batch import BatchEnv
+
+    return issubclass(vector, BatchEnv)
 
 
 def packed(env: gym.Env[Any, Any], adapter: EnvAdapter) -> gym.Env[Any, Any]:

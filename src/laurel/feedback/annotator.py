@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from laurel.data.asked import Asked
+from laurel.errors import AnnotationError
 from laurel.llm.budget import Budget
 from laurel.params.annotation import BudgetParams
 
@@ -162,14 +163,52 @@ def judge(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged = ign
 
 
 def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) -> Iterator[Judgement]:
-    """Yield an annotator's judgements, and call `on_judged` as soon as each is known."""
+    """Yield an annotator's judgements, and call `on_judged` as soon as each is known.
+
+    Raises:
+        AnnotationError: it does not give a judgement for each pair, or one that is not valid.
+    """
     reports = hasattr(annotator, "on_judged")
     if reports:
         annotator.on_judged = on_judged  # type: ignore[attr-defined]
-    for judgement in annotator.annotate(pairs):
+    drawn = given = 0
+
+    def counted() -> Iterator[Pair]:
+        nonlocal drawn
+        for pair in pairs:
+            drawn += 1
+            yield pair
+
+    stream = counted()
+    judgements: object = annotator.annotate(stream)
+    if not isinstance(judgements, Iterable):
+        raise AnnotationError(
+            f"The annotator {annotator.name} returned {judgements!r:.60}, but a judgement of each pair is required."
+        )
+    for judgement in judgements:
+        given += 1
+        _check(annotator, judgement, given - drawn)
         if not reports and judgement.status != "unasked":
             on_judged(1, stored=False)
         yield judgement
+    if given < drawn or next(stream, None) is not None:
+        raise AnnotationError(
+            f"The annotator {annotator.name} stopped after {given:,} judgements, but one for each pair is required."
+        )
+
+
+def _check(annotator: Annotator, judgement: object, surplus: int) -> None:
+    """Raise AnnotationError if a judgement is none, has no pair, or a probability that does not go with its status."""
+    said = f"The annotator {annotator.name} gave {judgement!r:.100}, but "
+    if surplus > 0:
+        raise AnnotationError(f"{said}every pair had its judgement. Yield one for each pair, in order.")
+    if not isinstance(judgement, Judgement):
+        raise AnnotationError(f'{said}a Judgement is required, such as Judgement("ok", 0.9).')
+    status, p = judgement.status, judgement.p_first
+    if status not in get_args(Status):
+        raise AnnotationError(f"{said}its status must be one of {', '.join(get_args(Status))}.")
+    if not (p is None if status not in ("ok", "tie") else p is not None and 0 <= p <= 1):
+        raise AnnotationError(f"{said}ok and tie need a probability from 0 to 1, and other statuses have None.")
 
 
 class Account:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -61,6 +62,11 @@ class AnnotatorKind(ABC):
 
     def __init__(self, params: AnnotateParams) -> None:
         self.params = params
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "make" in vars(cls) and not cls.__module__.startswith("laurel."):
+            cls.make = _complete(cls.make)  # type: ignore[method-assign]
 
     @property
     def section(self) -> Any:
@@ -186,6 +192,26 @@ class AnnotatorKind(ABC):
         """What to change if its labels are bad."""
         other = "another annotator (annotate.annotator)"
         return Advice(other, other, other)
+
+
+def _complete(make: Callable[..., Annotator]) -> Callable[..., Annotator]:
+    """Wrap `make` of another package's annotator to refuse one that lacks something."""
+
+    @wraps(make)
+    def complete(self: AnnotatorKind, *args: Any, **options: Any) -> Annotator:
+        made = make(self, *args, **options)
+        if lacking := [name for name in _REQUIRED if not hasattr(made, name)]:
+            raise AnnotationError(
+                f'annotate.annotator: the annotator "{self.params.annotator}" ({type(made).__name__}) has no '
+                f"{', '.join(lacking)}. Define what laurel.feedback.annotator.Annotator lists (CONTRIBUTING.md, Add an "
+                "annotator)."
+            )
+        return made
+
+    return complete
+
+
+_REQUIRED = ("name", "simulated", "usage", "prepare", "annotate")
 
 
 def is_directory(name: str) -> bool:

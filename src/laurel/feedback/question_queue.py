@@ -22,7 +22,7 @@ Item = tuple[str, str]
 """Two texts to compare; or a single text to judge, and an empty one."""
 TRIES = 5
 """Maximum number of attempts at a question whose model fails, after which it stays without a label."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+FIRST_PAUSE = 1.0
 """Seconds before a failed question is asked again; doubled each time."""
 BUSY_SECONDS = 60.0
 _SCHEMA = """
@@ -145,8 +145,7 @@ class QuestionQueue:
         if question.tries + 1 >= TRIES:
             self.answer(question, Verdict(status, None))
             return
-        pause = min(FIRST_PAUSE * 2**question.tries, LONGEST_PAUSE)
-        row = time.time() + pause, question.number
+        row = time.time() + FIRST_PAUSE * 2**question.tries, question.number
         self._db.execute("UPDATE questions SET tries = tries + 1, not_before = ? WHERE id = ?", row)
 
     def counts(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import Any
 from laurel.data.asked import Asked
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Answer, Pair, Usage, added, asked_of
+from laurel.feedback.annotator import Answer, Pair, Usage, added, annotated, asked_of, ignore
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator
@@ -83,7 +83,7 @@ class PairResponder(Responder):
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         pairs = [Pair(*item) for item in items]
         self._annotator.prepare(pairs)
-        for judgement in self._annotator.annotate(pairs):
+        for judgement in annotated(self._annotator, pairs, ignore):
             answers = judgement.answers or [one for _, member in judgement.members for one in member.answers]
             yield Verdict(judgement.status, judgement.p_first, judgement.swap_consistent, packed(answers))
 

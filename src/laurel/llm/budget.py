@@ -50,6 +50,8 @@ class Budget:
         self.on_its_way = Spending()
         self.reached: str | None = None
         """The limit that was reached, as text; None so far."""
+        self.changed: Callable[[], None] = _ignore  # a function of this module, so that budgets can be pickled
+        """Called before each request is sent and after each answer, once both amounts are up to date."""
         self._limits = Spending(
             *(
                 float("inf") if limit is None else limit
@@ -57,18 +59,25 @@ class Budget:
             )
         )
         self._clock = clock
-        self._began: float | None = None
+        self.began: float | None = None
+        """When the clock was started, in its seconds; None before that."""
 
     def begin(self) -> None:
         """Start the clock, unless it is running."""
-        self._began = self._clock() if self._began is None else self._began
+        self.began = self._clock() if self.began is None else self.began
 
     def seconds_left(self) -> float:
         """Return the time left; infinite without a limit."""
         if self.params.max_minutes is None:
             return float("inf")
-        begun = self._clock() if self._began is None else self._began
+        begun = self._clock() if self.began is None else self.began
         return begun + 60 * self.params.max_minutes - self._clock()
+
+    def told(self) -> str:
+        """Return the limit that was reached and what was spent, as a sentence."""
+        spent = self.spent
+        cost = f", {in_words(spent.cost)}" if spent.cost else ""
+        return f"The budget of {self.reached} is spent: {spent.calls:,.0f} calls, {spent.tokens:,.0f} tokens{cost}."
 
     def exceeded_by(self, more: Spending, slack: float = 0.0) -> str | None:
         """Return the limit that this amount would exceed, as text; None if it fits.
@@ -87,6 +96,10 @@ class Budget:
         if after.cost > self._limits.cost * (1 - slack):
             return f"{in_words(self.params.max_cost)} ({KEY}.max_cost)"
         return None
+
+
+def _ignore() -> None:
+    """Do nothing."""
 
 
 class BudgetedChat:
@@ -138,7 +151,11 @@ class BudgetedChat:
             again = True
             budget.reached = budget.reached or budget.exceeded_by(self._most(following, again), SLACK)
         if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
-            raise BudgetError(self._stopped(budget.reached))
+            raise BudgetError(
+                f"{budget.told()} Every answer is kept. Run the same command again, with a higher limit or to spend "
+                f"the same again: it resumes where this one ended. With {KEY}.on_limit: continue, it uses the pairs "
+                "judged so far."
+            )
         while drawn.peek() is not None:
             number, _ = drawn.pop()
             yield number, Withheld(f"the budget of {budget.reached} was spent")
@@ -162,6 +179,7 @@ class BudgetedChat:
                 number, _ = drawn.pop()
                 reserved[number] = request, most
                 budget.on_its_way += most
+                budget.changed()
                 yield request
 
         try:
@@ -169,6 +187,7 @@ class BudgetedChat:
                 request, most = reserved.pop(before + inner)
                 budget.on_its_way -= most
                 budget.spent += self._spent(request, answer, most)
+                budget.changed()
                 yield before + inner, answer
         finally:
             for _, most in reserved.values():
@@ -195,15 +214,6 @@ class BudgetedChat:
         self._longest = max(self._longest, answer.output_tokens)
         cost = self._price.of_reply(answer) if self._price else None
         return Spending(1, answer.input_tokens + answer.output_tokens, cost or 0.0)
-
-    def _stopped(self, reached: str) -> str:
-        spent = self._budget.spent
-        cost = f", {in_words(spent.cost)}" if self._price and self._price.input + self._price.output else ""
-        return (
-            f"The budget of {reached} is spent: {spent.calls:,.0f} calls, {spent.tokens:,.0f} tokens{cost}. "
-            "Every answer is kept. Run the same command again, with a higher limit or to spend the same again: it "
-            f"resumes where this one ended. With {KEY}.on_limit: continue, it uses the pairs judged so far."
-        )
 
 
 class _Drawn:

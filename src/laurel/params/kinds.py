@@ -10,8 +10,10 @@ from typing import Any, Literal, get_args
 from laurel.errors import ParamsError
 from laurel.plugins import Plugins
 
-ANNOTATORS = Plugins[Any]("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
-ALGORITHMS = Plugins[Any]("algorithm", group="laurel.algorithms", package="laurel.agents.algorithms")
+ANNOTATORS = Plugins[Any](
+    "annotator", group="laurel.annotators", package="laurel.feedback.annotators", needs=("Params",)
+)
+ALGORITHMS = Plugins[Any]("algorithm", group="laurel.algorithms", package="laurel.agents.algorithms", needs=("Params",))
 ACTORS = Plugins[Any]("actor", group="laurel.actors", package="laurel.agents.actors")
 
 Role = Literal["baseline", "method", "control", "bound"]

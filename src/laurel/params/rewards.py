@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo, model_validator
 
 from laurel.errors import ParamsError
 from laurel.params.algorithms import PPOParams
@@ -21,7 +21,11 @@ from laurel.params.training import ShapingParams
 from laurel.plugins import Plugins
 
 METHODS: Plugins[Any] = Plugins(
-    "reward method", group="laurel.rewards", package="laurel.rewards.methods", attribute="METHOD"
+    "reward method",
+    group="laurel.rewards",
+    package="laurel.rewards.methods",
+    attribute="METHOD",
+    needs=("summary", "Settings"),
 )
 """Its plug-ins are subclasses of `laurel.rewards.method.Method`."""
 Activation = Literal["tanh", "relu"]
@@ -112,7 +116,8 @@ class OnlineParams(RewardParams):
     every: Count = 2048
     """Environment steps between checks for answers; by default one PPO update of 64 environments and 32 steps."""
     delay: Count = 1
-    """Number of checks after which an answer takes effect, whenever it arrived, so that a run is reproducible."""
+    """When an answer takes effect, whenever it arrived, so that a run is reproducible: 1 means from the check on at
+    which it was asked, so that it pays the following steps; n means n - 1 checks later."""
     patience: NonNegative = 60.0
     """Maximum seconds that training waits for an answer that is due. After that, training continues without it and does
     not wait again until the judge has caught up; such a run is reproducible only from its log. 0: never wait."""
@@ -140,6 +145,17 @@ class OnlineParams(RewardParams):
     """A control: assign the answers to the wrong questions, by a permutation that depends on the agent's seed."""
     replay: str | None = None
     """Agents of an earlier run, e.g. data/agents: replay the labels of their logs, and ask no judge."""
+
+    @model_validator(mode="after")
+    def _some_answers_count(self) -> OnlineParams:
+        waiting = self.at_once * (self.delay - 1)
+        if self.queue <= waiting:
+            raise ValueError(
+                f"has queue {self.queue:,}, but {waiting:,} questions are asked while an answer waits to take effect "
+                f"(at_once {self.at_once:,}, delay {self.delay:,}), so each would be dropped before that: set queue "
+                f"above {waiting:,}."
+            )
+        return self
 
 
 class TrialParams(Section):

@@ -11,7 +11,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import Transitions
-from laurel.errors import RewardError
+from laurel.errors import PluginError
 
 UNPAID = np.float32(-np.inf)
 """Raw reward of a step that a reward does not score; it becomes 0 after shaping."""
@@ -57,27 +57,41 @@ class Reward(Protocol):
         ...
 
 
-def paid_by(reward: Reward, steps: Steps) -> FloatArray:
-    """Return the raw rewards (T, N) of steps, as `Reward.pay` does.
+def require_reward(name: str, made: Any) -> Reward:
+    """Return what a method's `load` made for the reward of this name.
 
     Raises:
-        RewardError: the reward returns something else, or NaN or infinity, which sums of rewards and potentials would
-            take for steps that it does not score.
+        PluginError: it lacks something of a reward.
     """
-    raw = np.asarray(reward.pay(steps))
-    shape = steps.valid.shape
-    if raw.shape == shape and raw.dtype.kind in "fiu" and (raw < np.inf).all():
-        return raw
-    name = f"{type(reward).__module__}.{type(reward).__qualname__}"
-    if raw.shape != shape or raw.dtype.kind not in "fiu":
-        raise RewardError(
-            f"The reward {name} returned an array of shape {raw.shape} and type {raw.dtype}, but pay must return "
-            f"numbers of shape {shape}: one for each of T steps of N environments."
+    if lacking := [part for part in ("threshold", "unseen", "begin", "pay") if not hasattr(made, part)]:
+        raise PluginError(
+            f"rewards.{name}: its method made {made!r:.60}, which has no {', '.join(lacking)}. Define what "
+            "laurel.rewards.base.Reward lists (CONTRIBUTING.md, Add a reward method)."
         )
-    wrong = ~(raw < np.inf)
-    raise RewardError(
-        f"The reward {name} returned NaN or infinity for {wrong.sum():,} of {wrong.size:,} steps. Return UNPAID for "
-        "steps that it does not score."
+    reward: Reward = made
+    return reward
+
+
+def paid(reward: Reward, steps: Steps) -> FloatArray:
+    """Return a reward's raw rewards (T, N).
+
+    Raises:
+        PluginError: another package's reward returned something else, NaN or infinity.
+    """
+    raw: Any = reward.pay(steps)
+    kind = type(reward)
+    if kind.__module__.startswith("laurel."):
+        return raw
+    shape = steps.valid.shape
+    if isinstance(raw, np.ndarray) and raw.shape == shape and raw.dtype.kind in "biuf":
+        if (raw[steps.valid] < np.inf).all():  # False of NaN, too
+            return raw.astype(np.float32, copy=False)
+        found = "NaN or infinity"
+    else:
+        found = f"an array of shape {raw.shape} and type {raw.dtype}" if isinstance(raw, np.ndarray) else f"{raw!r:.60}"
+    raise PluginError(
+        f"The reward {kind.__module__}.{kind.__qualname__}: its pay returned {found}, but an array of shape {shape} "
+        "(steps, environments) is required, with a finite number or UNPAID for each step. Fix it."
     )
 
 

@@ -17,7 +17,7 @@ from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError
 from laurel.llm.encoder import SentenceEncoder, load_encoder
-from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps, paid_by
+from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps, paid
 from laurel.rewards.normalizer import Normalizer
 from laurel.seeding import generator
 
@@ -170,12 +170,12 @@ class WeightedSum:
 
     def pay(self, steps: Steps) -> FloatArray:
         total = np.zeros(steps.captions.shape, dtype=np.float64)
-        paid = np.zeros(steps.captions.shape, dtype=np.bool_)
+        scored = np.zeros(steps.captions.shape, dtype=np.bool_)
         for part, weight in self.parts:
-            raw = paid_by(part, steps)
+            raw = paid(part, steps)
             total += weight * np.where(raw > UNPAID, raw, part.threshold)
-            paid |= raw > UNPAID
-        return np.where(paid, total, UNPAID).astype(np.float32)
+            scored |= raw > UNPAID
+        return np.where(scored, total, UNPAID).astype(np.float32)
 
 
 def parts_of(reward: Reward | None) -> Iterator[Reward]:

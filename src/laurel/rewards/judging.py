@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -24,6 +24,7 @@ from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.annotator import Usage, added
 from laurel.feedback.question_queue import CLOSED, READY, SAMPLE, SPENT, USAGE, QuestionQueue, Topic
 from laurel.llm.budget import Budget, BudgetError, Spending
+from laurel.params.annotation import BudgetParams
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
 from laurel.seeding import derive_seed
@@ -170,6 +171,40 @@ class Judging:
             self.notes.append(f"The judge stopped answering while agents were trained. {closed}")
 
 
+class _Account:
+    """What the judge has used and asked, recorded in the queue for the process that follows if this one is killed."""
+
+    def __init__(self, queue: QuestionQueue, limits: BudgetParams) -> None:
+        self.budget = Budget(limits)
+        self.responders: dict[str, Responder] = {}
+        if noted := queue.fact(SPENT):
+            self.budget.began, *amounts = json.loads(noted)
+            self.budget.spent = Spending(*amounts)
+        self.budget.changed = self.reserve
+        self._queue = queue
+        self._before: Usage = json.loads(queue.fact(USAGE) or "{}")
+        self._sampled: list[Asked] = json.loads(queue.fact(SAMPLE) or "[]")
+
+    def reserve(self) -> None:
+        """Record spending, requests on their way included at their most: they may be answered after this process."""
+        now = self.budget.spent + self.budget.on_its_way
+        self._queue.note(SPENT, json.dumps([self.budget.began, *astuple(now)]))
+
+    def note(self) -> None:
+        """Record the usage of this process and its predecessors."""
+        used = self._before
+        for responder in self.responders.values():
+            used = added(used, responder.usage)
+        self._queue.note(USAGE, json.dumps(used))
+
+    def conclude(self) -> None:
+        """Record all that is known after some answers, or before exit."""
+        self.reserve()
+        self.note()
+        asked = joined([*self._sampled, *(one for responder in self.responders.values() for one in responder.asked)])
+        self._queue.note(SAMPLE, json.dumps(asked))
+
+
 def serve(
     run_seed: int, context: RewardContext, topics: Sequence[Topic], path: Path, advance: Callable[[int], None]
 ) -> None:
@@ -188,26 +223,12 @@ def serve(
     threading.Thread(target=_beat, args=(advance,), name="heartbeat", daemon=True).start()
     torch.set_num_threads(1)  # deterministic order of summation; also, agents train in parallel
     queue, adapter = QuestionQueue(path), context.adapter
-    budget = Budget(context.annotate.budget)
-    if noted := queue.fact(SPENT):
-        budget.spent = Spending(**json.loads(noted))
-    before: Usage = json.loads(queue.fact(USAGE) or "{}")
-    sampled: list[Asked] = json.loads(queue.fact(SAMPLE) or "[]")
-    responders: dict[str, Responder] = {}
+    account = _Account(queue, context.annotate.budget)
+    budget, responders = account.budget, account.responders
     for one in topics:
         seed = derive_seed(run_seed, "annotate", *([str(one.label_set)] if one.label_set else []))
         params = context.annotate.of_judge(one.judge)
         responders[one.name] = make_responder(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
-
-    def spent() -> None:
-        """Record the usage and questions of this process and its predecessors."""
-        used = before
-        asked = joined([*sampled, *(one for responder in responders.values() for one in responder.asked)])
-        for responder in responders.values():
-            used = added(used, responder.usage)
-        queue.note(SPENT, json.dumps(asdict(budget.spent)))
-        queue.note(USAGE, json.dumps(used))
-        queue.note(SAMPLE, json.dumps(asked))
 
     if queue.fact(READY) is None:  # a restarted judge need not repeat it
         who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}
@@ -216,10 +237,13 @@ def serve(
     pause, rest, told = 0.0, IDLE_SECONDS, ""
     while True:
         try:
-            idle = not _answer(queue, responders, most, spent)
+            idle = not _answer(queue, responders, most, account.note)
             pause = 0.0
-        except (BudgetError, UnreadableError):
-            spent()  # the last calls before exit
+        except BudgetError:
+            account.conclude()
+            raise BudgetError(budget.told()) from None
+        except UnreadableError:
+            account.conclude()
             raise
         except LaurelError as error:  # e.g. a server is down: it may come back
             pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False
@@ -230,23 +254,22 @@ def serve(
             time.sleep(rest)
             rest = min(2 * rest, LONGEST_IDLE)
             continue
-        spent()  # failed calls also have a cost
+        account.conclude()  # also after failed calls, which have a cost
         rest = IDLE_SECONDS
         time.sleep(pause)
 
 
-def _answer(queue: QuestionQueue, responders: dict[str, Responder], most: int, spent: Callable[[], None]) -> int:
-    """Answer the newest questions, and record usage before each responder answers; return their number."""
+def _answer(queue: QuestionQueue, responders: dict[str, Responder], most: int, note: Callable[[], None]) -> int:
+    """Answer the newest questions, and record usage with each answer; return their number."""
     found = queue.open(most)
     for name, responder in responders.items():
         mine = [question for question in found if question.topic == name]
         if not mine:
             continue
-        verdicts = responder.answers([one.item for one in mine])
-        spent()  # if the judge is killed from here on, the usage of earlier responders is recorded
-        for question, verdict in zip(mine, verdicts, strict=True):
+        for question, verdict in zip(mine, responder.answers([one.item for one in mine]), strict=True):
+            note()  # with each one: the judge may be killed, and training may end
             if verdict.status == "unasked":
-                raise BudgetError("Its budget is spent (annotate.budget).")
+                raise BudgetError("The budget is spent.")
             if verdict.status in FAILURES and verdict.status != "parse_failed":
                 queue.put_off(question, verdict.status)
             else:

@@ -85,6 +85,8 @@ class OnlineReward(Memoryless):
         self._steps, self._next = 0, settings.every
         self._looks = False
         self._since = _Since()
+        self._captioned = self._covered = 0
+        """Number of steps with a caption so far, and of those with a labelled caption."""
 
     def pay(self, steps: Steps) -> FloatArray:
         """Return the rewards of captions by the labels in effect; poll for answers when due."""
@@ -115,8 +117,11 @@ class OnlineReward(Memoryless):
     def _meet(self, ids: IntArray) -> None:
         met = np.bincount(ids.reshape(-1) + 1, minlength=len(self._met.texts) + 1)[1:]
         self._met.counts += met
-        self._since.captioned += int(met.sum())
-        self._since.labelled += int(met[list(self._labelled)].sum())
+        captioned, labelled = int(met.sum()), int(met[list(self._labelled)].sum())
+        self._since.captioned += captioned
+        self._since.labelled += labelled
+        self._captioned += captioned
+        self._covered += labelled
 
     # -- learning -------------------------------------------------------------------------------
     def _count(self, label: Mapping[str, Any]) -> None:
@@ -189,6 +194,7 @@ class OnlineReward(Memoryless):
         place.mkdir(parents=True)
         asking = self._questions
         config: dict[str, Any] = {"labels": self._usable, "questions": asking.asked, "late": asking.ever_late}
+        config["coverage"] = self._covered / self._captioned if self._captioned else None
         config |= self._judge
         if self._labels:
             config["quality"] = quality = self._quality()

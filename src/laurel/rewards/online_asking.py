@@ -111,19 +111,22 @@ class Questions:
         """Return the answers that take effect at this step; `known` labels are already in effect."""
         if step < self._logged_until:
             labels = self._log.get(step, [])
+            self.late = len(self._due(step)) > len(labels)
             for label in labels:
                 self._open.pop((label["first"], label["second"]), None)
             return labels
         if self._queue is None:
             return []
+        if self._logged_until:  # a resumed run has a new judge, which is waited for again
+            self._logged_until, self.late = 0, False
         self._post(self._queue)
-        due = self._due(step)
-        numbers = [number for _, number in due]
+        due = {item: number for item in self._due(step) if (number := self._open[item][1]) is not None}
+        numbers = list(due.values())
         found = self._queue.answers(numbers)
         if not self.late and len(found) < len(due):
             found = self._wait(self._queue, numbers)
         labels = []
-        for item, number in due:
+        for item, number in due.items():
             if number in found:
                 asked, _ = self._open.pop(item)
                 first, second = item
@@ -132,10 +135,10 @@ class Questions:
         self._note_lateness(len(due) - len(found), known + len(labels))
         return labels
 
-    def _due(self, step: int) -> list[tuple[Item, int]]:
+    def _due(self, step: int) -> list[Item]:
         """Return the questions whose answers are due, the oldest first."""
         until = step - (self._own.delay - 1) * self._own.every
-        return [(item, number) for item, (asked, number) in self._open.items() if asked <= until and number is not None]
+        return [item for item, (asked, _) in self._open.items() if asked <= until]
 
     def _wait(self, queue: QuestionQueue, numbers: Sequence[int]) -> dict[int, Verdict]:
         """Wait for answers up to `patience`."""

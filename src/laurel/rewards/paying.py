@@ -14,7 +14,7 @@ from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.params.training import ShapingParams
-from laurel.rewards.base import UNPAID, Reward, Steps, paid_by
+from laurel.rewards.base import UNPAID, Reward, Steps, paid
 from laurel.rewards.shaping import Bonus, Ends, Potential
 
 
@@ -68,11 +68,11 @@ class RewardCalculator:
         """Reward T steps: T * N transitions, with those of a step adjacent; the other arguments are (T, N).
 
         Raises:
-            RewardError: the reward returns NaN, infinity, or an array of another shape.
+            PluginError: another package's reward returned NaN, infinity, or an array of another shape.
         """
         captions = self._captioner.ids_of(transitions, valid.reshape(-1)).reshape(valid.shape)
         steps = Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated)
-        raw = paid_by(self._reward, steps)
+        raw = paid(self._reward, steps)
         shaped = self._shape(raw, self._reward.threshold, captions, Ends(valid, terminated, truncated))
         return Pay(captions, raw, shaped, valid & (raw > UNPAID))
 

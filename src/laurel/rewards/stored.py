@@ -25,7 +25,7 @@ from laurel.errors import DataError
 from laurel.params import CaptionParams, EnvParams, parse_sections
 from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
-from laurel.rewards.base import Reward
+from laurel.rewards.base import Reward, require_reward
 from laurel.rewards.functions import WeightedSum
 from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod, PayTable, Program, RewardContext
 
@@ -228,7 +228,9 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
             reward: Reward = method_of(settings).load(Path(scratch), adapter, arm.shaping.quantile)
             return reward
 
-    parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(arm.reward.items())]
+    parts: list[tuple[Reward, float]] = [
+        (require_reward(name, load(name)), weight) for name, weight in sorted(arm.reward.items())
+    ]
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     return WeightedSum(parts)

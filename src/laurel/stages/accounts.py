@@ -13,6 +13,7 @@ from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.evaluation.play import Played, account_of
+from laurel.evaluation.summary import counted
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
 from laurel.rewards.stored import OWN
 
@@ -37,7 +38,6 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
         for folder in sorted((place / OWN).glob("*")) if place else ():
             config, labels, rows = read_json(folder / CONFIG), read_labels(folder), read_rows(folder)
             lags = [row["step"] - row["asked"] for row in labels]
-            covered = [row["coverage"] for row in rows if row["coverage"] is not None]
             found.setdefault(arm.name, []).append(
                 {
                     "judge": config.get("judge", "labels of another run"),
@@ -46,7 +46,7 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
                     "labels": float(config["labels"]),
                     "distinct": {(row["first"], row["second"]) for row in labels},
                     "dropped": float(rows[-1]["dropped"]) if rows else 0.0,
-                    "coverage": float(np.mean(covered)) if covered else None,
+                    "coverage": config.get("coverage"),  # agents of an earlier version have none
                     "lag": float(np.mean(lags)) if lags else None,
                     "late": bool(config.get("late")),
                     "warnings": config.get("warnings", []),
@@ -82,11 +82,12 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
                 f"The labels are simulated: the arm {name} learned from {account['judge']}, not from a language model"
             )
         for warning, agents in account["warnings"].items():
-            out.notes.append(f"{agents} agents of the arm {name}, annotated during training: {warning}")
+            out.notes.append(f"{counted(agents, 'agent')} of the arm {name}, annotated during training: {warning}")
         if account["late_agents"]:
+            late = counted(account["late_agents"], "agent")
             out.notes.append(
-                f"In {account['late_agents']} agents of the arm {name}, training continued without late answers, so "
-                "the run can be reproduced only from their logs of labels (rewards.NAME.replay)."
+                f"In {late} of the arm {name}, training continued without late answers, so the run can be reproduced "
+                "only from their logs of labels (rewards.NAME.replay)."
             )
         if not account["labels"]:
             out.notes.append(f"The arm {name} got no label during training, so captions had no reward.")

@@ -242,12 +242,26 @@ def test_the_status_in_words() -> None:
         ({"eat": "last"}, 'there is no value of eat "last". There are raw, first.'),
         ({"pays": 0}, "pays is 0; it must be above 0."),
         ({"crop": 4}, "crop is 4; it must be an odd number from 1 to 21."),
+        ({"character": "vla-hum-neu-fem"}, 'character is vla-hum-neu-fem, in which "vla" names nothing; it must be a'),
+        ({"character": "mon--neu-mal"}, 'in which "" names nothing'),
+        ({"crop": "9"}, "crop is '9'; it must be a whole number."),
+        ({"games": 1.5}, "games is 1.5; it must be a whole number."),
+        ({"games": True}, "games is True; it must be a whole number."),
+        ({"penalty_step": "-0.01"}, "penalty_step is '-0.01'; it must be a number."),
+        ({"level_file": 5}, "level_file is 5; it must be a text."),
+        ({"ends": "no"}, "ends is 'no'; it must be true or false."),
+        ({"processes": "2"}, "processes is '2'; it must be a whole number."),
+        ({"task": "level", "level": "x"}, "level is 'x'; it must be a whole number."),
+        ({"task": "level", "level": 1}, "level is 1; it must be at least 2, and only the tasks level and descend"),
+        ({"task": "gold", "level": 3}, "level is 3; it must be at least 2, and only the tasks level and descend"),
     ],
 )
 def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError) as caught:
         Games(1, **options)
     assert sentence in str(caught.value)
+    with pytest.raises(EnvError, match=r"env\.kwargs: NetHack: "):
+        adapter_for(EnvParams(id=ID, kwargs=options))
 
 
 def test_eat_first_eats_the_first_listed_item() -> None:

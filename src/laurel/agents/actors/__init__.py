@@ -99,7 +99,9 @@ class Checked(Actor):
         self._guarded(self.actor.begin, which)
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        acted: Acted = self._guarded(self.actor.act, view, rng)
+        acted: object = self._guarded(self.actor.act, view, rng)
+        if not isinstance(acted, Acted):
+            raise ActorError(f'The actor "{self._kind}": its act returned {acted!r:.60}, but an Acted is required.')
         return acted._replace(action=self._actions(acted.action, len(view)))
 
     def log_prob(self, view: View, action: Array) -> FloatArray:

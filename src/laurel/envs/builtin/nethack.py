@@ -30,6 +30,7 @@ from laurel.envs.builtin.nethack_game import (
     X,
     Y,
     actions,
+    check_types,
 )  # fmt: skip
 from laurel.envs.builtin.nethack_glyphs import down, symbols
 from laurel.envs.builtin.nethack_processes import Divided
@@ -47,6 +48,7 @@ class Games:
     """
 
     def __init__(self, number: int, processes: int = 1, **options: Any) -> None:
+        check_types({"processes": processes})
         if processes < 1:
             raise EnvError(f"NetHack: processes is {processes}; it must be at least 1.")
         self._games = Divided(number, processes, options)
@@ -136,7 +138,7 @@ class NetHack(gym.Env[Row, np.int64]):
     def __init__(
         self, *, status_in_words: bool = False, render_mode: str | None = None, processes: int = 1, **options: Any
     ) -> None:
-        del processes  # of its vector form
+        check_types({"status_in_words": status_in_words, "processes": processes})  # processes: of its vector form
         self.render_mode, self.status_in_words = render_mode, status_in_words
         self.games = Games(1, **options)
         self.observation_space = _space(self.games.size)

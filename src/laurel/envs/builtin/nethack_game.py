@@ -53,6 +53,19 @@ _WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, ON_STAIRS_DOWN = 1, 2, 3, 
 _WHAT_TO_EAT = re.compile(rb"What do you want to eat\?(?: \[([a-zA-Z]))?")
 _ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
 """Prompts that contain one of these words are left to the agent; the others are declined."""
+_WHOLE, _NUMBER = ((int,), "a whole number"), ((int, float), "a number")
+_TEXT, _YES_OR_NO = ((str,), "a text"), ((bool,), "true or false")
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "level": _WHOLE, "games": _WHOLE, "crop": _WHOLE, "processes": _WHOLE, "penalty_step": _NUMBER, "pays": _NUMBER,
+    "character": _TEXT, "level_file": _TEXT, "ends": _YES_OR_NO, "status_in_words": _YES_OR_NO,
+}  # fmt: skip
+"""Option -> its types, and what it must be, in words."""
+_CHARACTERS = (
+    "archeologist", "barbarian", "caveman", "cavewoman", "healer", "knight", "monk", "priest", "priestess", "rogue",
+    "ranger", "samurai", "tourist", "valkyrie", "wizard", "human", "elf", "elven", "dwarf", "dwarven", "gnome",
+    "gnomish", "orc", "orcish", "lawful", "neutral", "chaotic", "male", "female",
+)  # fmt: skip
+"""NetHack's roles, races, alignments and genders."""
 _SEED_LIMIT = 2**62
 _DRAWS = 100
 """Number of games in a row that may end before the first move until the level is rejected."""
@@ -128,12 +141,26 @@ class Game:
     ) -> None:
         if task not in TASKS:
             raise EnvError(f"NetHack: {no_such('task', task, TASKS)}.")
+        optional = {"level": level, "games": games, "penalty_step": penalty_step, "level_file": level_file}
+        given = {name: value for name, value in optional.items() if value is not None}
+        check_types({"character": character, "crop": crop, "pays": pays, "ends": ends, **given})
+        if level is not None and (task not in _LEVELS or level < 2):
+            raise EnvError(
+                f"NetHack: level is {level}; it must be at least 2, and only the tasks {' and '.join(_LEVELS)} have "
+                "one."
+            )
         if not (crop % 2 and 1 <= crop <= 21):
             raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
         if games is not None and games < 1:
             raise EnvError(f"NetHack: games is {games}; it must be at least 1, or null for a new game each episode.")
+        unknown = [part for part in character.lower().split("-") if not part or not _names_a_character(part)]
+        if character != "@" and unknown:
+            raise EnvError(
+                f'NetHack: character is {character}, in which "{unknown[0]}" names nothing; it must be a role, race, '
+                'alignment and gender, such as val-hum-neu-fem, or "@" to draw them.'
+            )
         if eat not in (allowed := get_args(Eat)):
-            raise EnvError(f"NetHack: {no_such('value of eat', eat, allowed)}.")
+            raise EnvError(f"NetHack: {no_such('value of eat', str(eat), allowed)}.")
         if not pays > 0:
             raise EnvError(f"NetHack: pays is {pays}; it must be above 0.")
         self.task, self.crop, self._games, self._eat_first = task, crop, games, eat == "first"
@@ -288,6 +315,23 @@ class Game:
         new = known - self._explored.get(level, 0)
         self._explored[level] = known
         return float(new)
+
+
+def _names_a_character(part: str) -> bool:
+    """Whether NetHack knows the beginning of a name; it would draw what it does not know."""
+    return any(name.startswith(part) for name in _CHARACTERS)
+
+
+def check_types(options: Mapping[str, object]) -> None:
+    """Check the types of options, which params.yaml may have given any.
+
+    Raises:
+        EnvError: one is of another type than its option.
+    """
+    for name, value in options.items():
+        kinds, what = _TYPES[name]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds != (bool,)):
+            raise EnvError(f"NetHack: {name} is {value!r}; it must be {what}.")
 
 
 def draw_game(start: Callable[[int, int], bool], rng: np.random.Generator, games: int | None) -> None:

@@ -1,0 +1,109 @@
+"""Checks of what adapters of the user return: each fault is an `EnvError` that names the adapter's method."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.guard import NOT_OURS, failure
+from laurel.errors import EnvError, LaurelError
+
+Check = Callable[[Any, tuple[Any, ...]], str | None]
+"""Takes what a method returned and its arguments; returns what it must be if it is something else."""
+
+
+def check_methods(adapter: type) -> None:
+    """Check what the methods of an adapter class return, if it is not one of Laurel's own; done once per class."""
+    if adapter.__module__.startswith("laurel."):
+        return
+    for name, check in _CHECKS.items():
+        method = vars(adapter).get(name)
+        if inspect.isfunction(method):
+            setattr(adapter, name, _checked(name, method, check))
+
+
+def _checked(name: str, method: Callable[..., Any], check: Check) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **named: Any) -> Any:
+        try:
+            found = method(self, *args, **named)
+        except LaurelError:
+            raise
+        except NOT_OURS as error:
+            raise failure(self.env_id, f"adapter's {name}", error) from error
+        if due := check(found, (*args, *named.values())):
+            raise EnvError(
+                f"{self.env_id}: the adapter's {name} returned {_shown(found)}, but it must return {due}. Fix its "
+                "adapter."
+            )
+        return _listed(self.env_id, found) if name == "events" else found
+
+    return checked
+
+
+def _listed(env_id: str, events: Iterable[Any]) -> Iterator[int]:
+    """Yield events; a generator's faults come only now."""
+    try:
+        for event in events:
+            if not isinstance(event, int | np.integer):
+                raise EnvError(f"{env_id}: the adapter's events has {event!r:.60}, which is no whole number. Fix it.")
+            yield int(event)
+    except LaurelError:
+        raise
+    except NOT_OURS as error:
+        raise failure(env_id, "adapter's events", error) from error
+
+
+def _shown(found: Any) -> str:
+    if isinstance(found, np.ndarray):
+        return f"an array of shape {found.shape} and type {found.dtype}"
+    return repr(found) if isinstance(found, str | float | int | None) else f"a {type(found).__name__}"
+
+
+def _progress(found: Any, _: tuple[Any, ...]) -> str | None:
+    number = isinstance(found, float | int | np.number) and bool(np.isfinite(found))
+    return None if found is None or number else "a finite number, or None"
+
+
+def _which(found: Any, args: tuple[Any, ...]) -> str | None:
+    shape = np.shape(args[0])
+    right = found is None or (isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.bool_)
+    return None if right else f"an array of shape {shape} and type bool, or None"
+
+
+def _measures(found: Any, args: tuple[Any, ...]) -> str | None:
+    shape = (len(args[0]),)
+    right = isinstance(found, Mapping) and all(
+        isinstance(values, np.ndarray) and values.shape == shape and values.dtype.kind in "biuf"
+        and np.isfinite(values).all() for values in found.values()
+    )  # fmt: skip
+    return None if right else f"a mapping of names to arrays of shape {shape} of finite numbers"
+
+
+def _rows(found: Any, args: tuple[Any, ...]) -> str | None:
+    rows = len(args[0])
+    right = isinstance(found, np.ndarray) and found.ndim == 2 and len(found) == rows and np.isfinite(found).all()
+    return None if right else f"an array of shape ({rows}, F) of finite numbers"
+
+
+def _text(found: Any, _: tuple[Any, ...]) -> str | None:
+    return None if found is None or isinstance(found, str) else "a text, or None"
+
+
+def _many(found: Any, _: tuple[Any, ...]) -> str | None:
+    return None if isinstance(found, Iterable) else "whole numbers, such as range(3)"
+
+
+_CHECKS: Mapping[str, Check] = {
+    "oracle": _progress,
+    "succeeded": _which,
+    "further_measures": _measures,
+    "features": _rows,
+    "describe_observation": _text,
+    "events": _many,
+}
+"""Method -> its check; `laurel.envs.captioner` checks those that make captions."""
