@@ -7,9 +7,14 @@ methods are for judges with other ways of answering these questions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
 
 from laurel.arrays import BoolArray, DoubleArray, IntArray
+from laurel.errors import AnnotationError
 
 
 class TextJudge(ABC):
@@ -17,6 +22,11 @@ class TextJudge(ABC):
 
     name: str
     """Its display name, with its model."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "utility" in vars(cls) and not cls.__module__.startswith("laurel."):
+            cls.utility = _checked(cls.utility)  # type: ignore[method-assign]
 
     @property
     def provenance(self) -> str:
@@ -42,3 +52,22 @@ class TextJudge(ABC):
     def reached(self, texts: Sequence[str]) -> BoolArray:
         """Return whether each text, the outcome of an episode, means that the goal was reached (N,)."""
         return self.utility(texts) > 0
+
+
+def _checked(utility: Callable[..., Any]) -> Callable[..., DoubleArray]:
+    """Wrap `utility` of another package's judge to refuse what are not finite numbers, one for each text."""
+
+    @wraps(utility)
+    def checked(self: TextJudge, texts: Sequence[str]) -> DoubleArray:
+        given = utility(self, texts)
+        found = np.asarray(given)
+        if found.shape == (len(texts),) and found.dtype.kind in "biuf" and np.isfinite(found).all():
+            return found.astype(np.float64, copy=False)
+        right = found.shape == (len(texts),) and found.dtype.kind == "f"
+        said = "NaN or infinity" if right else f"an array of shape {found.shape} and type {found.dtype}"
+        raise AnnotationError(
+            f"The judge {type(self).__module__}.{type(self).__qualname__}: its utility returned {said} for "
+            f"{len(texts):,} texts, but an array of {len(texts):,} finite numbers is required. Fix it."
+        )
+
+    return checked
