@@ -157,6 +157,11 @@ def blame(error: Exception) -> PluginError | None:
     return PluginError(f"{found}: {said}. Fix that package; --debug shows where.")
 
 
+def is_ours(kind: type) -> bool:
+    """Whether a class is one of Laurel's own, not of another package or a user's file."""
+    return kind.__module__.startswith("laurel.")
+
+
 def installed(group: str) -> list[EntryPoint]:
     """Return the entry points of one of Laurel's groups; a folder on the path is read again once it has changed."""
     every: dict[str, tuple[EntryPoint, ...]] = {}

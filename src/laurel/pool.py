@@ -274,7 +274,7 @@ def _main(job: Job, sender: Connection) -> None:
     report(0)
     try:
         job.work(*job.args, report)
-    except Exception as error:
+    except Exception as error:  # a plug-in of another package may raise anything
         said = error if isinstance(error, LaurelError) else blame(error)
         if said is None:
             raise

@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> Any:
         return options.run(options)
     except LaurelError:
         raise
-    except Exception as error:
+    except Exception as error:  # a plug-in of another package may raise anything
         if (blamed := blame(error)) is None:
             raise
         raise blamed from error

@@ -333,6 +333,10 @@ class EnvAdapter:
         """Return which finished episodes (N,) solved the task; None if success is undefined."""
         return None
 
+    def defines_success(self) -> bool:
+        """Whether it says of finished episodes which ones solved the task."""
+        return self.succeeded(np.zeros(1, np.float32), np.zeros(1, np.bool_)) is not None
+
     def further_measures(self, transitions: Transitions) -> Mapping[str, FloatArray]:
         """Return progress metrics other than the return, name -> (N,), at least 0: an episode's value is the maximum
         over its steps. Evaluation reports them; PROGRESSION is BALROG's.

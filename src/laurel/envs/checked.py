@@ -11,6 +11,7 @@ import numpy as np
 
 from laurel.envs.guard import NOT_OURS, failure
 from laurel.errors import EnvError, LaurelError
+from laurel.plugins import is_ours
 
 Check = Callable[[Any, tuple[Any, ...]], str | None]
 """Takes what a method returned and its arguments; returns what it must be if it is something else."""
@@ -18,7 +19,7 @@ Check = Callable[[Any, tuple[Any, ...]], str | None]
 
 def check_methods(adapter: type) -> None:
     """Check what the methods of an adapter class return, if it is not one of Laurel's own; done once per class."""
-    if adapter.__module__.startswith("laurel."):
+    if is_ours(adapter):
         return
     for name, check in _CHECKS.items():
         method = vars(adapter).get(name)

@@ -95,6 +95,6 @@ def tasks_of(adapter: EnvAdapter, key: str) -> TasksAdapter:
             f"{key}: {adapter.env_id} is a single task, so there is nothing to choose. Set env: {{id: {TASKS}, "
             "kwargs: {tasks: [MiniGrid-Empty-5x5-v0, MiniGrid-DoorKey-5x5-v0]}}}, with your own tasks."
         )
-    if adapter.succeeded(np.zeros(1, dtype=np.float32), np.zeros(1, dtype=np.bool_)) is None:
+    if not adapter.defines_success():
         raise EnvError(f"{key}: it is based on success, which is undefined in {adapter.members[0].env_id}.")
     return adapter

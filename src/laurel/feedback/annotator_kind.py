@@ -23,6 +23,7 @@ from laurel.llm.budget import Budget
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Section
 from laurel.params.kinds import ANNOTATORS
+from laurel.plugins import is_ours
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
@@ -65,7 +66,7 @@ class AnnotatorKind(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "make" in vars(cls) and not cls.__module__.startswith("laurel."):
+        if "make" in vars(cls) and not is_ours(cls):
             cls.make = _complete(cls.make)  # type: ignore[method-assign]
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray, DoubleArray, IntArray
 from laurel.errors import AnnotationError
+from laurel.plugins import is_ours
 
 
 class TextJudge(ABC):
@@ -25,7 +26,7 @@ class TextJudge(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "utility" in vars(cls) and not cls.__module__.startswith("laurel."):
+        if "utility" in vars(cls) and not is_ours(cls):
             cls.utility = _checked(cls.utility)  # type: ignore[method-assign]
 
     @property

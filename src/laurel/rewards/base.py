@@ -12,6 +12,7 @@ import numpy as np
 from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import Transitions
 from laurel.errors import PluginError
+from laurel.plugins import is_ours
 
 UNPAID = np.float32(-np.inf)
 """Raw reward of a step that a reward does not score; it becomes 0 after shaping."""
@@ -80,7 +81,7 @@ def paid(reward: Reward, steps: Steps) -> FloatArray:
     """
     raw: Any = reward.pay(steps)
     kind = type(reward)
-    if kind.__module__.startswith("laurel."):
+    if is_ours(kind):
         return raw
     shape = steps.valid.shape
     if isinstance(raw, np.ndarray) and raw.shape == shape and raw.dtype.kind in "biuf":

@@ -20,6 +20,7 @@ from laurel.params.algorithms import HintsParams
 from laurel.params.annotation import MAIN
 from laurel.params.arms import RANDOM, Arm
 from laurel.params.rewards import chain, method_of
+from laurel.plugins import is_ours
 from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _endless(params: Params, adapter: EnvAdapter) -> list[str]:
     """Warn about a user's environment without a known limit of its episodes."""
     from laurel.envs import episode_limit
 
-    if type(adapter).__module__.startswith("laurel.") or episode_limit(params.env) is not None:
+    if is_ours(type(adapter)) or episode_limit(params.env) is not None:
         return []
     return ["Its episodes have no limit: if they may never end, set env.max_episode_steps."]
 

@@ -313,12 +313,6 @@ def answered(
     return OutcomeTable(kept, [counts[text] for text in kept]), quality
 
 
-def _knows_success(adapter: EnvAdapter) -> bool:
-    if adapter.success_captions():
-        return True
-    return adapter.succeeded(np.zeros(1, np.float32), np.zeros(1, np.bool_)) is not None
-
-
 class Outcome(Method[OutcomeParams]):
     """Stores a probability of success for each outcome."""
 
@@ -336,7 +330,7 @@ class Outcome(Method[OutcomeParams]):
 
     def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         why = outcome_judge(self.settings, params, adapter).check()
-        if why is None and self.settings.labels and not _knows_success(adapter):
+        if why is None and self.settings.labels and not (adapter.success_captions() or adapter.defines_success()):
             return f"{adapter.env_id} does not say which episodes succeed, so there are no true answers for labels."
         return why
 

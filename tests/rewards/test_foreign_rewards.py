@@ -1,0 +1,104 @@
+"""Rewards of another package: what they pay is checked, alone, in sums, as bonus and as potential."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from single_steps import nowhere
+
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, Transitions
+from laurel.errors import PluginError
+from laurel.params import EnvParams
+from laurel.params.training import ShapingParams
+from laurel.rewards.base import UNPAID, Reward, Steps, paid, require_reward
+from laurel.rewards.functions import CaptionReward, WeightedSum
+from laurel.rewards.paying import RewardCalculator
+
+
+@pytest.fixture(scope="module")
+def adapter() -> EnvAdapter:
+    return adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+
+
+class Theirs:
+    """A reward of another package, which returns what it is given."""
+
+    threshold, unseen = 0.0, 0
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> Any:
+        return self.found
+
+
+@pytest.mark.parametrize("form", ["bonus", "potential"])
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (np.float32([[1, np.nan, 2]]), "NaN or infinity"),
+        (np.float32([[np.inf, np.inf, UNPAID]]), "NaN or infinity"),
+        (np.float32([1, 2, 3]), r"shape \(3,\) .* shape \(1, 3\)"),
+        (np.array([["1", "2", "3"]]), r"type <U1"),
+    ],
+)
+def test_a_reward_that_returns_no_numbers_is_refused(
+    returned: Any, problem: str, summed: bool, form: Any, adapter: EnvAdapter
+) -> None:
+    reward: Reward = Theirs(returned)
+    reward = (
+        WeightedSum([(CaptionReward({}, 0.0, lambda texts: np.zeros(len(texts), np.float32)), 1.0), (reward, 0.5)])
+        if summed
+        else reward
+    )
+    calculator = RewardCalculator(adapter, reward, ShapingParams(form=form, gamma=0.9), 3)
+    size = adapter.observation_size
+    observation = np.zeros((3, size), adapter.observation_dtype)
+    none = np.zeros((1, 3), np.bool_)
+    steps = replace(nowhere(3), observation=observation, next_observation=observation)
+    with pytest.raises(PluginError, match=rf"test_foreign_rewards\.Theirs: its pay returned .*{problem}"):
+        calculator.pay(steps, ~none, none, none)
+
+
+TWO_OF_THREE = np.array([[1, 2, np.nan], [1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "returned None, but"),
+        (np.zeros(3), r"returned an array of shape \(3,\) and type float64, but an array of shape \(2, 3\)"),
+        (np.full((2, 3), "a"), r"returned an array of shape \(2, 3\) and type <U1, but"),
+        (np.full((2, 3), np.nan), "returned NaN or infinity, but"),
+        (np.full((2, 3), np.inf), "returned NaN or infinity, but"),
+        (np.ones((2, 3), int), None),
+        (np.full((2, 3), UNPAID), None),
+        (TWO_OF_THREE, None),
+    ],
+)
+def test_a_reward_of_another_package_that_pays_wrongly_is_named(found: object, said: str | None) -> None:
+    """What it returns for a row that is no step does not matter."""
+    valid = np.array([[True, True, False], [True, True, True]])
+    no = np.zeros((2, 3), bool)
+    rows = np.zeros((6, 1))
+    steps = Transitions(rows, np.zeros(6), np.zeros(6, np.float32), rows, no.reshape(-1), no.reshape(-1))
+    given = Steps(steps, np.zeros((2, 3), np.int64), [""], valid, no, no)
+    if said is None:
+        assert paid(Theirs(found), given).shape == (2, 3)
+        return
+    with pytest.raises(PluginError, match=rf"The reward \S*Theirs: its pay {said}"):
+        paid(Theirs(found), given)
+
+
+def test_a_reward_that_lacks_something_is_named() -> None:
+    with pytest.raises(
+        PluginError, match=r"rewards\.mine: its method made None, which has no threshold, unseen, begin, pay"
+    ):
+        require_reward("mine", None)
+    assert isinstance(require_reward("mine", Theirs(None)), Theirs)
