@@ -12,16 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 import stopping
 import torch
+from learning import collected, probe
 from probe_environments import Bar, RewardByAction, Targets, probe_id
 from stopping import caption_reward, content
 
+from laurel.agents.a2c import A2C
 from laurel.agents.algorithms import algorithm_of, make_learner
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.learner import LearnerGroup
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.envs import adapter_for
 from laurel.envs.builtin import CATCH
+from laurel.errors import PluginError
 from laurel.evaluation.play import Evaluation, play_agent
 from laurel.params import EnvParams
 from laurel.params.algorithms import (
@@ -203,3 +207,16 @@ def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algor
     run = Evaluation(params.seed, context, params.evaluate, Inputs(**inputs), arms["preference"])
     play_agent(run, arms["preference"], 0, place, table, lambda _: None)
     assert len(pq.read_table(table)) == params.evaluate.episodes
+
+
+def test_a_learner_that_returns_no_metrics_is_named() -> None:
+    class Silent(A2C):
+        def learn(self, rollout: Any) -> Any:
+            return None
+
+    learner, rollout, _ = collected(probe(Targets, limit=5), A2CParams(n_envs=4, n_steps=8, hidden=(8,)))
+    learner.__class__ = Silent
+    with pytest.raises(
+        PluginError, match=r"test_algorithms\.\S*Silent: its learn returned None, but a mapping of metrics"
+    ):
+        LearnerGroup([learner]).learn([rollout])

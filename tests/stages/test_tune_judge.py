@@ -57,6 +57,24 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     assert (judge / "adapter_model.safetensors").read_bytes() == weights, "same seed, same bytes"
 
 
+def test_a_judge_learns_from_ranked_texts(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    texts = {
+        "description": "A kite.",
+        "goal": "It climbs.",
+        "worst_to_best": ["It lies.", "It is {low|down}.", "It is up."],
+    }
+    (project / "ranked.yaml").write_text(yaml.safe_dump({"tasks": [texts, {**texts, "description": "A balloon."}]}))
+    short = ["--ranked-pairs", "2", "--passes", "1", "--rank", "2"]
+    assert main(["annotate", "tune", "--ranked-texts", "ranked.yaml", *short]) == 0
+    card = capfd.readouterr().out
+    assert "Learned from 4 pairs, by texts ranked by hand: 2 tasks in words (4)." in card
+    quality = json.loads((project / "judges/tuned/quality.json").read_text())
+    assert quality["ranked_texts"] == {"tasks": 2, "pairs": 4}
+    (project / "ranked.yaml").write_text("tasks: []")
+    assert main(["annotate", "tune", "--ranked-texts", "ranked.yaml", *short]) == 2
+    assert "ranked.yaml: tasks" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -20,6 +20,7 @@ from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import Transitions
 from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
+from laurel.errors import PluginError
 
 if TYPE_CHECKING:
     from laurel.agents.hints import Hints
@@ -252,8 +253,24 @@ class LearnerGroup:
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def learn(self, rollouts: Sequence[Any]) -> Sequence[Mapping[str, float]]:
-        """Let each learner learn from its rollout."""
-        return [learner.learn(rollout) for learner, rollout in zip(self.learners, rollouts, strict=True)]
+        """Let each learner learn from its rollout.
+
+        Raises:
+            PluginError: another package's learner returned something else than its metrics.
+        """
+        return [
+            _metrics(learner, learner.learn(rollout)) for learner, rollout in zip(self.learners, rollouts, strict=True)
+        ]
+
+
+def _metrics(learner: Learner, found: Any) -> Mapping[str, float]:
+    if isinstance(found, Mapping):
+        return found
+    kind = type(learner)
+    raise PluginError(
+        f"The learner {kind.__module__}.{kind.__qualname__}: its learn returned {found!r:.60}, but a mapping of "
+        f"metrics is required; their names are some of {', '.join(METRICS)}. Fix it."
+    )
 
 
 class AdamLearner(Learner):

@@ -30,10 +30,25 @@ def add(actions: Commands) -> None:
     tuning.add_argument(
         "--preferences", type=Path, metavar="DIR", help="learn from another judge's labels, about --captions"
     )
+    tuning.add_argument(
+        "--ranked-texts",
+        type=Path,
+        nargs="?",
+        const=True,
+        metavar="FILE",
+        help="learn from tasks in words whose texts are ranked by hand: a YAML file's, or those that come with Laurel",
+    )
     tuning.add_argument("--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS)
     tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
     tuning.add_argument(
         "--pairs", type=whole(), default=40, metavar="N", help="training pairs per environment; default: 40"
+    )
+    tuning.add_argument(
+        "--ranked-pairs",
+        type=whole(),
+        default=3,
+        metavar="N",
+        help="training pairs per task of --ranked-texts; default: 3",
     )
     tuning.add_argument(
         "--test-pairs", type=whole(), default=60, metavar="N", help="test pairs per held-out environment; default: 60"
@@ -49,6 +64,7 @@ def add(actions: Commands) -> None:
 
 
 def _tune(options: argparse.Namespace) -> str:
+    from laurel.feedback.ranked_texts import OWN
     from laurel.llm.local_tuning import Tuning
     from laurel.params import load_params
     from laurel.stages import tune_judge
@@ -61,6 +77,8 @@ def _tune(options: argparse.Namespace) -> str:
         gold=options.gold,
         preferences=options.preferences,
         captions=options.captions if options.preferences else None,
+        ranked=OWN if options.ranked_texts is True else options.ranked_texts,
+        ranked_pairs=options.ranked_pairs,
     )
     how = Tuning(rank=options.rank, learning_rate=options.learning_rate, passes=options.passes)
     params = load_params(options.params)

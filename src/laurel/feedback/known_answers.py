@@ -4,7 +4,7 @@ person's gold labels, or another judge's labels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,13 +66,21 @@ def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
         progress = adapter.oracle(caption)
         if caption and progress is not None:
             levels.setdefault(round(progress, 6), []).append(caption)
-    rng = drawing(seed, adapter)
-    unlike = list(combinations(sorted(levels), 2))
-    if not unlike:
+    if len(levels) < 2:
         raise AnnotationError(
             f"{adapter.env_id}: its adapter lists no captions that differ in hand-written progress, so no answer is "
             "known. Name another environment, or give labels of another kind."
         )
+    return Subject(adapter, across_levels(levels, n, drawing(seed, adapter)))
+
+
+def across_levels(levels: Mapping[float, list[str]], n: int, rng: np.random.Generator) -> tuple[KnownPair, ...]:
+    """Draw pairs of texts of different levels, a higher one better; all pairs of levels equally often.
+
+    Returns:
+        n pairs, or fewer if there are fewer; the better text stands first in about half of them.
+    """
+    unlike = list(combinations(sorted(levels), 2))
     order, found = rng.permutation(len(unlike)), dict[frozenset[str], KnownPair]()
     for number in range(TRIES * n):
         if len(found) == n:
@@ -82,7 +90,7 @@ def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
         )
         known = KnownPair(Pair(better, worse), 1.0) if rng.random() < 0.5 else KnownPair(Pair(worse, better), 0.0)
         found.setdefault(frozenset((better, worse)), known)
-    return Subject(adapter, tuple(found.values()))
+    return tuple(found.values())
 
 
 def by_progress_of_segments(

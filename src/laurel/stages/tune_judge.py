@@ -23,6 +23,7 @@ from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_judge,
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.feedback.prompt import Prompt
 from laurel.feedback.questions.pair import PairQuestion, load_prompt
+from laurel.feedback.ranked_texts import by_rank, load_ranked
 from laurel.feedback.references import task_of
 from laurel.llm.chat import ChatRequest, Reply
 from laurel.llm.local_chat import LocalChat
@@ -58,6 +59,10 @@ class Labels:
     """Another judge's labels for the environment of the params."""
     captions: Path | None = None
     """Captions of `preferences`."""
+    ranked: Path | None = None
+    """Tasks in words whose texts are ranked by hand (`laurel.feedback.ranked_texts`)."""
+    ranked_pairs: int = 3
+    """Training pairs per task of `ranked`."""
 
 
 def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tuning, model: str | None = None) -> str:
@@ -82,17 +87,24 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     used = {**params.used("seed", "env", "caption"), **_recorded(settings.model, labels, question, tuning)}
     inputs = {
         name: path
-        for name, path in (("preferences", labels.preferences), ("captions", labels.captions), ("gold", labels.gold))
+        for name, path in (
+            ("preferences", labels.preferences),
+            ("captions", labels.captions),
+            ("gold", labels.gold),
+            ("ranked_texts", labels.ranked),
+        )
         if path is not None
     }
     with output_directory(output, stage=STAGE, params=used, inputs=inputs, resumable=True) as out:
         learned, tests = _subjects(params, labels)
+        ranked = [] if labels.ranked is None else _ranked(labels.ranked, labels.ranked_pairs, params.seed)
         local = load_model(settings)
-        losses = _tune(local, learned, question, tuning, params.seed, out)
+        losses = _tune(local, [*learned, *ranked], question, tuning, params.seed, out)
         quality = {
             "base": {"model": settings.model, "weights": weights_digest(settings), "dtype": str(local.model.dtype)},
             "prompt": {"name": question.name, "digest": question.digest},
             "learned": {one.adapter.env_id: len(one.pairs) for one in learned},
+            "ranked_texts": {"tasks": len(ranked), "pairs": sum(len(one.pairs) for one in ranked)},
             "labels": _source(labels),
             "loss": losses,
             **_tested(local, tests, question),
@@ -100,10 +112,10 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         write_json(out.path / QUALITY, quality)
         card = _card(settings.model, quality, tuning)
         (out.path / CARD).write_text(card, encoding="utf-8")
-        out.counts = {"pairs": sum(quality["learned"].values())}
+        out.counts = {"pairs": _pairs(quality)}
         (out.path / CHECKPOINT).unlink()
         sections = {"env": params.env, "tracking": params.tracking, "annotate": params.annotate}
-        stages = {name: path for name, path in inputs.items() if name != "gold"}
+        stages = {name: path for name, path in inputs.items() if name in ("preferences", "captions")}
         with Tracker(sections, STAGE, stages, out).stage_run() as tracked:
             if tracked:
                 figures = flatten({"held_out": quality["held_out"], "mean_accuracy": quality["mean_accuracy"]})
@@ -133,6 +145,7 @@ def _recorded(model: str, labels: Labels, prompt: Prompt, tuning: Tuning) -> dic
         "environments": list(labels.environments),
         "held_out": list(labels.held_out),
         "pairs": labels.pairs,
+        **({} if labels.ranked is None else {"ranked_pairs": labels.ranked_pairs}),
         "test_pairs": labels.test_pairs,
         "prompt": prompt.digest,
         "tuning": settings_of(tuning),
@@ -167,18 +180,31 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
         texts = read_segments(labels.captions or Path("data/captions")).texts
         judged = read_pairs(labels.preferences), read_preferences(labels.preferences)
         learned.append(by_judge(own, *judged, texts, labels.pairs, params.seed))
-    if not learned:
-        raise ParamsError("There is nothing to learn from: name environments (--env), or give --gold or --preferences.")
+    if not learned and labels.ranked is None:
+        raise ParamsError(
+            "There is nothing to learn from: name environments (--env), or give --gold, --preferences or "
+            "--ranked-texts."
+        )
     if clash := {one.adapter.env_id for one in learned} & {one.adapter.env_id for one in tests}:
         raise ParamsError(f"{sorted(clash)[0]} is both trained on and held out: leave it out of one of them.")
     return learned, tests
+
+
+def _ranked(file: Path, pairs: int, seed: int) -> list[Subject]:
+    return [by_rank(task, pairs, seed) for task in load_ranked(file)]
 
 
 def _source(labels: Labels) -> str:
     sources = ["environments' hand-written progress"] if labels.environments else []
     sources += ["a person's labels"] if labels.gold is not None else []
     sources += ["another judge's labels"] if labels.preferences is not None else []
+    sources += ["texts ranked by hand"] if labels.ranked is not None else []
     return " and ".join(sources)
+
+
+def _pairs(quality: Mapping[str, Any]) -> int:
+    """Return the number of training pairs."""
+    return sum(quality["learned"].values()) + int(quality["ranked_texts"]["pairs"])
 
 
 def _tune(
@@ -231,6 +257,9 @@ def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[fl
 
 def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
     """Return the model card."""
+    learned = [f"{env} ({n})" for env, n in quality["learned"].items()]
+    if quality["ranked_texts"]["tasks"]:
+        learned.append("{tasks} tasks in words ({pairs})".format(**quality["ranked_texts"]))
     lines = [
         "---",
         "library_name: peft",
@@ -242,11 +271,10 @@ def _card(model: str, quality: Mapping[str, Any], tuning: Tuning) -> str:
         f"`annotate: {{annotator: huggingface, huggingface: {{model: {model}, adapter: THIS_DIRECTORY}},",
         f"language_model: {{prompt: {quality['prompt']['name']}}}}}`.",
         "",
-        f"Learned from {sum(quality['learned'].values())} pairs, by {quality['labels']}: "
-        + ", ".join(f"{env} ({n})" for env, n in quality["learned"].items())
-        + f". Rank {tuning.rank}, {tuning.passes} passes, learning rate {tuning.learning_rate:g}; the base's weights "
-        f"have the digest {quality['base']['weights']}. The loss was {_losses(quality['loss'])} in these passes; "
-        f"guessing has {GUESSING:.2f}.",
+        f"Learned from {_pairs(quality)} pairs, by {quality['labels']}: {', '.join(learned)}. Rank {tuning.rank}, "
+        f"{tuning.passes} passes, learning rate {tuning.learning_rate:g}; the base's weights have the digest "
+        f"{quality['base']['weights']}. The loss was {_losses(quality['loss'])} in these passes; guessing has "
+        f"{GUESSING:.2f}.",
         "",
     ]
     if failed_to_learn(quality["loss"]):
