@@ -224,8 +224,8 @@ def test_a_function_for_trl_takes_texts_and_messages(fitted: Path) -> None:
 
 
 @pytest.fixture
-def server(fitted: Path) -> Iterator[ScoreServer]:
-    with ScoreServer(("127.0.0.1", 0), TextReward.load(fitted)) as running:
+def server(request: pytest.FixtureRequest, fitted: Path) -> Iterator[ScoreServer]:
+    with ScoreServer((getattr(request, "param", "127.0.0.1"), 0), TextReward.load(fitted)) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
@@ -233,6 +233,7 @@ def server(fitted: Path) -> Iterator[ScoreServer]:
         thread.join()
 
 
+@pytest.mark.parametrize("server", ["127.0.0.1", "::1"], indirect=True)
 def test_a_server_scores_as_the_model_does(server: ScoreServer, fitted: Path) -> None:
     assert reward_function(server.url)([""], [GOOD[0]]) == reward_function(fitted)([""], [GOOD[0]])
     with urllib.request.urlopen(f"{server.url}/health") as reply:

@@ -10,6 +10,7 @@ loopback interface, or for your own network.
 from __future__ import annotations
 
 import json
+import socket
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -46,6 +47,7 @@ class ScoreServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], reward: TextReward) -> None:
         self.reward = reward
         self.at_work = Lock()
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
             super().__init__(address, _Handler)
         except (OSError, OverflowError) as error:
@@ -58,7 +60,7 @@ class ScoreServer(ThreadingHTTPServer):
     def url(self) -> str:
         """Its address."""
         host, port = self.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"http://[{host!s}]:{port}" if self.address_family == socket.AF_INET6 else f"http://{host!s}:{port}"
 
     def scores(self, content: Any) -> list[float]:
         """Answer the content of a request.
