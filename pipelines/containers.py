@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from kfp import local
 from laurel.errors import LaurelError
 from laurel.params.annotation import AnnotateParams
 from laurel.permissions import KEYS, is_loopback
+from laurel.pipelines.stopping import ended_once_interrupted
 
 if TYPE_CHECKING:
     import docker
@@ -188,37 +189,12 @@ def _is_loopback(uri: str) -> bool:
 
 @contextmanager
 def _ended_with_the_block(client: docker.DockerClient, run: str) -> Iterator[None]:
-    """Stop a run's containers on Ctrl-C, and whatever is left of them at the end.
-
-    KFP waits for its containers even then, and may start queued ones: these are stopped, too,
-    until it has given up.
-    """
-    ended = threading.Event()
+    """Stop a run's containers on Ctrl-C, and whatever is left of them at the end."""
     interrupted = threading.Event()
-
-    def stop_until_ended() -> None:
-        while not ended.is_set():
-            _stop(client, run)
-            ended.wait(0.2)
-
-    stopping = threading.Thread(target=stop_until_ended, name="stop containers", daemon=True)
-
-    def on_interrupt(*_: object) -> None:
-        if not interrupted.is_set():
-            interrupted.set()
-            stopping.start()
-        raise KeyboardInterrupt
-
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, on_interrupt) if in_main_thread else None
     try:
-        yield
+        with ended_once_interrupted(partial(_stop, client, run), interrupted):
+            yield
     finally:
-        if in_main_thread:
-            signal.signal(signal.SIGINT, before)
-        ended.set()
-        if interrupted.is_set():
-            stopping.join()
         if _stop(client, run) or interrupted.is_set():
             sys.stderr.write("the containers of this run were stopped\n")
 

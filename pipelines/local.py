@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TextIO
@@ -27,6 +28,7 @@ from laurel.params.pipeline import ROUND_STEPS, SWEEP_STEPS
 from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
+from laurel.pipelines.stopping import StepProcesses, ended_once_interrupted
 from laurel.pipelines.sweep import SweepPlan
 from laurel.stages.preflight import check_run
 from laurel.tracking.pipeline import close_pipeline_run
@@ -143,12 +145,20 @@ def _closed_if_stopped(params: Params, steps: Path) -> Iterator[None]:
 def _runner(
     name: str, image: str, asked: AnnotateParams
 ) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str, str]]:
-    """Yield KFP's runner, the image that its steps are made from, or would be, and what tells their code."""
+    """Yield KFP's runner, the image that its steps are made from, or would be, and what tells their code.
+
+    Steps end once Ctrl-C is pressed or SIGTERM is received.
+    """
     if name == "docker":
         with docker_runner(image, asked) as chosen:
             yield chosen
     else:
-        yield local.SubprocessRunner(use_venv=False), image, digest_of_sources()
+        steps = StepProcesses()
+        try:
+            with ended_once_interrupted(steps.end, threading.Event()):
+                yield local.SubprocessRunner(use_venv=False), image, digest_of_sources()
+        finally:
+            steps.wait()
 
 
 def _tracked_from_containers(params: Params) -> Params:

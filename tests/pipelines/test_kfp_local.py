@@ -190,6 +190,21 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
     assert not (tmp_path / "p" / "out" / "reports").exists()
 
 
+def test_a_stopped_run_ends_its_steps(tmp_path: Path) -> None:
+    """KFP would wait for steps that run in parallel, and then start the queued ones."""
+    project = Project.create(tmp_path / "p", {**SMALL, "agent.steps": 10**9})
+    running = project.start("pipeline", "run", "--output", "out")
+    try:
+        wait_for(project, "train_agents")
+        running.terminate()
+        _, stderr = running.communicate(timeout=100)
+    finally:
+        end(running)
+    assert running.returncode == 130
+    assert stderr.splitlines()[-1] == "laurel: stopped. With --resume, finished steps are not repeated."
+    assert not [command for command in project.processes().values() if "kfp.dsl.executor_main" in command]
+
+
 @pytest.mark.slow
 def test_a_killed_step_is_retried_and_the_run_continues(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**SMALL, **ENDLESS})

@@ -1,0 +1,81 @@
+"""Ends the steps of a local run once it is stopped.
+
+KFP waits for the steps of a loop that are running, and then starts the queued ones: these are ended, too, until it has
+given up.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+EXECUTOR = "kfp.dsl.executor_main"
+"""The module that a step's process runs."""
+GRACE = 30.0
+"""Seconds that a step has to end after SIGTERM."""
+
+
+@contextmanager
+def ended_once_interrupted(end: Callable[[], object], interrupted: threading.Event) -> Iterator[None]:
+    """Call `end` again and again once Ctrl-C is pressed, until the block ends.
+
+    Args:
+        end: ends the steps that are running.
+        interrupted: is set if Ctrl-C was pressed.
+    """
+    ended = threading.Event()
+
+    def end_until_ended() -> None:
+        end()
+        while not ended.wait(0.2):
+            end()
+
+    ending = threading.Thread(target=end_until_ended, name="end steps", daemon=True)
+
+    def on_interrupt(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            ending.start()
+        raise KeyboardInterrupt
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, on_interrupt) if in_main_thread else None
+    try:
+        yield
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
+        ended.set()
+        if interrupted.is_set():
+            ending.join()
+
+
+class StepProcesses:
+    """The processes of a run's steps, which are descendants of this process."""
+
+    def __init__(self) -> None:
+        self._told: dict[Any, float] = {}
+
+    def end(self) -> None:
+        """Tell those that are running to end, and kill those that have not done so within GRACE seconds."""
+        import psutil
+
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it has ended
+                if EXECUTOR not in process.cmdline():  # of its shell it is a part of an argument
+                    continue
+                if process not in self._told:
+                    self._told[process] = time.monotonic()
+                    process.terminate()
+                elif time.monotonic() - self._told[process] > GRACE:
+                    process.kill()
+
+    def wait(self) -> None:
+        """Wait up to GRACE seconds until those that were told to end have done so."""
+        import psutil
+
+        psutil.wait_procs(list(self._told), GRACE)
