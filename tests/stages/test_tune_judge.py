@@ -13,9 +13,11 @@ from tiny_llama import make_tiny_llama
 from laurel.cli.app import main
 from laurel.data.gold import GoldFile, Task
 from laurel.envs import adapter_for
+from laurel.feedback.ranked_texts import OWN
 from laurel.llm.local_chat import load_local
 from laurel.params import EnvParams
 from laurel.params.judges import HuggingFaceParams
+from laurel.stages import tune_judge
 from minimal_params import MINIMAL
 
 
@@ -73,6 +75,13 @@ def test_a_judge_learns_from_ranked_texts(project: Path, capfd: pytest.CaptureFi
     (project / "ranked.yaml").write_text("tasks: []")
     assert main(["annotate", "tune", "--ranked-texts", "ranked.yaml", *short]) == 2
     assert "ranked.yaml: tasks" in capfd.readouterr().err
+
+
+def test_ranked_texts_without_a_file_are_laurels_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tune_judge.Labels] = []
+    monkeypatch.setattr(tune_judge, "run", lambda _, labels, *__, **___: asked.append(labels) or "")
+    assert main(["annotate", "tune", "--ranked-texts", "--ranked-pairs", "2"]) == 0
+    assert [(labels.ranked, labels.ranked_pairs) for labels in asked] == [(OWN, 2)]
 
 
 @pytest.mark.parametrize(
