@@ -255,7 +255,7 @@ def left_out(options: Namespace) -> None:
         found |= quality["held_out"]
         losses.append(quality["loss"][-1])
     mean = sum(one["accuracy"]["value"] for one in found.values()) / len(found)
-    low = [env for env, one in found.items() if not _above(one["accuracy"])]
+    low = [env for env, one in found.items() if one["accuracy"]["ci95"][0] <= LOW]
     bias = max(found, key=lambda env: abs(found[env]["position_bias"]["value"] - 0.5))
     position = found[bias]["position_bias"]["value"]
     met = mean >= 0.9 and not low and abs(position - 0.5) < 0.1 and max(minutes) <= MINUTES
@@ -279,12 +279,6 @@ def left_out(options: Namespace) -> None:
         )
     remarks = f"{CORES} at a time, a thread each", f"minutes: processor time on {CORES} cores", load_average()
     write("judge_left_out", record, about("torch", "transformers", "peft", "laurel-rl", remarks=remarks))
-
-
-def _above(accuracy: dict[str, Any]) -> bool:
-    """Whether the interval is above LOW, or all pairs that the environment has were asked, which leaves no doubt."""
-    every = accuracy["of"] < TEST_PAIRS
-    return bool(accuracy["value"] > LOW if every else accuracy["ci95"][0] > LOW)
 
 
 def _low(env: str, of: dict[str, Any]) -> str:

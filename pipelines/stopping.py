@@ -58,24 +58,28 @@ class StepProcesses:
     """The processes of a run's steps, which are descendants of this process."""
 
     def __init__(self) -> None:
-        self._told: dict[Any, float] = {}
+        self._terminated: dict[Any, float] = {}
+        """Process -> when it received SIGTERM, in seconds."""
 
     def end(self) -> None:
-        """Tell those that are running to end, and kill those that have not done so within GRACE seconds."""
+        """Send SIGTERM to those that are running, and kill those that still run after GRACE seconds."""
         import psutil
 
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):  # it has ended
                 if EXECUTOR not in process.cmdline():  # of its shell it is a part of an argument
                     continue
-                if process not in self._told:
-                    self._told[process] = time.monotonic()
+                if process not in self._terminated:
+                    self._terminated[process] = time.monotonic()
                     process.terminate()
-                elif time.monotonic() - self._told[process] > GRACE:
+                elif time.monotonic() - self._terminated[process] > GRACE:
                     process.kill()
 
     def wait(self) -> None:
-        """Wait up to GRACE seconds until those that were told to end have done so."""
+        """Wait until those that received SIGTERM have ended; kill those that still run after GRACE seconds."""
         import psutil
 
-        psutil.wait_procs(list(self._told), GRACE)
+        _, running = psutil.wait_procs(list(self._terminated), GRACE)
+        for process in running:
+            with suppress(psutil.Error):
+                process.kill()

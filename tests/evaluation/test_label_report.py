@@ -1,9 +1,13 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
 from laurel.evaluation.label_report import calibrations, examples, kappa, usage_by_annotator
 from laurel.evaluation.plots import calibration_curve, svg
+from laurel.evaluation.report import render
+from report_page import Page
 
 BINS = [
     {"p": 0.6, "observed": 0.5, "ci95": [0.2, 0.8], "pairs": 4},
@@ -90,3 +94,13 @@ def test_scored_answers_say_how_sure_they_are_instead_of_words(
     pair = {"first": "a", "second": "b", "status": "ok", "p_first": 0.9, "swap_consistent": None}
     (example,) = examples([{**pair, "answers": [{**answer, "answer_p_first": p_first}]}])
     assert [(one.verdict, one.raw) for one in example.answers] == [(said, raw)]
+
+
+def test_how_far_labels_can_be_trusted(words_only):
+    text = Page(render(words_only)).text
+    assert "answers that named the text shown first 62.5% 50.0% to 75.0% 64 answers unbiased 50%" in text
+    assert "agreement with the environment's progress 90.0% 80.0% to 95.0% 40 pairs random 50%" in text
+    assert "measure judge <0> judge <1> answers that could be read 100.0% [90.0% to 100.0%]" in text
+    assert "position bias" not in text, "not again among the counts"
+    bare = dataclasses.replace(words_only, annotation={"annotator": "x", "pairs": 1}, sample=())
+    assert "can be trusted" not in Page(render(bare)).text

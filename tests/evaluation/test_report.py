@@ -77,16 +77,6 @@ def test_what_is_unknown_of_a_rewards_captions_is_not_shown(words_only, vocabula
     assert "reward met" not in text
 
 
-def test_how_far_labels_can_be_trusted(words_only):
-    text = Page(render(words_only)).text
-    assert "answers that named the text shown first 62.5% 50.0% to 75.0% 64 answers unbiased 50%" in text
-    assert "agreement with the environment's progress 90.0% 80.0% to 95.0% 40 pairs random 50%" in text
-    assert "measure judge <0> judge <1> answers that could be read 100.0% [90.0% to 100.0%]" in text
-    assert "position bias" not in text, "not again among the counts"
-    bare = dataclasses.replace(words_only, annotation={"annotator": "x", "pairs": 1}, sample=())
-    assert "can be trusted" not in Page(render(bare)).text
-
-
 def test_labelled_pairs_can_be_judged_by_a_person(words_only):
     page = Page(render(words_only))
     assert "2 labelled pairs, with what was answered" in page.text

@@ -58,7 +58,7 @@ class RankedTask(Section):
         }
 
 
-def _told_apart(tasks: tuple[RankedTask, ...]) -> tuple[RankedTask, ...]:
+def _with_distinct_descriptions(tasks: tuple[RankedTask, ...]) -> tuple[RankedTask, ...]:
     distinct(tuple(task.description for task in tasks))
     return tasks
 
@@ -66,7 +66,7 @@ def _told_apart(tasks: tuple[RankedTask, ...]) -> tuple[RankedTask, ...]:
 class RankedTasks(Section):
     """The content of a file."""
 
-    tasks: Annotated[tuple[RankedTask, ...], Field(strict=False), AfterValidator(_told_apart)]
+    tasks: Annotated[tuple[RankedTask, ...], Field(strict=False), AfterValidator(_with_distinct_descriptions)]
 
 
 class _TaskInWords(EnvAdapter):
