@@ -255,6 +255,22 @@ def test_captions_that_occur_are_listed(say, env_id):
         observation = env.reset()[0] if terminated or truncated else after
 
 
+@pytest.mark.parametrize(("env_id", "locked"), [("MultiRoom-N2-S4", False), ("KeyCorridorS3R1", True)])
+def test_locked_doors_are_listed_only_where_there_is_a_key(env_id, locked):
+    adapter = adapter_for(EnvParams(id=f"MiniGrid-{env_id}-v0"))
+    listed = {adapter.describe(event) for event in adapter.events()}
+    told = {"You cannot open the red door: it is locked.", "You unlock the red door with the key."}
+    assert listed & told == (told if locked else set())
+    assert "You open the red door." in listed
+
+
+def test_failing_is_worse_than_doing_nothing():
+    ends = {"LavaGapS5": "You fall into the lava.", "RedBlueDoors-6x6": "You open the blue door and fail."}
+    for env_id, end in ends.items():
+        adapter = adapter_for(EnvParams(id=f"MiniGrid-{env_id}-v0"))
+        assert adapter.oracle(end) == -1.0 < adapter.oracle("Nothing happens.") == 0.0
+
+
 def test_success_and_progress():
     adapter = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
     returns = np.array([0.9, 0.0], np.float32)

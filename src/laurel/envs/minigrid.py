@@ -299,9 +299,11 @@ class MiniGridAdapter(EnvAdapter):
                 yield from event_indices(ENDINGS[words], mission, ends, with_action=self.with_action)
 
     def _possible(self, verb: int) -> bool:
-        """Leave out ends that the task does not have, and what is told only of missions, or of an episode's end."""
+        """Leave out ends and locked doors that the task does not have, and what is told only of missions or ends."""
         if verb in (GO_TO, CLOSER):
             return False
+        if verb in (UNLOCK, TRY_LOCKED):
+            return "key" in self._task.objects
         end = {REACH_GOAL: "goal", FALL_IN_LAVA: "lava"}.get(verb)
         return end is None or end in self._task.ends
 
@@ -314,9 +316,10 @@ class MiniGridAdapter(EnvAdapter):
         return {PROGRESSION: done} if self.env_id.startswith("BabyAI-") else {}
 
     def oracle(self, caption: str) -> float:
-        """Pay for the steps that a task cannot be solved without: key, door, goal."""
-        failed = f" {MISSION[FAILS]}." in caption
-        return float(any(words in caption for words in self._task.milestones) and not failed)
+        """Pay for the steps that a task cannot be solved without: key, door, goal; failing is worst."""
+        if any(end in caption for end in (f" {MISSION[FAILS]}.", "You fall into the lava.")):
+            return -1.0
+        return float(any(words in caption for words in self._task.milestones))
 
 
 _OVERLAPPED = np.isin(np.arange(len(OBJECTS)), (EMPTY, FLOOR, GOAL, LAVA))
