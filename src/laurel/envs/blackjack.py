@@ -48,9 +48,10 @@ class BlackjackAdapter(EnvAdapter):
     )
     description = (
         "Blackjack against a dealer, of whose two cards one is open. The player hits, to draw a card, or sticks. "
-        "More than 21 loses at once; otherwise the dealer draws up to 17 or more and the hand nearer to 21 wins."
+        "More than 21 loses at once; otherwise the dealer draws up to 17 or more. A dealer with more than 21 goes bust "
+        "and loses, too; otherwise the hand nearer to 21 wins."
     )
-    goal = "You win with a better hand than the dealer's."
+    goal = "You have a better hand than the dealer, or the dealer goes bust, and you win."
     anti_goal = "You have a worse hand than the dealer, or go bust, and lose."
     goals = _GOALS
     success_words = ("You win",)
