@@ -311,8 +311,11 @@ def test_the_name_has_the_model_and_prompt(adapter: EnvAdapter, store: ResponseS
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (Reply('{"analysis": "The', None, 9, 512, "length"), ("max_tokens", "512", "cut off", " times")),
-        (Reply("", None, 9, 512, "reasoning_length"), ("still reasoning", "reasoning_effort")),
+        (
+            Reply('{"analysis": "The', None, 9, 512, "length"),
+            ("cut off", " times", "raise max_tokens (512 now), or try another model or prompt"),
+        ),
+        (Reply("", None, 9, 512, "reasoning_length"), ("still reasoning", "a lower annotate.openai.reasoning_effort")),
         (Reply("Hm, 日本.", None, 9, 5), ("does not say which is better", "Hm, \\u65e5", "another model or prompt")),
     ],
 )

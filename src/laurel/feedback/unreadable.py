@@ -96,12 +96,12 @@ class Readable:
     def _sentence(self, reasons: list[str]) -> str:
         why = "; ".join(f"{reason}, {times(number)}" for reason, number in Counter(reasons).most_common(3))
         example = f" The first begins with {self._example!a}." if self._example else ""
-        cut = any("cut off" in reason for reason in reasons)
-        fix = (
-            f"raise max_tokens ({self._max_tokens:,} now), or set a lower annotate.openai.reasoning_effort"
-            if cut
-            else "try another model or prompt, and look at the answers with `laurel export responses`"
-        )
+        if any("reasoning_effort" in reason for reason in reasons):
+            fix = f"raise max_tokens ({self._max_tokens:,} now), or set a lower annotate.openai.reasoning_effort"
+        else:
+            cut = any("cut off" in reason for reason in reasons)
+            fix = f"raise max_tokens ({self._max_tokens:,} now), or " if cut else ""
+            fix += "try another model or prompt, and look at the answers with `laurel export responses`"
         return (
             f"{self._who}: none of the first {len(reasons)} questions got an answer that can be read, follow-up "
             f"included, so the rest was not asked. Reasons: {why}.{example} To fix it, {fix}. "
