@@ -60,6 +60,17 @@ def test_failure_leaves_only_the_old_output(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
+def test_ctrl_c_right_after_the_start_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(partial: Path) -> None:
+        assert partial.is_dir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("laurel.data.directory._remove_half_written", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "a")
+    assert leftovers(tmp_path) == []
+
+
 def test_failure_while_publishing_leaves_the_old_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a")
     rename = Path.rename

@@ -98,11 +98,12 @@ def output_directory(
             recover(output)
             _check_replaceable(output)
             _remove_partial(output, keep=partial if resumable else None)
-            partial.mkdir(exist_ok=resumable)
-            _remove_half_written(partial)
-            earlier = _seconds_of_stopped_runs(partial) if resumable else 0.0
-        out = Output(partial, started=started - earlier)
         try:
+            with _explaining(output):
+                partial.mkdir(exist_ok=resumable)
+                _remove_half_written(partial)
+                earlier = _seconds_of_stopped_runs(partial) if resumable else 0.0
+            out = Output(partial, started=started - earlier)
             yield out
         except BaseException as error:  # also Ctrl-C: output that cannot be resumed is removed
             if not resumable:
