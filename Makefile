@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-others bench lint format ui docs docs-all docs-site classics image image-gpu image-name language-model judge clean
+.PHONY: help setup run test test-slow test-all test-others bench lint format ui docs docs-all docs-site classics image image-gpu image-name language-model judge clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,9 +40,9 @@ run: $(READY)  ## run the pipeline and print the table of results
 	@echo "compare: make ui"
 
 # With two processes on two cores, threads of BLAS and OpenMP wait for each other instead of computing.
-test test-slow: export OMP_NUM_THREADS := 1
+test test-slow test-all: export OMP_NUM_THREADS := 1
 # Tests start hundreds of processes, which should find their modules compiled.
-test test-slow: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY)  ## run the tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -50,11 +50,14 @@ test: $(READY)  ## run the tests
 test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
+test-all: $(READY)  ## run both: what they share is made once
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
 test-others: $(READY)  ## run the tests with RLlib, TorchRL, Inspect, OpenEnv, verifiers and Craftax, which it fetches into .venv-others
 	@.ci/others
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo distilled_judge \
-	doorkey_ppo kfp_overhead labels_needed language_actor limits local_judge minihack_levels nethack_steps \
+	doorkey_ppo kfp_overhead labels_needed language_actor limits local_judge local_questions minihack_levels nethack_steps \
 	online_annotation reward_training rlhf run_time scale score_calls score_vs_generate seed_batch text_reward update_step
 # These end with 2 where there is no GPU, and say so.
 GPU_BENCHMARKS = gpu_judge

@@ -83,7 +83,7 @@ SESSIONS = {
     "docs/language-model-actors.md": Session(
         slow=True,
         clone=True,
-        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 32768}'",
+        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 16384}'",
     ),
     "docs/library.md": Session(instead={"laurel run": 'cp -r "$CLONE/data" "$CLONE/reports" .'}),
     "docs/results.md": Session(slow=True, clone=True),
