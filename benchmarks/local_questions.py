@@ -115,7 +115,7 @@ def _readable(
     read: list[bool] = []
     try:
         answers = judge.answers(question, items, "benchmark", context.account)
-        read.extend(any(answer.value for answer in votes) for votes in answers)
+        read.extend(any(answer.value is not None for answer in votes) for votes in answers)
     except AnnotationError:  # no answer at all has a value
         if len(read) < len(items) or any(read):
             raise
