@@ -4,7 +4,8 @@
 
 It is asked as the rewards `goals` and `score` ask it, follow-ups included: to write goals after each of a few captions,
 to say of each caption whether it is a sensible goal, and to score groups of four captions. The judge that comes with
-Laurel, the same model tuned to compare texts, is asked the same. Written answers have at most MAX_TOKENS tokens.
+Laurel, the same model tuned to compare texts, is asked the same, both in float32. Written answers have at most
+MAX_TOKENS tokens.
 """
 
 import tempfile
@@ -96,8 +97,13 @@ def _answers(env_id: str, weights: str | None) -> dict[str, Any]:
         }
 
 
+def _model(weights: str | None) -> dict[str, Any]:
+    """Return the model's params; in bfloat16, other captions are in the other order."""
+    return {"model": smollm2.NAME, "adapter": weights, "device": "cpu", "dtype": "float32"}
+
+
 def _context(env_id: str, weights: str | None, responses: Path) -> RewardContext:
-    model = {"model": smollm2.NAME, "adapter": weights, "device": "cpu", "mode": "generate", "max_tokens": MAX_TOKENS}
+    model = {**_model(weights), "mode": "generate", "max_tokens": MAX_TOKENS}
     annotate = {
         "annotator": "huggingface",
         "huggingface": model,
@@ -124,7 +130,7 @@ def _readable(
 
 def _as_goals(adapter: EnvAdapter, captions: Sequence[str], weights: str | None) -> dict[str, Any]:
     """Return how many captions are sensible goals by the judge, and how well their probabilities order them."""
-    chat = LocalChat(load_model(HuggingFaceParams(model=smollm2.NAME, adapter=weights, device="cpu")), 8192)
+    chat = LocalChat(load_model(HuggingFaceParams.model_validate(_model(weights))), 8192)
     question = SensibleQuestion(SensibleQuestion.load_prompt("yes_no"), adapter, scored=True)
     requests = [ChatRequest(question.messages(PossibleGoal("", one), 0), choices=question.choices) for one in captions]
     p = np.zeros(len(captions))
