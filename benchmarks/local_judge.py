@@ -73,17 +73,19 @@ FAMILIES = {
         "MiniGrid-DoorKey-8x8-v0", "MiniGrid-UnlockPickup-v0", "MiniGrid-KeyCorridorS3R3-v0", "MiniGrid-LavaGapS7-v0",
         "MiniGrid-MultiRoom-N2-S4-v0", "MiniGrid-RedBlueDoors-8x8-v0",
     ),
-    "grids": ("FrozenLake-v1", "CliffWalking-v1"),
+    "grids": ("FrozenLake-v1", "CliffWalking-v1", "laurel/GridWorld-v0"),
     "taxi": ("Taxi-v3",),
     "blackjack": ("Blackjack-v1",),
     "mountain_car": ("MountainCar-v0",),
     "cartpole": ("CartPole-v1",),
     "acrobot": ("Acrobot-v1",),
     "lunar_lander": ("LunarLander-v3",),
+    "ball_game": ("laurel/BallGame-v0",),
+    "crafting": ("laurel/Crafting-v0",),
 }  # fmt: skip
 """Families of environments with similar captions: if one is the test, none of its family is trained on."""
 AT_MOST, MINUTES, LOW = 500, 6.0, 0.75
-TEST_PAIRS = 60
+TEST_PAIRS = 240
 RANKED_PAIRS = 3
 """Pairs of each task in words; the rest of AT_MOST is divided among the environments."""
 MINUTES_FILE = ".minutes.json"

@@ -194,6 +194,21 @@ def test_lunar_lander_throttles(say, throttles, engines):
     assert say(adapter, lander(), np.float32(throttles), lander()).startswith(f"You fire {engines}. The lander hovers")
 
 
+def test_rest_beside_the_pad_is_progress_as_the_environment_pays_for_it():
+    adapter = adapter_of("LunarLander-v3")
+    order = [
+        "The lander crashes.",
+        "The lander hovers, high up, upright, over the landing pad.",
+        "The lander stands with both legs on the ground, upright, to the left of the landing pad.",
+        "The lander comes to rest safely, but beside the landing pad.",
+        "The lander stands with both legs on the ground, upright, over the landing pad.",
+        "The lander comes to rest safely on the landing pad.",
+    ]
+    worth = [adapter.oracle(caption) for caption in order]
+    assert worth == sorted(worth)
+    assert worth[2] < worth[3] < worth[4]
+
+
 def test_the_landers_heuristic_lands_and_its_random_pilot_crashes(roll, say):
     from gymnasium.envs.box2d.lunar_lander import heuristic
 

@@ -7,6 +7,8 @@ from math import exp
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from laurel.llm import local_tuning
 from laurel.llm.chat import ChatRequest, Message, RefusedError, Reply
@@ -80,6 +82,21 @@ def test_a_run_that_was_stopped_ends_with_the_same_adapter(
     assert len(fitted(tiny_llama, tmp_path / "stopped")) == TUNING.passes
     for file in ("adapter_model.safetensors", "adapter_config.json"):
         assert (tmp_path / "stopped" / file).read_bytes() == (adapter / file).read_bytes()
+
+
+def test_a_step_of_several_batches_is_that_of_one_with_all_their_items(tiny_llama: Path, tmp_path: Path) -> None:
+    together = [item._replace(group="one") for item in items()]
+    settings = HuggingFaceParams(model=str(tiny_llama), device="cpu", dtype="float32")
+
+    def trained(name: str, batch: int, batches: int) -> dict[str, torch.Tensor]:
+        how = Tuning(rank=4, learning_rate=1e-3, passes=2, batch=batch, batches=batches)
+        (tmp_path / name).mkdir()
+        tune(load_model(settings), together, how, 0, tmp_path / name, lambda n: None)
+        return load_file(tmp_path / name / local_tuning.CHECKPOINT)
+
+    whole, parts, apart = trained("whole", 6, 1), trained("parts", 4, 2), trained("apart", 4, 1)
+    assert all(torch.allclose(whole[name], parts[name], rtol=1e-3, atol=1e-6) for name in whole)
+    assert not all(torch.allclose(whole[name], apart[name], rtol=1e-3, atol=1e-6) for name in whole)
 
 
 def test_an_adapter_is_not_put_on_other_weights(tiny_llama: Path, adapter: Path, tmp_path: Path) -> None:

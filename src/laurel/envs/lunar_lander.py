@@ -140,11 +140,14 @@ class LunarLanderAdapter(EnvAdapter):
         return returns >= SOLVED
 
     def oracle(self, caption: str) -> float:
-        """Reward descending gently, upright and over the pad, and most of all landing."""
+        """Reward descending gently, upright and over the pad, and most of all landing.
+
+        Rest beside the pad is nearly as good as standing upright on it: the environment pays 100 for any rest.
+        """
         if any(end in caption for end in ("crashes", "out of sight", "dangerously")):
             return -1.0
         if "comes to rest" in caption:
-            return 0.3 if "beside" in caption else 1.0
+            return 0.7 if "beside" in caption else 1.0
         calm = any(words in caption for words in ("descends gently", "hovers", "stands"))
         return (
             0.2 * calm

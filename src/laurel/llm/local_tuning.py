@@ -2,8 +2,8 @@
 arXiv 2106.09685).
 
 The loss is the cross-entropy of one logit, that of the first choice minus that of the second, at the answer token. A
-batch has questions with a common prefix, which is computed once, with its gradient. The base's weights are frozen; the
-added ones are trained in single precision.
+batch has questions with a common prefix, which is computed once, with its gradient; a step adds up the gradients of
+several batches. The base's weights are frozen; the added ones are trained in single precision.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Tuning:
     passes: int = 3
     """Epochs over all questions."""
     batch: int = 4
-    """Items per step, all of one group."""
+    """Items per batch, all of one group."""
+    batches: int = 2
+    """Batches per step: of a single group, a step would follow the peculiarities of one environment's texts."""
 
 
 WARM_UP = 10
@@ -94,24 +96,28 @@ def tune(
     optimizer = torch.optim.AdamW(weights.values(), lr=tuning.learning_rate, weight_decay=0.0)
     embedding = local.model.get_output_embeddings().weight
     direction = (embedding[first].float() - embedding[second].float()).detach()
-    total = tuning.passes * sum(-(-len(rows) // tuning.batch) for _, rows in groups)
+    per_pass = -(-sum(-(-len(rows) // tuning.batch) for _, rows in groups) // tuning.batches)
+    total = tuning.passes * per_pass
     losses = _resume(folder / CHECKPOINT, weights, optimizer)
-    step = total * len(losses) // tuning.passes
+    step = per_pass * len(losses)
     advance(len(items) * len(losses))
     adapted.train()
     for number in range(len(losses), tuning.passes):
         sums = 0.0
-        for shared, batch in _batches(groups, tuning.batch, generator(seed, "order", number)):
+        for batches in _steps(groups, tuning, generator(seed, "order", number)):
             for group in optimizer.param_groups:
                 group["lr"] = tuning.learning_rate * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / total))
-            with local.plain_attention():  # its gradient is faster, too
-                loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            of_step = sum(len(batch) for _, batch in batches)
+            for shared, batch in batches:
+                with local.plain_attention():  # its gradient is faster, too
+                    loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
+                (loss * len(batch) / of_step).backward()
+                sums += loss.item() * len(batch)
+                advance(len(batch))
             torch.nn.utils.clip_grad_norm_(weights.values(), 1.0)
             optimizer.step()
-            sums, step = sums + loss.item() * len(batch), step + 1
-            advance(len(batch))
+            step += 1
         losses.append(sums / len(items))
         _save(folder / CHECKPOINT, weights, optimizer, losses)
     adapted.eval()
@@ -145,16 +151,18 @@ def _rows(local: LocalModel, items: Sequence[Item]) -> tuple[list[tuple[int, lis
     return groups, (tokens[0], tokens[1])
 
 
-def _batches(
-    groups: Sequence[tuple[int, list[list[Row]]]], size: int, rng: np.random.Generator
-) -> Iterator[tuple[int, list[list[Row]]]]:
-    """Yield all items in batches of one group each, in a random order."""
+def _steps(
+    groups: Sequence[tuple[int, list[list[Row]]]], tuning: Tuning, rng: np.random.Generator
+) -> Iterator[list[tuple[int, list[list[Row]]]]]:
+    """Yield the batches of each step, of one group each, in a random order: all items once."""
     batches = []
     for shared, items in groups:
         order = rng.permutation(len(items)).tolist()
-        batches += [(shared, [items[i] for i in order[start : start + size]]) for start in range(0, len(items), size)]
-    for number in rng.permutation(len(batches)).tolist():
-        yield batches[number]
+        parts = (order[start : start + tuning.batch] for start in range(0, len(items), tuning.batch))
+        batches += [(shared, [items[i] for i in part]) for part in parts]
+    order = rng.permutation(len(batches)).tolist()
+    for start in range(0, len(batches), tuning.batches):
+        yield [batches[i] for i in order[start : start + tuning.batches]]
 
 
 def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.Tensor) -> torch.Tensor:
