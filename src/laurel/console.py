@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 
 USAGE_ERROR = 2
+REASON_FILE = "LAUREL_REASON_FILE"
+"""Environment variable: a file for the message with which a command fails, besides standard error."""
 NOT_READ = 141
 """Exit code of a command that was ended by SIGPIPE."""
 

@@ -62,7 +62,16 @@ class TrainingError(LaurelError):
 
 
 class StageError(LaurelError):
-    """A stage that ended with an error, which has been shown to the user."""
+    """A stage that ended with an error, which has been shown to the user.
+
+    Args:
+        message: which stage, and how to go on.
+        reason: the stage's own message, as far as known.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class WorkerError(LaurelError):

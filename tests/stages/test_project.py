@@ -138,8 +138,9 @@ def test_stages_that_were_run_by_hand_are_up_to_date(tmp_path: Path, monkeypatch
 
 def test_a_stage_that_fails_ends_the_run(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "one", {**UNTRACKED, "collect.policies": [{"kind": "checkpoint", "path": "x"}]})
-    with pytest.raises(StageError, match=r"^collect failed\. Finished work is kept"):
+    with pytest.raises(StageError, match=r"^collect failed\. Finished work is kept") as failed:
         run_project(project.path / "params.yaml", project.path)
+    assert failed.value.reason.startswith("x: no such directory; a trained agent is needed"), "as printed"
     assert not up_to_date(STAGE["collect"], project.params, project.path)
 
 

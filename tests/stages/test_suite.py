@@ -73,7 +73,7 @@ def test_the_page_shows_finished_runs(
 
     def run(params_file: Path, folder: Path) -> None:
         if folder.name == "first":
-            raise StageError("collect failed.")
+            raise StageError("collect failed.", "The <b>gate</b>\nrefused the labels.")
         finished.copy(folder)
         for stage, usage in (("train-reward", {"calls": 7, "cost_usd": 1.5}), ("train-agents", {"calls": 3})):
             place = finished.output(stage).relative_to(finished.path)
@@ -89,11 +89,13 @@ def test_the_page_shows_finished_runs(
     assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", report=said.append) == ["first"]
     assert said == ["first (1 of 2)", "first: collect failed.", "second (2 of 2)"]
     page = (tmp_path / "out" / "tried.md").read_text()
-    assert "Not finished: first." in page
+    assert "\n- first failed: The &lt;b>gate&lt;/b> refused the labels.\n" in page
+    assert "Not finished" not in page
     assert "## second" in page
     assert "; 10 calls, $1.50." in page
     found = read_json(tmp_path / "out" / "tried.json")
     assert found["not run"] == ["first"]
+    assert found["failed"]["first"]["reason"] == "The <b>gate</b>\nrefused the labels."
     arms = read_json(finished.output("evaluate") / "metrics.json")["arms"]
     assert found["runs"]["second"]["metrics"]["arms"] == arms
     success = arms["preference"]["success"]
@@ -113,7 +115,9 @@ def test_the_page_shows_finished_runs(
         write_page(other, elsewhere, tmp_path / "out", "laurel benchmark", may_drop=False)
     assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first"], "nothing was written"
     write_page(other, elsewhere, tmp_path / "out", "laurel benchmark")
-    assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first", "second"], "its parameters are others"
+    assert "- Not finished: first, second." in (tmp_path / "out" / "tried.md").read_text(), (
+        "their parameters are others"
+    )
 
 
 def test_a_strangers_method_of_one_file_is_a_column_of_a_suites_page(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from laurel import __version__
@@ -28,7 +31,7 @@ from laurel.cli import (
     tune,
     ui,
 )
-from laurel.console import USAGE_ERROR, say, tell
+from laurel.console import REASON_FILE, USAGE_ERROR, printable, say, tell
 from laurel.errors import LaurelError
 from laurel.extras import missing
 from laurel.interrupt import terminated_like_ctrl_c
@@ -78,23 +81,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LaurelError as error:
         if options.debug:
             raise
-        tell(f"laurel: {error}")
-        return USAGE_ERROR
+        return _failed(str(error))
     except ModuleNotFoundError as error:
         if options.debug or (lacking := missing(error)) is None:
             raise
-        tell(f"laurel: {lacking}")
-        return USAGE_ERROR
+        return _failed(str(lacking))
     except OSError as error:
         if options.debug or error.errno not in OF_A_PATH or not error.filename:
             raise
         name = str(error.filename)
         shown = name if len(name) <= 200 else f"{name[:200]}..."
-        tell(f"laurel: {shown}: cannot be used ({error.strerror}). --debug shows where.")
-        return USAGE_ERROR
+        return _failed(f"{shown}: cannot be used ({error.strerror}). --debug shows where.")
     except KeyboardInterrupt:
         tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
+
+
+def _failed(message: str) -> int:
+    """Tell the user why a command fails, and write it to the file of REASON_FILE, if any; return the exit code."""
+    tell(f"laurel: {message}")
+    if place := os.environ.get(REASON_FILE):
+        with suppress(OSError):
+            Path(place).write_text("\n".join(map(printable, message.split("\n"))), encoding="utf-8")
+    return USAGE_ERROR
 
 
 def _run(options: argparse.Namespace) -> Any:

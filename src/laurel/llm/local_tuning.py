@@ -112,7 +112,7 @@ def tune(
             for shared, batch in batches:
                 with local.plain_attention():  # its gradient is faster, too
                     loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
-                (loss * len(batch) / of_step).backward()
+                (loss * len(batch) / of_step).backward()  # type: ignore[no-untyped-call]
                 sums += loss.item() * len(batch)
                 advance(len(batch))
             torch.nn.utils.clip_grad_norm_(weights.values(), 1.0)

@@ -6,15 +6,17 @@ are started by hand or by DVC.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from laurel import __version__
-from laurel.console import tell
+from laurel.console import REASON_FILE, tell
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import LIVE_PAGE, checked_manifest, read_manifest, stamp_directory
 from laurel.errors import DataError, StageError
@@ -42,7 +44,7 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
 
     Raises:
         ParamsError: as `load_params`.
-        StageError: a stage failed, and has printed why.
+        StageError: a stage failed, and has printed why, which is also the error's `reason`.
         KeyboardInterrupt: also if the running stage was interrupted.
     """
     params = load_params(params_file)
@@ -134,15 +136,21 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
     command = [sys.executable, "-m", "laurel", stage.name, "--params", str(params_file), *inputs]
     command += ["--output", str(folder / stage.output)]
     command += ["--live", str(folder / REPORTS / LIVE_PAGE)] if stage.name == "train-agents" else []
-    with subprocess.Popen(command, process_group=0) as process:  # noqa: S603 - this package's own command
-        while True:
-            try:
-                code = process.wait()
-                break
-            except KeyboardInterrupt:
-                process.terminate()  # not SIGINT, which background processes of a shell ignore
+    with tempfile.TemporaryDirectory() as scratch:
+        reason_file = Path(scratch, "reason")
+        environment = {**os.environ, REASON_FILE: str(reason_file)}
+        with subprocess.Popen(command, process_group=0, env=environment) as process:  # noqa: S603 - our own command
+            while True:
+                try:
+                    code = process.wait()
+                    break
+                except KeyboardInterrupt:
+                    process.terminate()  # not SIGINT, which background processes of a shell ignore
+        reason = reason_file.read_text(encoding="utf-8") if reason_file.exists() else ""
     if code in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
         raise KeyboardInterrupt
     if code:
         how = f"was killed by signal {-code}" if code < 0 else "failed"
-        raise StageError(f"{stage.name} {how}. Finished work is kept: fix it, and run the same command to resume.")
+        raise StageError(
+            f"{stage.name} {how}. Finished work is kept: fix it, and run the same command to resume.", reason
+        )

@@ -32,6 +32,7 @@ from laurel.evaluation.summary import (
     steps,
 )
 from laurel.feedback.annotator import Usage, added
+from laurel.feedback.leaderboard import plain
 from laurel.llm.prices import in_words
 from laurel.machine import machine
 from laurel.params.suite import Suite, SuiteRun
@@ -39,6 +40,7 @@ from laurel.stages.pipeline import STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
 
 NOT_RUN = "not run"
+FAILED = "failed"
 COSTS = ("steps", "seconds", "calls", "cost")
 """Columns beside those of the arms."""
 
@@ -63,7 +65,7 @@ def run_suite(
     if unknown is not None:
         raise ParamsError(f'The suite has no run "{unknown}".{closest(unknown, names)} It has {", ".join(names)}.')
     output.mkdir(parents=True, exist_ok=True)
-    failed = []
+    failed: dict[str, str] = {}
     for number, run in enumerate(suite.runs, start=1):
         if only and run.name not in only:
             continue
@@ -71,10 +73,10 @@ def run_suite(
         try:
             run_project(written(run, work), work / run.name)
         except StageError as error:
-            failed.append(run.name)
+            failed[run.name] = error.reason or str(error)
             report(f"{run.name}: {error}")
-        write_page(suite, work, output, command)
-    return failed
+        write_page(suite, work, output, command, failed=failed)
+    return list(failed)
 
 
 def written(run: SuiteRun, work: Path) -> Path:
@@ -87,17 +89,28 @@ def written(run: SuiteRun, work: Path) -> Path:
     return file
 
 
-def write_page(suite: Suite, work: Path, output: Path, command: str, *, may_drop: bool = True) -> None:
+def write_page(
+    suite: Suite,
+    work: Path,
+    output: Path,
+    command: str,
+    *,
+    failed: Mapping[str, str] | None = None,
+    may_drop: bool = True,
+) -> None:
     """Write the results of the runs so far: NAME.json for programs, NAME.md to read.
 
     Args:
+        failed: run -> why it failed just now; why others failed before stays on the page until they are finished, or
+            their parameters are others.
         may_drop: whether earlier results of runs whose parameters have changed since may be dropped.
 
     Raises:
         ParamsError: results would be dropped that may not be.
     """
     file = output / f"{suite.name}.json"
-    earlier = read_json(file)["runs"] if file.exists() else {}
+    before = read_json(file) if file.exists() else {"runs": {}}
+    earlier = before["runs"]
     results = {run.name: result(run, work / run.name) or _kept(run, earlier.get(run.name)) for run in suite.runs}
     lost = [name for name in earlier if results.get(name) is None]
     if lost and not may_drop:
@@ -106,11 +119,13 @@ def write_page(suite: Suite, work: Path, output: Path, command: str, *, may_drop
             f"{one} of {file}: the results were made with other parameters, or the suite no longer has such a run. "
             f"They would be lost. Run the suite again (laurel benchmark FILE), or move the file to keep it."
         )
+    reasons = _reasons([run for run in suite.runs if results[run.name] is None], failed or {}, before.get(FAILED, {}))
     found = {
         "title": suite.title,
         "command": command,
         "runs": {name: one for name, one in results.items() if one is not None},
         NOT_RUN: [name for name, one in results.items() if one is None],
+        **({FAILED: reasons} if reasons else {}),
     }
     write_json(file, found)
     with written_whole(output / f"{suite.name}.md") as partial:
@@ -147,6 +162,21 @@ def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | 
     return {**earlier, "levels": dict(run.levels)}  # an axis may have got another name
 
 
+def _reasons(
+    runs: Sequence[SuiteRun], failed: Mapping[str, str], earlier: Mapping[str, Any]
+) -> dict[str, dict[str, str]]:
+    """Return why each of these runs failed just now, or failed before with the same parameters."""
+    found = {}
+    for run in runs:
+        params = digest_json(run.content)
+        before = earlier.get(run.name, {})
+        if run.name in failed:
+            found[run.name] = {"params": params, "reason": failed[run.name]}
+        elif before.get("params") == params:
+            found[run.name] = dict(before)
+    return found
+
+
 # -- the page -------------------------------------------------------------------------------------
 def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
     """Return the page: a table of all runs and arms, then each run by itself."""
@@ -157,10 +187,19 @@ def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
         suite.about.strip(),
         f"`{found['command']}`{f', {places[0]}' if len(places) == 1 else ''}.",
         *([overview(suite, runs)] if runs else []),
-        *([f"Not finished: {', '.join(found[NOT_RUN])}."] if found[NOT_RUN] else []),
+        _unfinished(found),
         *(_part(name, run, _place(run) if len(places) > 1 else None) for name, run in runs.items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _unfinished(found: Mapping[str, Any]) -> str:
+    """Name the runs without results, and say why those that failed did."""
+    failed = found.get(FAILED, {})
+    waiting = [name for name in found[NOT_RUN] if name not in failed]
+    lines = [f"- {name} failed: {plain(one['reason'])}" for name, one in failed.items()]
+    lines += [f"- Not finished: {', '.join(waiting)}."] if waiting else []
+    return "\n".join(lines)
 
 
 def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
