@@ -5,7 +5,8 @@ arXiv 2302.02662).
 
 Loss and advantages are those of `laurel.agents.ppo`; a small network computes the value from the model's hidden state
 at the prompt's last token. All names are read in one sequence, where each attends only to the prompt and its own
-tokens, and equal states of a batch are read once. As in `laurel.agents.actors.llm_policy`, the model sees no history.
+tokens. A state that occurs several times in a batch, or while experience is collected, is read once. As in
+`laurel.agents.actors.llm_policy`, the model sees no history.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class LikelihoodPolicy(LanguageModelPolicy):
         self.value = nn.Sequential(nn.LayerNorm(width, elementwise_affine=False), body)
         self._rows: list[Row] = []
         self._numbers: dict[str, int] = {}
+        self._known: dict[int, tuple[FloatArray, float]] = {}
         self._check_head()
 
     def config(self) -> dict[str, Any]:
@@ -111,9 +113,10 @@ class LikelihoodPolicy(LanguageModelPolicy):
         return np.array([[self._numbers[state]] for state in states], dtype=np.float32)
 
     def forget(self) -> None:
-        """Reset the numbering of states."""
+        """Reset the numbering of states, and what is known of them; necessary when the weights have changed."""
         self._rows.clear()
         self._numbers.clear()
+        self._known.clear()
 
     def _row(self, prompt: Sequence[int]) -> Row:
         """Return a prompt and all names after it; the field `prompt` of a `Read` holds the number of its action."""
@@ -164,15 +167,25 @@ class LikelihoodPolicy(LanguageModelPolicy):
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
         """Draw actions (N,) for numbered states (N, 1); return their log-probabilities and the values, too."""
-        logs, value = (found.cpu().numpy() for found in self.distributions(torch.from_numpy(features)))
+        logs, value = self._of_states(features)
         choice = logs.argmax(axis=1) if greedy else sample(np.exp(logs).astype(np.float64), rng)
         return choice, logs[np.arange(len(choice)), choice], value
 
     @torch.inference_mode()
     def evaluate(self, features: FloatArray) -> FloatArray:
         """Return the values (N,) of numbered states (N, 1)."""
-        values: FloatArray = self.distributions(torch.from_numpy(features))[1].cpu().numpy()
-        return values
+        return self._of_states(features)[1]
+
+    def _of_states(self, features: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the log-probabilities (N, A) and values (N,) of numbered states (N, 1), those of each state computed
+        once until `forget`.
+        """
+        numbers = features[:, 0].astype(np.int64).tolist()
+        if new := [number for number in dict.fromkeys(numbers) if number not in self._known]:
+            logs, values = self.distributions(torch.tensor(new, dtype=torch.float32)[:, None])
+            self._known |= zip(new, zip(logs.cpu().numpy(), values.tolist(), strict=True), strict=True)
+        found_logs, found_values = zip(*(self._known[number] for number in numbers), strict=True)
+        return np.stack(found_logs), np.array(found_values, dtype=np.float32)
 
     def as_actor(self, *, greedy: bool = False) -> Actor:
         return LikelihoodActor(self, greedy=greedy)
