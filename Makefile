@@ -93,7 +93,7 @@ language-model: $(READY)  ## put a small chat model on this machine, which annot
 
 # Learned from environments unlike DoorKey, the example that it judges in README.
 judge: language-model  ## tune the judge that comes with Laurel, annotate.huggingface.adapter: laurel (some minutes)
-	@laurel annotate tune --model smollm2 --output src/laurel/llm/adapters/laurel --pairs 80 --test-pairs 60 \
+	@laurel annotate tune --model smollm2 --output src/laurel/llm/adapters/laurel --pairs 80 --test-pairs 60 --batches 1 \
 		--env Blackjack-v1 CliffWalking-v1 Taxi-v3 CartPole-v1 Acrobot-v1 LunarLander-v3 \
 		--held-out MiniGrid-DoorKey-8x8-v0 MiniGrid-UnlockPickup-v0 FrozenLake-v1 MountainCar-v0
 

@@ -59,6 +59,13 @@ def add(actions: Commands) -> None:
     tuning.add_argument(
         "--learning-rate", type=number(1e-6, 0.1), default=1e-3, metavar="R", help="Adam's; default: 0.001"
     )
+    tuning.add_argument(
+        "--batches",
+        type=whole(),
+        default=2,
+        metavar="N",
+        help="batches per step, of an environment or a task each; default: 2",
+    )
     add_output(tuning, OUTPUT)
     tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to resume after the last pass.")
 
@@ -80,6 +87,6 @@ def _tune(options: argparse.Namespace) -> str:
         ranked=OWN if options.ranked_texts is True else options.ranked_texts,
         ranked_pairs=options.ranked_pairs,
     )
-    how = Tuning(rank=options.rank, learning_rate=options.learning_rate, passes=options.passes)
+    how = Tuning(rank=options.rank, learning_rate=options.learning_rate, passes=options.passes, batches=options.batches)
     params = load_params(options.params)
     return tune_judge.run(params, labels, options.output, prompt=options.prompt, tuning=how, model=options.model)

@@ -44,7 +44,7 @@ class Tuning:
     batch: int = 4
     """Items per batch, all of one group."""
     batches: int = 2
-    """Batches per step: of a single group, a step would follow the peculiarities of one environment's texts."""
+    """Batches per step, if there are several groups: a step of one would follow the peculiarities of its texts."""
 
 
 WARM_UP = 10
@@ -96,7 +96,8 @@ def tune(
     optimizer = torch.optim.AdamW(weights.values(), lr=tuning.learning_rate, weight_decay=0.0)
     embedding = local.model.get_output_embeddings().weight
     direction = (embedding[first].float() - embedding[second].float()).detach()
-    per_pass = -(-sum(-(-len(rows) // tuning.batch) for _, rows in groups) // tuning.batches)
+    of_step = min(tuning.batches, max(1, len(groups)))
+    per_pass = -(-sum(-(-len(rows) // tuning.batch) for _, rows in groups) // of_step)
     total = tuning.passes * per_pass
     losses = _resume(folder / CHECKPOINT, weights, optimizer)
     step = per_pass * len(losses)
@@ -104,15 +105,15 @@ def tune(
     adapted.train()
     for number in range(len(losses), tuning.passes):
         sums = 0.0
-        for batches in _steps(groups, tuning, generator(seed, "order", number)):
+        for batches in _steps(groups, tuning.batch, of_step, generator(seed, "order", number)):
             for group in optimizer.param_groups:
                 group["lr"] = tuning.learning_rate * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / total))
             optimizer.zero_grad()
-            of_step = sum(len(batch) for _, batch in batches)
+            count = sum(len(batch) for _, batch in batches)
             for shared, batch in batches:
                 with local.plain_attention():  # its gradient is faster, too
                     loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
-                (loss * len(batch) / of_step).backward()  # type: ignore[no-untyped-call]
+                (loss * len(batch) / count).backward()  # type: ignore[no-untyped-call]
                 sums += loss.item() * len(batch)
                 advance(len(batch))
             torch.nn.utils.clip_grad_norm_(weights.values(), 1.0)
@@ -152,17 +153,17 @@ def _rows(local: LocalModel, items: Sequence[Item]) -> tuple[list[tuple[int, lis
 
 
 def _steps(
-    groups: Sequence[tuple[int, list[list[Row]]]], tuning: Tuning, rng: np.random.Generator
+    groups: Sequence[tuple[int, list[list[Row]]]], size: int, of_step: int, rng: np.random.Generator
 ) -> Iterator[list[tuple[int, list[list[Row]]]]]:
     """Yield the batches of each step, of one group each, in a random order: all items once."""
     batches = []
     for shared, items in groups:
         order = rng.permutation(len(items)).tolist()
-        parts = (order[start : start + tuning.batch] for start in range(0, len(items), tuning.batch))
+        parts = (order[start : start + size] for start in range(0, len(items), size))
         batches += [(shared, [items[i] for i in part]) for part in parts]
     order = rng.permutation(len(batches)).tolist()
-    for start in range(0, len(batches), tuning.batches):
-        yield [batches[i] for i in order[start : start + tuning.batches]]
+    for start in range(0, len(batches), of_step):
+        yield [batches[i] for i in order[start : start + of_step]]
 
 
 def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.Tensor) -> torch.Tensor:
