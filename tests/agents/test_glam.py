@@ -61,6 +61,11 @@ def test_a_policy_is_the_normalised_likelihood_of_each_name(adapter: EnvAdapter,
         sums = log_probs(policy.local, [prompt] * 3, [tokens_of(policy.local, name) for name in names])
         np.testing.assert_allclose(found, sums - np.log(np.exp(sums).sum()), atol=1e-4)
     assert len(set(np.round(values, 6).tolist())) == 3
+    np.testing.assert_allclose(policy.evaluate(numbers), values, atol=1e-5)
+    with torch.no_grad():
+        next(policy.value.parameters()).mul_(2)
+    policy.forget()
+    assert not np.allclose(policy.evaluate(policy.numbered(adapter, texts)), values[:3], atol=1e-4), "of new weights"
 
 
 def paid(adapter: EnvAdapter, updates: int) -> list[float]:

@@ -115,6 +115,7 @@ def test_the_page_shows_finished_runs(
         write_page(other, elsewhere, tmp_path / "out", "laurel benchmark", may_drop=False)
     assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first"], "nothing was written"
     write_page(other, elsewhere, tmp_path / "out", "laurel benchmark")
+    assert read_json(tmp_path / "out" / "tried.json")["not run"] == ["first", "second"]
     assert "- Not finished: first, second." in (tmp_path / "out" / "tried.md").read_text(), (
         "their parameters are others"
     )
