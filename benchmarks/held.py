@@ -39,16 +39,21 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(EVERY):
-            arrow = _arrow()
-            held = tracemalloc.get_traced_memory()[0] + arrow
-            self.most = max(self.most, held)
-            if held >= self._until:
-                self.found = _counted() + Counter({ARROW: arrow})
+            if self._poll() >= self._until:
+                self.found = attributed()
                 return
 
     def stop(self) -> None:
+        """End it. A peak between two polls is missed: then what is held now is attributed."""
         self._over.set()
         self.join()
+        self._poll()
+        self.found = self.found or attributed()
+
+    def _poll(self) -> int:
+        held = tracemalloc.get_traced_memory()[0] + _arrow()
+        self.most = max(self.most, held)
+        return held
 
 
 def _arrow() -> int:
@@ -56,8 +61,9 @@ def _arrow() -> int:
     return int(pyarrow.total_allocated_bytes()) if hasattr(pyarrow, "total_allocated_bytes") else 0
 
 
-def _counted() -> Counter[str]:
-    found = Counter[str]()
+def attributed() -> Counter[str]:
+    """Bytes that are traced now, by the module of Laurel nearest to the allocation."""
+    found = Counter({ARROW: _arrow()})
     for trace in tracemalloc.take_snapshot().traces:
         files = [frame.filename for frame in reversed(trace.traceback)]  # the innermost first
         imported = any(file.startswith("<frozen importlib") for file in files)
@@ -87,7 +93,7 @@ def main() -> int:
     except SystemExit as end:  # of options such as --version
         code = int(end.code or 0)
     watch.stop()
-    Path(into).write_text(json.dumps(watch.found or watch.most))
+    Path(into).write_text(json.dumps(watch.found if counts else watch.most))
     return code
 
 
