@@ -76,7 +76,8 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
         right = (int(share) >= 30) == (verb == "accept")
         return question, [], f'{{"analysis": "", "goal_reached": {"true" if right else "false"}}}'
 
-    example = {"episode": "You are offered 10% and accept.", "reached": False, "why": "It is below 30%."}
+    shown = "The pot is $1, and your share would be $0 (0%). You accept: you get $0, the proposer gets $1."
+    example = {"episode": shown, "reached": False, "why": "It is below 30%."}
     with chat_server() as server:
         server.plan = answer
         (tmp_path / "p").mkdir()
@@ -98,7 +99,7 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
     assert all(question.count("Goal reached:") == 11 for question in asked)
     found = quality(project)
     assert (found["judge"], found["simulated"], found["labelled"]) == ("tiny", False, 10)
-    assert (found["accuracy"]["value"], found["accuracy"]["of"]) == (1, 166)
+    assert (found["accuracy"]["value"], found["accuracy"]["of"]) == (1, 165), "without the example"
 
 
 def test_a_classifier_learns_from_as_many_labels(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,8 @@ class OutcomeJudge(ABC):
     name: str
     simulated = False
     """Whether the answers come from the environment itself."""
+    shown: Collection[str] = ()
+    """Outcomes whose answers are in its question, so that they say nothing about its accuracy."""
 
     def check(self) -> str | None:
         """Return a sentence on why it cannot judge here; None if it can."""
@@ -198,6 +200,7 @@ class ChatJudge(OutcomeJudge):
     ) -> None:
         self._kind, self._settings, self._params, self._adapter = kind, settings, params, adapter
         self.name = kind.identity()[0].model
+        self.shown = {one.episode for one in settings.examples}
 
     def check(self) -> None:
         question = self._question(())
@@ -298,9 +301,8 @@ def answered(
     counts = dict(zip(outcomes.texts, outcomes.counts, strict=True))
     kept = {text: answers[text] for text in outcomes.texts if text in answers}
     # An answer of neither is wrong, also about an outcome that is no success.
-    right = [
-        kept[text] != 0.5 and (kept[text] > 0.5) == truth[text] for text in asked if text in kept and text in truth
-    ]
+    judged = [text for text in asked if text in kept and text in truth and text not in judge.shown]
+    right = [kept[text] != 0.5 and (kept[text] > 0.5) == truth[text] for text in judged]
     quality: dict[str, Any] = {
         "judge": judge.name,
         "simulated": judge.simulated,
