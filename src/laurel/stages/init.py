@@ -97,6 +97,6 @@ def dvc_graph() -> dict[str, Any]:
 
 
 def _params(stage: Stage) -> list[str]:
-    """Return the sections that a stage's result depends on; rewards depend only on the agents' seeds."""
+    """Return the keys that a stage's result depends on."""
     sections = [name for name in stage.sections if name not in ("judges", "tracking")]
-    return ["agent.seeds" if stage.name == "train-reward" and name == "agent" else name for name in sections]
+    return [f"{name}.{stage.only[name]}" if name in stage.only else name for name in sections]

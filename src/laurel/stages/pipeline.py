@@ -6,7 +6,8 @@ The command line, DVC's graph and the tests use this table. A stage is imported 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,8 @@ class Stage:
     example: str
     sections: tuple[str, ...]
     """Sections of params that its `run` takes by name, and `judges`, which follows from arms and rewards."""
+    only: Mapping[str, str] = field(default_factory=dict)
+    """Section -> its only key that affects the result."""
     work: Work | None = None
     """The work of its worker processes, if it always has some: they are imported while the stage itself is imported."""
 
@@ -93,6 +96,7 @@ STAGES = (
         PLACES["reward"],
         "laurel train-reward --preferences data/preferences",
         ("seed", "env", "caption", "annotate", "arms", "rewards", "agent", "tracking"),
+        only={"agent": "seeds"},
     ),
     Stage(
         "train-agents",

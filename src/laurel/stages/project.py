@@ -123,7 +123,8 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
         digest = read_manifest(folder / stage.output, stage.name)["digest"]
     except DataError:
         return None
-    used = params.used(*sections)
+    used = params.used(*sections - stage.only.keys())
+    used |= {name: params.used(name)[name][key] for name, key in stage.only.items()}
     own = own_files(used, outputs.values())
     about = {"params": used, "files": own, "judges": judges, "inputs": inputs, "version": __version__}
     return {"made_from": digest_json(about), "digest": digest, "stamp": stamp_directory(folder / stage.output)}
