@@ -7,8 +7,10 @@ import math
 import gymnasium as gym
 import numpy as np
 import pytest
+from scipy.ndimage import map_coordinates
 
 from laurel.envs import adapter_for
+from laurel.feedback.known_answers import by_progress
 from laurel.params import EnvParams
 
 
@@ -61,6 +63,35 @@ def test_mountain_car_progress_is_energy():
     worth = [adapter.oracle(caption) for caption in order]
     assert worth == sorted(worth)
     assert len(set(worth)) == 4
+
+
+def test_mountain_car_progress_mostly_agrees_with_the_steps_that_remain(say):
+    """Energy leaves the direction out of account. The steps are those of the best policy, by value iteration."""
+    place, speed = np.linspace(-1.2, 0.6, 181), np.linspace(-0.07, 0.07, 141)
+    x, v = np.meshgrid(place, speed, indexing="ij")
+    arrivals = []
+    for force in (-0.001, 0.0, 0.001):
+        after = np.clip(v + force - 0.0025 * np.cos(3 * x), -0.07, 0.07)
+        where = np.clip(x + after, -1.2, 0.6)
+        arrivals.append((where, np.where(where <= -1.2, 0.0, after)))
+    remaining = np.zeros_like(x)
+    for _ in range(220):
+        ways = [
+            np.where(
+                where >= 0.5, 0.0, map_coordinates(remaining, [(where + 1.2) / 0.01, (after + 0.07) / 0.001], order=1)
+            )
+            for where, after in arrivals
+        ]
+        remaining = np.where(x >= 0.5, 0.0, 1 + np.minimum.reduce(ways))
+    assert 95 < remaining[68, 70] < 115, "from rest at the bottom"
+    adapter, of_caption = adapter_of("MountainCar-v0"), {}
+    for i, j in np.ndindex(*x.shape):
+        caption = say(adapter, (0, 0), 1, (x[i, j], v[i, j]), end=bool(x[i, j] >= 0.5))
+        of_caption.setdefault(caption, []).append(remaining[i, j])
+    steps = {caption: np.mean(found) for caption, found in of_caption.items()}
+    pairs = by_progress(adapter, 240, seed=0).pairs
+    agree = [(steps[pair.first] < steps[pair.second]) == (p_first == 1) for pair, p_first in pairs]
+    assert 0.8 < np.mean(agree) < 0.95
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def clipped_loss(
     `laurel.agents.stacked_update` has a hand-written gradient, which is faster; a test compares them.
 
     Args:
-        params: clip_range and the coefficients.
+        params: clip_range, advantage_epsilon and the coefficients.
         log_prob: (B,) of the actions under the policy; all that follow are (B,), too.
         value: the critic's predictions.
         old_log_prob: under the policy that acted.
@@ -127,7 +127,7 @@ def clipped_loss(
         returns: the critic's targets.
     """
     # policy loss: the lower of the plain and the clipped surrogate (eq. 7)
-    advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+    advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + params.advantage_epsilon)
     log_ratio = log_prob - old_log_prob
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - params.clip_range, 1 + params.clip_range)

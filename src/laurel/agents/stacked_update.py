@@ -84,7 +84,7 @@ class Update:
         """
         xp, p, work = self.xp, self.group.params, self.work
         advantage = advantage - _total(advantage * weight)
-        advantage = advantage / (xp.sqrt(_total(advantage * advantage * weight)) + 1e-8)
+        advantage = advantage / (xp.sqrt(_total(advantage * advantage * weight)) + p.advantage_epsilon)
         if self.group.stack.continuous:
             log_std = self.group.stack.parts[-1][self.policies]
             deviation = xp.exp(log_std)

@@ -86,7 +86,8 @@ def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: boo
 
 def _check_words(env_id: str, adapter: EnvAdapter) -> None:
     """Raise if an adapter does not describe its task; an unknown goal must be set to None, not left out."""
-    for name, kinds in (("description", (str,)), ("goal", (str, type(None))), ("anti_goal", (str,))):
+    or_none = (str, type(None))
+    for name, kinds in (("description", (str,)), ("goal", or_none), ("encoder_goal", or_none), ("anti_goal", (str,))):
         words = getattr(adapter, name, MISSING)
         if not isinstance(words, kinds) or words == "":
             found = f"has {name} {words!r}" if words is not MISSING else f"sets no {name}"

@@ -61,7 +61,8 @@ class AcrobotAdapter(EnvAdapter):
         "Two linked bars hang from a fixed joint; a torque on the joint between them must swing the free tip "
         "above a line that is one bar's length over the fixed joint."
     )
-    goal = "The tip rises and swings above the line."
+    goal = "The tip swings fast and high, and above the line."
+    encoder_goal = "The tip rises and swings above the line."
     anti_goal = "The tip hangs at the bottom and hardly moves."
     goals = _GOALS
     success_words = ("swings above the line",)

@@ -24,19 +24,19 @@ ACTIONS = ("run, or press", "pass, or hold", "shoot, or tackle")
 COMMENTARY: tuple[tuple[str, float], ...] = (
     ("You run forward with the ball.", 0.25),
     ("You run into your marker and lose the ball.", -0.5),
-    ("You pass across, away from your marker.", 0.3),
+    ("You pass across, away from your marker.", 0.25),
     ("Your pass finds a team mate, who is marked.", 0.0),
     ("Your pass is intercepted.", -0.5),
-    ("You shoot from near, and the keeper saves.", 0.1),
+    ("You shoot from near and lose the ball to the keeper.", -0.1),
     ("You shoot from far and give the ball away.", -0.5),
     ("You score a goal!", 1.0),
     ("You win the ball back.", 0.5),
-    ("They run past you with the ball.", -0.25),
-    ("You hold your place, and they keep the ball.", 0.0),
-    ("They shoot, and your keeper saves.", 0.25),
-    ("They score a goal.", -1.0),
+    ("The opponents run past you with the ball.", -0.25),
+    ("You hold your place, and the opponents keep the ball.", 0.0),
+    ("The opponents shoot, and your keeper saves.", 0.25),
+    ("You concede a goal.", -1.0),
 )
-"""The commentary on a play, and its hand-written progress."""
+"""The commentary on a play, and its hand-written progress: above 0 if it improves the chances of a good player."""
 RUN, LOST, AWAY, TO_MARKED, INTERCEPTED, SAVED, WIDE, GOAL, *_THEIRS = range(len(COMMENTARY))
 WON, PASSED, HELD, KEPT_OUT, CONCEDED = _THEIRS
 
@@ -122,12 +122,13 @@ class BallGameAdapter(EnvAdapter):
     """Each event is a play; its caption is the commentary."""
 
     ids = ("laurel/BallGame-v*",)
+    version = 2
     description = (
-        "A ball game of two sides on a small pitch. You carry the ball towards their goal and shoot from near; when "
-        "they have it, you win it back before they shoot. The first goal ends the game."
+        "A ball game of two sides on a small pitch. You carry the ball towards the opponents' goal and shoot from "
+        "near; when they have it, you win it back before they shoot. The first goal ends the game."
     )
     goal = "You win the ball, carry it forward past your marker, and score a goal."
-    anti_goal = "You lose the ball, and they score a goal."
+    anti_goal = "You lose the ball and concede a goal."
     action_names = ACTIONS
     info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({"play": "int64"})
 
@@ -143,10 +144,9 @@ class BallGameAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         zone, holder, marked = map(int, observation)
         if holder == THEM:
-            return f"They have the ball, {ZONES - zone} zones from your goal line."
-        return (
-            f"You have the ball, {ZONES - zone} zones from their goal line, and are {'' if marked else 'not '}marked."
-        )
+            return f"The opponents have the ball, {ZONES - zone} zones from your goal line."
+        marker = "" if marked else "not "
+        return f"You have the ball, {ZONES - zone} zones from the opponents' goal line, and are {marker}marked."
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns > 0

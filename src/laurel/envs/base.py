@@ -117,7 +117,9 @@ class EnvAdapter:
     description: str
     """One or two sentences about the task, for a language model."""
     goal: str | None
-    """A text that captions of good behaviour resemble; None if no useful goal is known, as in the generic adapter."""
+    """What good behaviour is, in the captions' words; None if no useful goal is known, as in the generic adapter."""
+    encoder_goal: str | None = None
+    """A text that captions of good behaviour resemble, for a sentence encoder, which does not read; None: the goal."""
     anti_goal: str = "Nothing useful happens."
     """A text that captions of useless behaviour resemble."""
     goals: Mapping[str, str] = MappingProxyType({})

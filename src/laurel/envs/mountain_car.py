@@ -51,7 +51,10 @@ class MountainCarAdapter(EnvAdapter):
         "A car with a weak engine stands in a valley between two hills. It must swing back and forth to gain speed "
         "and climb the right hill up to the flag."
     )
-    goal = "The car climbs the right slope and reaches the flag on the right hill."
+    goal = (
+        "The car swings back and forth, faster and higher on either slope, until it reaches the flag on the right hill."
+    )
+    encoder_goal = "The car climbs the right slope and reaches the flag on the right hill."
     anti_goal = "The car stands still or rolls slowly at the bottom of the valley."
     goals = _GOALS
     success_words = ("reaches the flag",)

@@ -20,7 +20,7 @@ def embedding_goals(params: EmbeddingParams, adapter: EnvAdapter) -> tuple[str, 
     Raises:
         AnnotationError: neither the params nor the adapter give a goal.
     """
-    goal = params.goal or adapter.goal
+    goal = params.goal or adapter.encoder_goal or adapter.goal
     if goal is None:
         raise AnnotationError(
             f"annotate.embedding.goal: no useful goal is known for {adapter.env_id}, so a sentence encoder has nothing "

@@ -9,6 +9,9 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 from laurel.params.fields import Count, NonNegative, Positive, Probability, Section, Widths
 from laurel.params.kinds import known_actor
 
+EPSILON = 1e-8
+"""Default of advantage_epsilon, as elsewhere: it only avoids a division by zero."""
+
 
 class AlgorithmParams(Section):
     """Settings common to all algorithms; an algorithm adds its own and gives each a default."""
@@ -58,6 +61,10 @@ class ClippedParams(AlgorithmParams):
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
     max_grad_norm: Positive = 0.5
+    advantage_epsilon: Positive = Field(default=EPSILON, exclude_if=lambda epsilon: epsilon == EPSILON)
+    """Added to the standard deviation by which a minibatch's advantages are divided. Where a task is solved, they are
+    little more than noise, which this division enlarges, so that an agent may lose the task again; about 0.1 of the
+    return prevents it."""
 
 
 class PPOParams(ClippedParams):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import gymnasium as gym
@@ -57,6 +58,31 @@ def test_captions_are_the_commentary() -> None:
             assert {GOAL: 1.0, CONCEDED: -1.0}.get(event, 0.0) == reward
             assert adapter.describe(event) == COMMENTARY[event][0]
     envs.close()
+
+
+def test_hand_written_progress_has_the_sign_of_each_plays_gain() -> None:
+    """The gain is that of the best policy's chances, by value iteration on sampled transitions."""
+    env, places = BallGame(), [(zone, holder, marked) for zone in range(5) for holder in (0, 1) for marked in (0, 1)]
+    env.reset(seed=0)
+    seen: dict[tuple[int, int], list[tuple[int, float, int]]] = {}
+    for place, action in itertools.product(range(len(places)), range(3)):
+        for _ in range(300):
+            env._zone, env._holder, env._marked = places[place]
+            after, reward, over, _, info = env.step(np.int64(action))
+            arrival = -1 if over else places.index(tuple(after.tolist()))
+            seen.setdefault((place, action), []).append((arrival, reward, info["play"]))
+    value = np.zeros(len(places) + 1)  # the last is 0: the game is over
+    for _ in range(300):
+        for place in range(len(places)):
+            value[place] = max(np.mean([r + 0.99 * value[to] for to, r, _ in seen[place, a]]) for a in range(3))
+    gains: dict[int, list[float]] = {}
+    for (place, _), outcomes in seen.items():
+        for arrival, reward, play in outcomes:
+            gains.setdefault(play, []).append(reward + 0.99 * value[arrival] - value[place])
+    gain = {play: np.mean(of) for play, of in gains.items()}
+    assert len(gain) == len(COMMENTARY)
+    for play, (text, progress) in enumerate(COMMENTARY):
+        assert (progress > 0) == (gain[play] > 0), (text, gain[play])
 
 
 @pytest.mark.slow
