@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
 
 from laurel.envs.base import EnvAdapter
@@ -9,6 +12,15 @@ from laurel.errors import PromptError
 from laurel.feedback.questions.code import MOST_CHARACTERS, Assignment, CodeQuestion
 
 GOOD = "def reward(observation, action, next_observation):\n    return 1.0\n"
+
+
+@pytest.fixture(autouse=True)
+def _usual_recursion_limit() -> Iterator[None]:
+    """Restore Python's default, which PyTorch's compiler doubles in a process that compiles."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
 
 
 def fenced(source: str, language: str = "python") -> str:
