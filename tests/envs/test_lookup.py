@@ -278,6 +278,7 @@ def test_adapters_of_another_package(examples):
         ({"description": "A pole."}, "sets no goal. Set goal to a text, or None if none is known"),
         ({"goal": None}, "sets no description. Set description to a text ("),
         ({"description": "A pole.", "goal": 5}, "has goal 5. Set goal to a text"),
+        ({"description": "A pole.", "goal": None, "encoder_goal": ""}, "has encoder_goal ''. Set encoder_goal to"),
         ({"description": "A pole.", "goal": None, "info_fields": ["x"]}, "has info_fields ['x']. Set info_fields to"),
         ({"description": "A pole.", "goal": None, "info_fields": {"x": "int65"}}, "has info_fields {'x': 'int65'}."),
         ({"description": "A pole.", "goal": None, "info_fields": {"x": "object"}}, "has info_fields {'x': 'object'}."),

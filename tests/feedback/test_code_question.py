@@ -16,7 +16,7 @@ GOOD = "def reward(observation, action, next_observation):\n    return 1.0\n"
 
 @pytest.fixture(autouse=True)
 def _usual_recursion_limit() -> Iterator[None]:
-    """Restore Python's default, which PyTorch's compiler doubles in a process that compiles."""
+    """Set Python's default, which decides what is nested too deeply; PyTorch's compiler doubles it in its process."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(1000)
     yield

@@ -73,6 +73,11 @@ def test_goals_of_the_params_go_before_those_of_the_adapter(project: Project) ->
     assert lake.goal
     assert embedding_goals(EmbeddingParams(), lake) == (lake.goal, lake.anti_goal)
     assert embedding_goals(EmbeddingParams(goal="Fall.", anti_goal="Stay."), lake) == ("Fall.", "Stay.")
+    car = adapter_for(EnvParams(id="MountainCar-v0"))
+    assert car.encoder_goal not in (None, car.goal)
+    assert embedding_goals(EmbeddingParams(), car) == (car.encoder_goal, car.anti_goal)
+    assert embedding_goals(EmbeddingParams(goal="Fall."), car)[0] == "Fall."
+    assert car.goal in PairQuestion(load_prompt("concise"), car).messages(Pair("a", "b"))[-1].content
     assert embedding_goals(EmbeddingParams(goal="Rise."), generic) == ("Rise.", generic.anti_goal)
 
 

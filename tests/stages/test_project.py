@@ -57,6 +57,8 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys
     assert run() == [], "neither makes a difference"
     project.change({"agent.ppo.gamma": 0.5})
     assert run() == everything[4:], "rewards depend on the agents' seeds alone"
+    project.change({"agent.seeds": [0, 1, 2]})
+    assert run() == everything[3:]
     project.change({"caption.with_action": True})
     assert run() == everything[1:]
     manifest = project.output("annotate") / MANIFEST

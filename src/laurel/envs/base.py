@@ -119,7 +119,8 @@ class EnvAdapter:
     goal: str | None
     """What good behaviour is, in the captions' words; None if no useful goal is known, as in the generic adapter."""
     encoder_goal: str | None = None
-    """A text that captions of good behaviour resemble, for a sentence encoder, which does not read; None: the goal."""
+    """A text that captions of good behaviour resemble, for a sentence encoder, which only measures
+    how similar texts are; None: `goal`."""
     anti_goal: str = "Nothing useful happens."
     """A text that captions of useless behaviour resemble."""
     goals: Mapping[str, str] = MappingProxyType({})

