@@ -81,6 +81,13 @@ def test_goals_of_the_params_go_before_those_of_the_adapter(project: Project) ->
     assert embedding_goals(EmbeddingParams(goal="Rise."), generic) == ("Rise.", generic.anti_goal)
 
 
+def test_several_tasks_have_the_encoder_goals_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0"]
+    monkeypatch.setattr(type(adapter_for(EnvParams(id=tasks[0]))), "encoder_goal", "You reach the green square.")
+    several = adapter_for(EnvParams(id="laurel/Tasks-v0", kwargs={"tasks": tasks}))
+    assert several.encoder_goal == "You reach the green square." != several.goal
+
+
 def test_a_chat_model_is_told_that_no_goal_is_known(project: Project) -> None:
     adapter = adapter_for(project.params.env)
     assert UNKNOWN in PairQuestion(load_prompt("motif"), adapter).messages(Pair("a", "b"))[-1].content
