@@ -12,7 +12,7 @@ from laurel.params import Params
 from laurel.params.annotation import MAIN
 from laurel.params.rewards import PreferenceParams
 from laurel.rewards.methods.stored import StoredParams
-from laurel.stages.own_files import WITHOUT_EFFECT
+from laurel.stages.pipeline import WITHOUT_EFFECT
 
 MOUNTED = "/gcs/"
 """Mount point of buckets in steps on Vertex AI."""

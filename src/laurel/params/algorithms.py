@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 from laurel.params.fields import Count, NonNegative, Positive, Probability, Section, Widths
 from laurel.params.kinds import known_actor
 
-EPSILON = 1e-8
+ADVANTAGE_EPSILON = 1e-8
 """Default of advantage_epsilon, as in other implementations of PPO: it only avoids a division by zero."""
 
 
@@ -61,7 +61,7 @@ class ClippedParams(AlgorithmParams):
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
     max_grad_norm: Positive = 0.5
-    advantage_epsilon: Positive = Field(default=EPSILON, exclude_if=lambda epsilon: epsilon == EPSILON)
+    advantage_epsilon: Positive = Field(default=ADVANTAGE_EPSILON, exclude_if=lambda value: value == ADVANTAGE_EPSILON)
     """Added to the standard deviation by which a minibatch's advantages are divided. Where a task is solved, they are
     little more than noise, which this division enlarges, so that an agent may lose the task again. In
     MiniGrid-Empty-8x8, whose return is at most 1, 0.1 to 0.3 helped."""

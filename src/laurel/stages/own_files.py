@@ -15,15 +15,7 @@ from laurel.data.own_files import named_files
 from laurel.params import Params
 from laurel.stages.pipeline import PLACES, Stage
 
-WITHOUT_EFFECT = frozenset({"tracking", "pipeline"})
-"""Sections that do not affect results."""
 DVC_FILE = "dvc.yaml"
-
-
-def used_by(stage: Stage, params: Params) -> dict[str, Any]:
-    """Return the parameters that a stage's result depends on, as `Params.used` does."""
-    used = params.used(*set(stage.sections) - WITHOUT_EFFECT - stage.only.keys())
-    return used | {name: {key: params.used(name)[name][key]} for name, key in stage.only.items()}
 
 
 def own_files(content: Any, outputs: Iterable[Path]) -> dict[str, str]:
@@ -53,7 +45,7 @@ def unknown_to_dvc(params: Params, stages: Iterable[Stage], folder: Path) -> lis
         if not isinstance(entry, Mapping):
             continue
         known = [folder / str(dep) for dep in entry.get("deps") or () if isinstance(dep, str)]
-        for file in own_files(used_by(stage, params), map(folder.__truediv__, _OUTPUTS)):
+        for file in own_files(stage.used(params), map(folder.__truediv__, _OUTPUTS)):
             if not any(Path(file).resolve().is_relative_to(dep.resolve()) for dep in known):
                 missing.setdefault(file, []).append(stage.name)
     return [

@@ -27,6 +27,8 @@ JUDGES = "data/judges.json"
 """File in which `laurel judges` writes the judges that arms need, so that DVC annotates again only if these change."""
 TRAINING_SECTIONS = ("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "tracking")
 """Sections of params that training agents depends on."""
+WITHOUT_EFFECT = frozenset({"tracking", "pipeline"})
+"""Sections that do not affect results."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class Stage:
     def given(self, params: Params) -> dict[str, Any]:
         """Return the sections of its `run`, which are also those of the stage that merges its parts."""
         return {name: getattr(params, name) for name in self.sections}
+
+    def used(self, params: Params) -> dict[str, Any]:
+        """Return the parameters that its result depends on, as `Params.used` does."""
+        used = params.used(*set(self.sections) - WITHOUT_EFFECT - self.only.keys())
+        return used | {name: {key: params.used(name)[name][key]} for name, key in self.only.items()}
 
 
 STAGES = (

@@ -22,7 +22,7 @@ from laurel.data.manifest import LIVE_PAGE, checked_manifest, read_manifest, sta
 from laurel.errors import DataError, StageError
 from laurel.evaluation.run_page import in_words
 from laurel.params import Params, load_params
-from laurel.stages.own_files import own_files, used_by
+from laurel.stages.own_files import own_files
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 
 DONE = ".laurel.json"
@@ -122,7 +122,7 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
         digest = read_manifest(folder / stage.output, stage.name)["digest"]
     except DataError:
         return None
-    used = used_by(stage, params)
+    used = stage.used(params)
     own = own_files(used, outputs.values())
     about = {"params": used, "files": own, "judges": judges, "inputs": inputs, "version": __version__}
     return {"made_from": digest_json(about), "digest": digest, "stamp": stamp_directory(folder / stage.output)}
