@@ -121,18 +121,17 @@ def test_the_map_is_the_environments(adapter):
 
 def test_every_step_of_every_state_reads_right(say, adapter):
     task = gym.make("Taxi-v4").unwrapped
-    verbs = set()
-    for before in range(0, 500, 3):
+    listed, said = list(map(adapter.describe, adapter.events())), set()
+    for before in range(500):
         for action in range(6):
             ((_, after, reward, end),) = task.P[before][action]
             caption = say(adapter, before, action, after, reward=reward, end=end)
-            assert caption in set(map(adapter.describe, adapter.events()))
+            said.add(caption)
             moved = before // 20 != after // 20
             assert moved == any(words in caption for words in ("closer", "away", "arrive"))
             assert ("in vain" in caption) == (reward == -10)
             assert ("against a wall" in caption) == (action < PICKUP and not moved)
-            verbs.add(caption.split()[1])
-    assert verbs >= {"drive", "arrive", "pick", "stop", "waits", "let"}
+    assert sorted(listed) == sorted(said), "what can happen is listed, once, and nothing else is"
 
 
 def test_the_shortest_path_comes_closer_in_each_step(say, adapter):

@@ -132,12 +132,11 @@ class TaxiAdapter(EnvAdapter):
         return f"You steer {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
-        actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
-        for verb in (BLOCKED, CLOSER, FARTHER):  # every step changes the distance by one
+        actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)  # rain may turn any into any move
+        for verb, steps in _moves():
             for target in (PASSENGER, DESTINATION):
-                for steps in range(int(_STEPS.max()) + 1):
-                    for action in actions:
-                        yield int(np.ravel_multi_index((verb, target, steps, action), SHAPE))
+                for action in actions:
+                    yield int(np.ravel_multi_index((verb, target, steps, action), SHAPE))
         for verb in _WORDS:
             yield int(np.ravel_multi_index((verb, 0, 0, 0), SHAPE))
 
@@ -181,6 +180,21 @@ def _steps_to_stands() -> IntArray:
         for (row, column), count in seen.items():
             steps[row * SIZE + column, stand] = count
     return steps
+
+
+def _moves() -> list[tuple[int, int]]:
+    """Return what can happen on a drive, with the steps that are left: every move changes these by one."""
+    found = set()
+    for square, steps in enumerate(_STEPS):
+        near = [row * SIZE + column for row, column in _neighbours(*divmod(square, SIZE))]
+        found |= {
+            (CLOSER if _STEPS[to, stand] < steps[stand] else FARTHER, int(_STEPS[to, stand]))
+            for to in near
+            for stand in range(len(STANDS))
+        }
+        if len(near) < len(ACTIONS):
+            found |= {(BLOCKED, int(count)) for count in steps}
+    return sorted(found)
 
 
 def _neighbours(row: int, column: int) -> list[tuple[int, int]]:
