@@ -91,11 +91,13 @@ docs-site: $(READY)  ## build README and docs/ as a site, in site/
 language-model: $(READY)  ## put a small chat model on this machine, which annotate.huggingface.model: smollm2 asks
 	@laurel language-model
 
-# Learned from environments unlike DoorKey, the example that it judges in README.
+# Learned from environments unlike DoorKey, the example that it judges in README, and from tasks in words.
 judge: language-model  ## tune the judge that comes with Laurel, annotate.huggingface.adapter: laurel (some minutes)
-	@laurel annotate tune --model smollm2 --output src/laurel/llm/adapters/laurel --pairs 80 --test-pairs 60 --batches 1 \
+	@laurel annotate tune --model smollm2 --output src/laurel/llm/adapters/laurel --pairs 36 --ranked-texts --test-pairs 240 \
 		--env Blackjack-v1 CliffWalking-v1 Taxi-v3 CartPole-v1 Acrobot-v1 LunarLander-v3 \
-		--held-out MiniGrid-DoorKey-8x8-v0 MiniGrid-UnlockPickup-v0 FrozenLake-v1 MountainCar-v0
+		--held-out MiniGrid-DoorKey-8x8-v0 MiniGrid-UnlockPickup-v0 MiniGrid-KeyCorridorS3R3-v0 MiniGrid-LavaGapS7-v0 \
+		MiniGrid-MultiRoom-N2-S4-v0 MiniGrid-RedBlueDoors-8x8-v0 FrozenLake-v1 laurel/GridWorld-v0 MountainCar-v0 \
+		laurel/BallGame-v0 laurel/Crafting-v0
 
 classics: $(READY)  ## draw to docs/ how agents learn well-known tasks
 	@laurel classics bandits --output docs
