@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from laurel.cli.app import main
 from laurel.data.manifest import checked_manifest
 from laurel.feedback.questions.pair import load_prompt
 from laurel.llm import smollm2
 from laurel.llm.local_model import ADAPTER, ADAPTERS, QUALITY, adapter_place
-from laurel.stages.tune_judge import failed_to_learn
+from laurel.llm.local_tuning import Tuning, settings_of
+from laurel.stages import tune_judge
+from laurel.stages.tune_judge import Labels, failed_to_learn
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_it_is_what_was_tuned() -> None:
@@ -24,3 +35,27 @@ def test_it_is_what_was_tuned() -> None:
     assert not quality["learned"].keys() & quality["held_out"].keys()
     assert not failed_to_learn(quality["loss"])
     assert quality["mean_accuracy"] > 0.9
+
+
+def test_it_is_what_make_judge_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Labels, Path, Tuning]] = []
+
+    def run(params: Any, labels: Labels, output: Path, *, tuning: Tuning, **_: Any) -> str:
+        made.append((labels, output, tuning))
+        return ""
+
+    monkeypatch.setattr(tune_judge, "run", run)
+    monkeypatch.chdir(REPOSITORY)
+    recipe = subprocess.run(["make", "--dry-run", "judge"], capture_output=True, text=True, check=True).stdout
+    _, _, command = recipe.replace("\\\n", " ").rpartition("laurel annotate tune")
+    main(["annotate", "tune", *shlex.split(command)])
+    ((labels, output, tuning),) = made
+    assert output.resolve() == (ADAPTERS / "laurel").resolve()
+    recorded = json.loads((ADAPTERS / "laurel" / "manifest.json").read_text())
+    assert recorded["params"]["tuning"] == settings_of(tuning), "run `make judge` again"
+    for name in ("environments", "held_out"):
+        assert recorded["params"][name] == list(getattr(labels, name))
+    for name in ("pairs", "ranked_pairs", "test_pairs"):
+        assert recorded["params"][name] == getattr(labels, name)
+    assert "ranked_texts" in recorded["inputs"]
+    assert labels.ranked is not None

@@ -132,7 +132,8 @@ class TaxiAdapter(EnvAdapter):
         return f"You steer {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
-        actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)  # rain may turn any into any move
+        # In rain the taxi may slip sideways, so that every event occurs with every action.
+        actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
         for verb, steps in _moves():
             for target in (PASSENGER, DESTINATION):
                 for action in actions:
@@ -183,7 +184,7 @@ def _steps_to_stands() -> IntArray:
 
 
 def _moves() -> list[tuple[int, int]]:
-    """Return what can happen on a drive, with the steps that are left: every move changes these by one."""
+    """Return what can happen on a drive, with the steps that are left: a move changes these by one, a wall does not."""
     found = set()
     for square, steps in enumerate(_STEPS):
         near = [row * SIZE + column for row, column in _neighbours(*divmod(square, SIZE))]
