@@ -46,7 +46,8 @@ def test_it_is_what_make_judge_makes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tune_judge, "run", run)
     monkeypatch.chdir(REPOSITORY)
-    recipe = subprocess.run(["make", "--dry-run", "judge"], capture_output=True, text=True, check=True).stdout
+    dry = ["make", "--no-print-directory", "--dry-run", "judge"]  # a make inside `make test` names its directories
+    recipe = subprocess.run(dry, capture_output=True, text=True, check=True).stdout
     _, _, command = recipe.replace("\\\n", " ").rpartition("laurel annotate tune")
     main(["annotate", "tune", *shlex.split(command)])
     ((labels, output, tuning),) = made
