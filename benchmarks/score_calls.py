@@ -22,7 +22,7 @@ from laurel.feedback.annotators.scripted import ScriptedAnnotator
 from laurel.llm.encoder import load_encoder
 from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import PreferenceParams
-from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
+from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit_to_labels
 from laurel.rewards.method import RewardContext
 from laurel.rewards.methods.score import ScoreParams, asked, drawn_groups, on_one_scale, right_order
 from laurel.rewards.model import raw_rewards
@@ -96,7 +96,8 @@ def _draw(calls: int, seed: int) -> dict[str, float]:
     compared = Comparisons(number[:, None], number, pairs[:, 0], pairs[:, 1], p)
     settings, features = PreferenceParams(), vectors.astype(np.float64)
     epochs = max(cross_validate(features, compared, settings, seed).epochs, 1)
-    result["preference"] = share(raw_rewards(fit(features, compared, settings, epochs, seed), features).mean(axis=0))
+    fitted = fit_to_labels(features, compared, settings, epochs, seed)
+    result["preference"] = share(raw_rewards(fitted.ensemble, features).mean(axis=0))
     return result
 
 

@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 
 from laurel.data.captions import read_captions, read_vocabulary
 from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import adapter_for
@@ -24,6 +25,7 @@ from laurel.params.rewards import PreferenceParams
 from laurel.rewards import training
 from laurel.rewards.bradley_terry import Comparisons
 from laurel.rewards.functions import transition_features
+from laurel.rewards.method import QUALITY
 from laurel.rewards.model import RewardModel, raw_rewards
 from laurel.rewards.training import train_reward_model, usable_comparisons
 from laurel.stages import annotate, train_reward
@@ -286,6 +288,21 @@ def test_pairs_without_a_label_are_left_out(steps: Places, tmp_path: Path, monke
     assert comparisons.first.tolist() == pairs.first[labels.usable].tolist()
     assert comparisons.second.tolist() == pairs.second[labels.usable].tolist()
     assert (comparisons.p_first == 1).all()
+
+
+def test_a_reward_that_contradicts_its_labels_says_so(steps: Places, tmp_path: Path) -> None:
+    params = {"annotator": "scripted", "n_pairs": 200, "scripted": {"error_rate": 0.4}}
+    wrong = Places(tmp_path, steps.trajectories, annotate=params)
+    for labels, contradicted in ((steps, False), (wrong, True)):
+        given = {name: getattr(labels, name) for name in ("trajectories", "captions", "preferences")}
+        output = labels.captions.parent / "reward"
+        train_reward.run(**STAGE["train-reward"].given(labels.params), **given, output=output)
+        quality = read_json(output / "preference" / QUALITY)
+        assert (quality["clear_pairs_followed"] < quality["clear_pairs"]) == contradicted
+        assert quality["epochs"] == RewardModel.load(output / "preference").epochs >= quality["heldout_epochs"]
+        number = quality["clear_pairs"] - quality["clear_pairs_followed"]
+        note = f"The reward preference contradicts {number} of the {quality['clear_pairs']} clear labels"
+        assert any(one.startswith(note) for one in read_manifest(output)["notes"]) == contradicted
 
 
 def test_nothing_to_learn_from(steps: Places, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,10 @@ WEIGHT_GRID = 2.0**24
 """Weights of a trained ensemble are multiples of 1 / WEIGHT_GRID, so that CPUs seldom differ by rounding errors."""
 PREDICTED_ITEMS = 2**18
 """Maximum number of items per forward pass, which bounds memory."""
+CLEAR = 0.25
+"""Labels at least this far from 1/2 are clear: p(first better) up to 25% or from 75% on."""
+ENOUGH = 0.99
+"""Share of clear labels to follow: all of fewer than a hundred."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,20 @@ class CrossValidation:
     """(H,) whether the member was trained on a pair that is no tie; otherwise it guesses by its initial weights."""
 
 
+@dataclass(frozen=True)
+class Fit:
+    """A trained ensemble, and how well it follows the labels that it was trained on."""
+
+    ensemble: Ensemble
+    """On the CPU, in single precision."""
+    epochs: int
+    """Of its training."""
+    clear_pairs: int
+    """Number of distinct pairs of groups whose mean label is clear."""
+    followed: int
+    """Number of these that the mean over members orders as labelled."""
+
+
 def cross_validate(
     features: Floats,
     comparisons: Comparisons,
@@ -179,15 +197,77 @@ def fit(
 
     They are trained on `device`, and returned on the CPU in single precision. `advance` is called after each epoch.
     """
-    rng = np.random.default_rng(seed)
-    size = len(comparisons)
-    resampled = np.stack([np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(params.ensemble)])
-    trainer = Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
+    trainer, rng = _on_resamples(features, comparisons, params, seed, device)
     for _ in range(epochs):
         trainer.epoch(rng)
         advance(1)
+    return trainer.finished()
+
+
+def fit_to_labels(
+    features: Floats,
+    comparisons: Comparisons,
+    params: PreferenceParams,
+    epochs: int,
+    seed: int,
+    device: torch.device = CPU,
+    advance: Callable[[int], object] = int,
+) -> Fit:
+    """Train as `fit` does, for longer if the mean over members contradicts clear labels after `epochs`.
+
+    Epochs chosen by the loss on captions left out are those that carry over best to new captions. With few captions
+    little carries over, and so few epochs can be best that rewards contradict the very labels they were trained on.
+    Training then goes on until ENOUGH clear labels are followed, no more of them for `params.patience` epochs, or for
+    `params.max_epochs` in all; the first epoch that follows most is kept. Labels with errors cannot all be followed.
+    """
+    trainer, rng = _on_resamples(features, comparisons, params, seed, device)
+    labels = _ClearLabels(comparisons)
+    best_epoch, best, state = 0, -1, trainer.state()
+    for epoch in range(1, max(epochs, params.max_epochs) + 1):
+        trainer.epoch(rng)
+        advance(1)
+        if epoch < epochs:
+            continue
+        if (followed := labels.followed(trainer.margins())) > best:
+            best_epoch, best, state = epoch, followed, trainer.state()
+        if best >= ENOUGH * labels.number or epoch - best_epoch >= params.patience:
+            break
+    trainer.ensemble.load_state_dict(state)
     trainer.ensemble.round_weights()
-    return trainer.ensemble.float().cpu().eval()
+    followed = labels.followed(trainer.margins())
+    return Fit(trainer.finished(), best_epoch, labels.number, followed)
+
+
+def _on_resamples(
+    features: Floats, comparisons: Comparisons, params: PreferenceParams, seed: int, device: torch.device
+) -> tuple[Trainer, np.random.Generator]:
+    """Return an ensemble to train, each member on a bootstrap resample, and the generator of its epochs."""
+    rng = np.random.default_rng(seed)
+    size = len(comparisons)
+    resampled = np.stack([np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(params.ensemble)])
+    return Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device), rng
+
+
+class _ClearLabels:
+    """The distinct pairs of groups with a clear label, whose sides may be swapped from one comparison to the next."""
+
+    def __init__(self, comparisons: Comparisons) -> None:
+        first, second = comparisons.group[comparisons.first], comparisons.group[comparisons.second]
+        sides = np.stack([np.minimum(first, second), np.maximum(first, second)])
+        distinct, self._pair = np.unique(sides, axis=1, return_inverse=True)
+        self._sign = np.where(first > second, -1.0, 1.0)
+        self._preferred = self._means(comparisons.p_first - 0.5)  # (D,) above 0: the smaller number is better
+        self._clear = (np.abs(self._preferred) >= CLEAR) & (distinct[0] != distinct[1])
+        self.number = int(self._clear.sum())
+
+    def followed(self, margins: Floats) -> int:
+        """Return how many of them have margins (K, P) that are, on average, on the label's side."""
+        agree = self._means(margins.mean(axis=0)) * self._preferred > 0
+        return int((agree & self._clear).sum())
+
+    def _means(self, values: Floats) -> DoubleArray:
+        """Average values of comparisons (P,), which change sign with their sides, by pair (D,)."""
+        return np.bincount(self._pair, weights=values * self._sign) / np.bincount(self._pair)
 
 
 class Trainer:
@@ -241,13 +321,29 @@ class Trainer:
             torch.autograd.backward(loss)
             self._optimizer.step()
 
-    @torch.no_grad()
     def predict(self) -> Floats:
         """Return p(first better) of every comparison by every member (K, P)."""
+        return torch.sigmoid(self._all_logits()).cpu().numpy()
+
+    def margins(self) -> Floats:
+        """Return by how much the first segment's reward is higher, for every member and comparison (K, P)."""
+        return self._all_logits().cpu().numpy()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return a copy of the weights."""
+        return {name: weight.clone() for name, weight in self.ensemble.state_dict().items()}
+
+    def finished(self) -> Ensemble:
+        """Return the ensemble with rounded weights, on the CPU, in single precision; training has ended."""
+        self.ensemble.round_weights()
+        return self.ensemble.float().cpu().eval()
+
+    @torch.no_grad()
+    def _all_logits(self) -> Tensor:
         at_once = max(1, PREDICTED_ITEMS // (2 * self._items.shape[1]))
         pairs = torch.arange(len(self._target), device=self._device)
         logits = [self._logits(pairs[start : start + at_once]) for start in range(0, len(pairs), at_once)]
-        return torch.sigmoid(torch.cat(logits, dim=1)).cpu().numpy()
+        return torch.cat(logits, dim=1)
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Return the difference of segment rewards (K, B); a repeated item is evaluated once."""

@@ -38,7 +38,8 @@ def quality(
         pairs, distinct by their texts; heldout_pairs, predictions for pairs that are not ties, one per member that had
         not seen the pair but has learned from others; heldout_agreement, their agreement with the labels (which
         measures how well the annotator is copied, not whether it is right), the same if both captions are new,
-        heldout_loss, brier, calibration bins and expected error, and the agreement of three baselines on the same.
+        heldout_loss, brier, calibration bins and expected error, the agreement of three baselines on the same, and
+        heldout_epochs, after how many epochs of training these were measured.
     """
     first = comparisons.group[comparisons.first]
     second = comparisons.group[comparisons.second]
@@ -57,6 +58,7 @@ def quality(
         "heldout_agreement": _mean(correct[decided]),
         "heldout_agreement_both_new": _mean(correct[decided & held_out.both_new]),
         "heldout_loss": rounded(held_out.loss),
+        "heldout_epochs": held_out.epochs,
         "brier": rounded(np.square(held_out.predicted - target).mean()),
         "calibration_error": rounded(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(target)),
         "calibration": bins,

@@ -20,7 +20,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError
 from laurel.params.rewards import PreferenceParams
 from laurel.progress import progress
-from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
+from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit, fit_to_labels
 from laurel.rewards.functions import transition_features
 from laurel.rewards.model import RewardModel, raw_rewards
 from laurel.rewards.normalizer import Floats, Normalizer, on_grid
@@ -94,25 +94,29 @@ def train_reward_model(
     folds, fitting = derive_seed(seed, "folds"), derive_seed(seed, "fit")
     with progress(settings.max_epochs, "train-reward: held out", "epochs at most") as advance:
         held_out = cross_validate(features, compared, settings, folds, device, advance)
-    epochs = max(held_out.epochs, 1)
-    with progress(epochs, "train-reward", "epochs") as advance:
-        ensemble = fit(features, compared, settings, epochs, fitting, device, advance)
-    raw = raw_rewards(ensemble, features)
+    with progress(settings.max_epochs, "train-reward", "epochs at most") as advance:
+        fitted = fit_to_labels(features, compared, settings, max(held_out.epochs, 1), fitting, device, advance)
+    raw = raw_rewards(fitted.ensemble, features)
     by_caption = _caption_means(raw, items.caption, len(vocabulary))
     normalizer = Normalizer.of(by_caption.mean(axis=0))
     model = RewardModel(
-        ensemble=ensemble,
+        ensemble=fitted.ensemble,
         normalizer=normalizer,
         input=settings.input,
         encoder=settings.encoder,
-        epochs=epochs,
+        epochs=fitted.epochs,
         texts=tuple(vocabulary.texts),
         rewards=normalizer(by_caption.mean(axis=0)),
         spreads=on_grid(by_caption.std(axis=0) / (normalizer.sd or 1)),
         counts=vocabulary.counts,
         embeddings=embeddings,
     )
-    return model, quality(held_out, compared, segments, environment)
+    followed = {
+        "epochs": fitted.epochs,
+        "clear_pairs": fitted.clear_pairs,
+        "clear_pairs_followed": fitted.followed,
+    }
+    return model, quality(held_out, compared, segments, environment) | followed
 
 
 def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: PreferenceParams, seed: int) -> RewardModel:

@@ -24,6 +24,7 @@ from laurel.params.training import AgentParams
 from laurel.pool import Job, run_jobs, start_server
 from laurel.progress import progress
 from laurel.rewards.arms import trained_arms
+from laurel.rewards.bradley_terry import ENOUGH
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed
@@ -118,6 +119,13 @@ def _make(
         f"The reward {name} is zero for every collected caption: none of them reaches a goal."
         for name, sets in stored.qualities().items()
         if all(quality.get("reachable") == 0 for quality in sets)
+    ]
+    out.notes += [
+        f"The reward {name} contradicts {clear - followed:,} of the {clear:,} clear labels that it learned from. "
+        f"If they do not contradict each other, raise rewards.{name}.patience or max_epochs."
+        for name, sets in stored.qualities().items()
+        if (clear := sum(quality.get("clear_pairs", 0) for quality in sets))
+        and (followed := sum(quality["clear_pairs_followed"] for quality in sets)) < ENOUGH * clear
     ]
     if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
