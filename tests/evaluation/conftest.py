@@ -132,6 +132,8 @@ def content(tables, vocabulary, folder, tmp_path_factory):
             "heldout_agreement": 0.75,
             "baselines": {"similarity": 0.8125, "unknown": None},
             "heldout_loss": 0.5,
+            "clear_pairs": 1040,
+            "clear_pairs_followed": 1039,
             "kendall_tau_vs_return": 0.25,
             "calibration": bins,
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from scipy.stats import spearmanr
 from laurel.data.captions import read_captions, read_vocabulary
 from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
-from laurel.data.preferences import read_pairs, read_preferences
+from laurel.data.preferences import read_pairs, read_preferences, set_of
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
@@ -290,19 +291,42 @@ def test_pairs_without_a_label_are_left_out(steps: Places, tmp_path: Path, monke
     assert (comparisons.p_first == 1).all()
 
 
+class _Backwards(_SomeSilent):
+    """Prefers what comes last in the alphabet."""
+
+    def annotate(self, questions: Any) -> Any:
+        for question in questions:
+            yield Judgement("ok", float(question.first > question.second))
+
+
+def test_a_reward_is_trained_on_until_it_follows_its_labels(
+    steps: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.stages.pair_labelling.make_annotator", lambda *_, **__: _Backwards())
+    labels = Places(tmp_path, steps.trajectories, annotate={"n_pairs": 200})
+    original = training.cross_validate
+    monkeypatch.setattr(training, "cross_validate", lambda *given: replace(original(*given), epochs=1))
+    model, quality = labels.train(max_epochs=200, patience=50)
+    assert quality["clear_pairs_followed"] == quality["clear_pairs"] == quality["pairs"]
+    assert [model.texts[i] for i in np.argsort(-model.rewards)] == sorted(model.texts, reverse=True)
+    assert model.epochs == quality["trained_epochs"] > quality["heldout_epochs"] == 1
+    assert labels.train(max_epochs=1)[1]["clear_pairs_followed"] < quality["clear_pairs"]
+
+
 def test_a_reward_that_contradicts_its_labels_says_so(steps: Places, tmp_path: Path) -> None:
-    params = {"annotator": "scripted", "n_pairs": 200, "scripted": {"error_rate": 0.4}}
-    wrong = Places(tmp_path, steps.trajectories, annotate=params)
-    for labels, contradicted in ((steps, False), (wrong, True)):
-        given = {name: getattr(labels, name) for name in ("trajectories", "captions", "preferences")}
-        output = labels.captions.parent / "reward"
-        train_reward.run(**STAGE["train-reward"].given(labels.params), **given, output=output)
-        quality = read_json(output / "preference" / QUALITY)
-        assert (quality["clear_pairs_followed"] < quality["clear_pairs"]) == contradicted
-        assert quality["epochs"] == RewardModel.load(output / "preference").epochs >= quality["heldout_epochs"]
-        number = quality["clear_pairs"] - quality["clear_pairs_followed"]
-        note = f"The reward preference contradicts {number} of the {quality['clear_pairs']} clear labels"
-        assert any(one.startswith(note) for one in read_manifest(output)["notes"]) == contradicted
+    params = {"annotator": "scripted", "n_pairs": 200, "scripted": {"error_rate": 0.4}, "feedback_seeds": 3}
+    labels = Places(tmp_path, steps.trajectories, annotate=params)
+    given = {name: getattr(labels, name) for name in ("trajectories", "captions", "preferences")}
+    train_reward.run(**STAGE["train-reward"].given(labels.params), **given, output=tmp_path / "reward")
+    expected = []
+    for number in range(3):
+        quality = read_json(set_of(tmp_path / "reward" / "preference", number) / QUALITY)
+        contradicted, clear = quality["clear_pairs"] - quality["clear_pairs_followed"], quality["clear_pairs"]
+        if contradicted:
+            expected.append(f"contradicts {contradicted} of the {clear} clear labels of label set {number} that")
+    notes = [note for note in read_manifest(tmp_path / "reward")["notes"] if "contradicts" in note]
+    assert len(notes) == len(expected) > 0
+    assert all(text in note for text, note in zip(expected, notes, strict=True))
 
 
 def test_nothing_to_learn_from(steps: Places, monkeypatch: pytest.MonkeyPatch) -> None:

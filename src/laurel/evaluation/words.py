@@ -10,9 +10,10 @@ from laurel.evaluation.summary import NONE, number
 NAMES = {
     "brier": "Brier score",
     "clear_pairs": "distinct pairs with a clear label (p up to 25% or from 75% on)",
-    "clear_pairs_followed": "clear labels that the trained reward follows",
-    "heldout_epochs": "epochs after which held-out figures were measured",
-    "epochs": "epochs of training",
+    "clear_pairs_followed": "of these, pairs that the trained reward orders as labelled",
+    "heldout_epochs": "epochs of training before the held-out figures",
+    "judged_share": "share of the pairs of judged texts that have a label",
+    "trained_epochs": "epochs of training of the reward itself",
     "heldout_agreement_both_new": "agreement on pairs of two new captions",
     "heldout_pairs": "held-out judgements, over all members",
     "heldout_loss": "held-out loss (cross-entropy)",

@@ -58,8 +58,8 @@ class PreferenceParams(RewardParams):
     batch_size: Count = 256
     max_epochs: Count = 200
     patience: Count = 20
-    """Epochs without a better held-out loss, and then without following more of the clear labels, after which training
-    stops."""
+    """Training stops after this many epochs without a better held-out loss. If it then goes on because clear labels are
+    contradicted, it stops after as many without following more."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
     """Label smoothing: assumed rate of random answers, by which labels are moved towards 1/2."""
     observations_per_caption: Count = 64

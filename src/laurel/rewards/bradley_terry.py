@@ -35,8 +35,14 @@ PREDICTED_ITEMS = 2**18
 """Maximum number of items per forward pass, which bounds memory."""
 CLEAR = 0.25
 """Labels at least this far from 1/2 are clear: p(first better) up to 25% or from 75% on."""
+CLEAR_MARGIN = math.log((0.5 + CLEAR) / (0.5 - CLEAR))
+"""The same as a difference of rewards."""
+TIE = 1e-6
+"""Differences of rewards up to this may be rounding errors."""
 ENOUGH = 0.99
 """Share of clear labels to follow: all of fewer than a hundred."""
+DENSE = 0.5
+"""From this share of judged pairs on, rewards should follow labels rather than carry over to other pairs."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +145,13 @@ class Fit:
     ensemble: Ensemble
     """On the CPU, in single precision."""
     epochs: int
-    """Of its training."""
+    """Epochs that it was trained for."""
+    judged_share: float
+    """Share of the pairs of judged groups that have a label."""
     clear_pairs: int
     """Number of distinct pairs of groups whose mean label is clear."""
-    followed: int
-    """Number of these that the mean over members orders as labelled."""
+    clear_pairs_followed: int
+    """Number of them for which the better group has the higher reward, averaged over members and comparisons."""
 
 
 def cross_validate(
@@ -157,7 +165,8 @@ def cross_validate(
     """Train K members, member k without the segments of fold k, and let each predict the pairs that it has not seen.
 
     The split is by group, not by pair: with a split by pair the same text would be in both parts. The
-    number of epochs is chosen by the same held-out loss, one number for all members. `advance` runs after each epoch.
+    number of epochs is chosen by the same held-out loss, one number for all members (`fit_to_labels` may train for
+    longer). `advance` runs after each epoch.
     """
     rng = np.random.default_rng(seed)
     groups = int(comparisons.group.max(initial=0)) + 1
@@ -201,7 +210,7 @@ def fit(
     for _ in range(epochs):
         trainer.epoch(rng)
         advance(1)
-    return trainer.finished()
+    return trainer.finish()
 
 
 def fit_to_labels(
@@ -213,29 +222,35 @@ def fit_to_labels(
     device: torch.device = CPU,
     advance: Callable[[int], object] = int,
 ) -> Fit:
-    """Train as `fit` does, for longer if the mean over members contradicts clear labels after `epochs`.
+    """Train as `fit` does, for longer if most pairs were judged and clear labels are contradicted after `epochs`.
 
-    Epochs chosen by the loss on captions left out are those that carry over best to new captions. With few captions
-    little carries over, and so few epochs can be best that rewards contradict the very labels they were trained on.
-    Training then goes on until ENOUGH clear labels are followed, no more of them for `params.patience` epochs, or for
-    `params.max_epochs` in all; the first epoch that follows most is kept. Labels with errors cannot all be followed.
+    Epochs chosen by the loss on captions left out are those that carry over best to other captions. With few captions
+    little carries over, and so few epochs can be best that rewards contradict the very labels they were trained on. So
+    if at least DENSE pairs have a label, but fewer than ENOUGH clear labels are followed, training goes on while more
+    of them are, and then, since the last ones have a margin near 0 at first, while more of them have a clear margin. It
+    ends after `params.patience` epochs without more, or after `params.max_epochs` in all; the first best epoch is kept.
+    Where few pairs have a label, following all of them would fit their errors, too.
     """
     trainer, rng = _on_resamples(features, comparisons, params, seed, device)
     labels = _ClearLabels(comparisons)
-    best_epoch, best, state = 0, -1, trainer.state()
-    for epoch in range(1, max(epochs, params.max_epochs) + 1):
+    for _ in range(epochs):
         trainer.epoch(rng)
         advance(1)
-        if epoch < epochs:
-            continue
-        if (followed := labels.followed(trainer.margins())) > best:
-            best_epoch, best, state = epoch, followed, trainer.state()
-        if best >= ENOUGH * labels.number or epoch - best_epoch >= params.patience:
+    followed, _ = labels.followed(trainer.margins())
+    best_epoch, best, state = epochs, followed, trainer.state()
+    goes_on = labels.judged_share >= DENSE and followed < ENOUGH * labels.number
+    for epoch in range(epochs + 1, params.max_epochs + 1 if goes_on else 0):
+        trainer.epoch(rng)
+        followed, clearly = labels.followed(trainer.margins())
+        score = followed + (clearly if followed >= ENOUGH * labels.number else 0)
+        if score > best:
+            best_epoch, best, state = epoch, score, trainer.state()
+        if best == 2 * labels.number or epoch - best_epoch >= params.patience:
             break
     trainer.ensemble.load_state_dict(state)
     trainer.ensemble.round_weights()
-    followed = labels.followed(trainer.margins())
-    return Fit(trainer.finished(), best_epoch, labels.number, followed)
+    followed, _ = labels.followed(trainer.margins())
+    return Fit(trainer.finish(), best_epoch, labels.judged_share, labels.number, followed)
 
 
 def _on_resamples(
@@ -249,21 +264,25 @@ def _on_resamples(
 
 
 class _ClearLabels:
-    """The distinct pairs of groups with a clear label, whose sides may be swapped from one comparison to the next."""
+    """The distinct pairs of groups with a clear label. Their sides may be swapped from one comparison to the next."""
 
     def __init__(self, comparisons: Comparisons) -> None:
         first, second = comparisons.group[comparisons.first], comparisons.group[comparisons.second]
+        groups = len(np.unique(np.concatenate([first, second])))
         sides = np.stack([np.minimum(first, second), np.maximum(first, second)])
         distinct, self._pair = np.unique(sides, axis=1, return_inverse=True)
         self._sign = np.where(first > second, -1.0, 1.0)
-        self._preferred = self._means(comparisons.p_first - 0.5)  # (D,) above 0: the smaller number is better
-        self._clear = (np.abs(self._preferred) >= CLEAR) & (distinct[0] != distinct[1])
+        preferred = self._means(comparisons.p_first - 0.5)  # (D,) above 0: the smaller number is better
+        differ = distinct[0] != distinct[1]
+        self._clear = (np.abs(preferred) >= CLEAR) & differ
+        self._better = np.sign(preferred)
+        self.judged_share = int(differ.sum()) / max(groups * (groups - 1) / 2, 1)
         self.number = int(self._clear.sum())
 
-    def followed(self, margins: Floats) -> int:
-        """Return how many of them have margins (K, P) that are, on average, on the label's side."""
-        agree = self._means(margins.mean(axis=0)) * self._preferred > 0
-        return int((agree & self._clear).sum())
+    def followed(self, margins: Floats) -> tuple[int, int]:
+        """Return how many have margins (K, P) towards the label, and how many have a clear one."""
+        towards = (self._means(margins.mean(axis=0)) * self._better)[self._clear]
+        return int((towards > TIE).sum()), int((towards >= CLEAR_MARGIN).sum())
 
     def _means(self, values: Floats) -> DoubleArray:
         """Average values of comparisons (P,), which change sign with their sides, by pair (D,)."""
@@ -333,8 +352,8 @@ class Trainer:
         """Return a copy of the weights."""
         return {name: weight.clone() for name, weight in self.ensemble.state_dict().items()}
 
-    def finished(self) -> Ensemble:
-        """Return the ensemble with rounded weights, on the CPU, in single precision; training has ended."""
+    def finish(self) -> Ensemble:
+        """Round the weights and move the ensemble to the CPU. The trainer cannot be used afterwards."""
         self.ensemble.round_weights()
         return self.ensemble.float().cpu().eval()
 

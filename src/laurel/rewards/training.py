@@ -23,7 +23,7 @@ from laurel.progress import progress
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit, fit_to_labels
 from laurel.rewards.functions import transition_features
 from laurel.rewards.model import RewardModel, raw_rewards
-from laurel.rewards.normalizer import Floats, Normalizer, on_grid
+from laurel.rewards.normalizer import Floats, Normalizer, on_grid, rounded
 from laurel.rewards.quality import quality
 from laurel.seeding import derive_seed, generator
 
@@ -62,6 +62,8 @@ def train_reward_model(
 ) -> tuple[RewardModel, dict[str, Any]]:
     """Train on the labelled pairs; return the model and the figures that say how good it is.
 
+    These are those of `laurel.rewards.quality` and of `laurel.rewards.bradley_terry.Fit`.
+
     Raises:
         ParamsError: input and caption.segment_length do not fit each other.
         DataError: an input is missing or damaged, or leaves nothing to train on.
@@ -94,8 +96,9 @@ def train_reward_model(
     folds, fitting = derive_seed(seed, "folds"), derive_seed(seed, "fit")
     with progress(settings.max_epochs, "train-reward: held out", "epochs at most") as advance:
         held_out = cross_validate(features, compared, settings, folds, device, advance)
-    with progress(settings.max_epochs, "train-reward", "epochs at most") as advance:
-        fitted = fit_to_labels(features, compared, settings, max(held_out.epochs, 1), fitting, device, advance)
+    epochs = max(held_out.epochs, 1)
+    with progress(epochs, "train-reward", "epochs") as advance:
+        fitted = fit_to_labels(features, compared, settings, epochs, fitting, device, advance)
     raw = raw_rewards(fitted.ensemble, features)
     by_caption = _caption_means(raw, items.caption, len(vocabulary))
     normalizer = Normalizer.of(by_caption.mean(axis=0))
@@ -111,12 +114,13 @@ def train_reward_model(
         counts=vocabulary.counts,
         embeddings=embeddings,
     )
-    followed = {
-        "epochs": fitted.epochs,
+    follows = {
+        "trained_epochs": fitted.epochs,
+        "judged_share": rounded(fitted.judged_share),
         "clear_pairs": fitted.clear_pairs,
-        "clear_pairs_followed": fitted.followed,
+        "clear_pairs_followed": fitted.clear_pairs_followed,
     }
-    return model, quality(held_out, compared, segments, environment) | followed
+    return model, quality(held_out, compared, segments, environment) | follows
 
 
 def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: PreferenceParams, seed: int) -> RewardModel:

@@ -4,9 +4,9 @@ quality.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from laurel.params.training import AgentParams
 from laurel.pool import Job, run_jobs, start_server
 from laurel.progress import progress
 from laurel.rewards.arms import trained_arms
-from laurel.rewards.bradley_terry import ENOUGH
+from laurel.rewards.bradley_terry import DENSE, ENOUGH
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
 from laurel.seeding import derive_seed
@@ -120,17 +120,24 @@ def _make(
         for name, sets in stored.qualities().items()
         if all(quality.get("reachable") == 0 for quality in sets)
     ]
-    out.notes += [
-        f"The reward {name} contradicts {clear - followed:,} of the {clear:,} clear labels that it learned from. "
-        f"If they do not contradict each other, raise rewards.{name}.patience or max_epochs."
-        for name, sets in stored.qualities().items()
-        if (clear := sum(quality.get("clear_pairs", 0) for quality in sets))
-        and (followed := sum(quality["clear_pairs_followed"] for quality in sets)) < ENOUGH * clear
-    ]
+    out.notes += [note for name, sets in stored.qualities().items() for note in _contradictions(name, sets)]
     if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
     if not made:
         out.notes.append("No arm has a reward besides the environment's, so none was made.")
+
+
+def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield notes on label sets of a reward that has a label for most pairs, but contradicts clear ones."""
+    for number, quality in enumerate(sets):
+        clear, of_set = quality.get("clear_pairs", 0), f" of label set {number}" if len(sets) > 1 else ""
+        followed = quality.get("clear_pairs_followed", 0)
+        if quality.get("judged_share", 0) >= DENSE and followed < ENOUGH * clear:
+            yield (
+                f"The reward {name} contradicts {clear - followed:,} of the {clear:,} clear labels{of_set} that it "
+                "learned from. Labels with errors cannot all be followed, since they contradict each other; if the "
+                f"judge makes none, raise rewards.{name}.patience or max_epochs."
+            )
 
 
 def track(
