@@ -329,6 +329,20 @@ def test_a_reward_that_contradicts_its_labels_says_so(steps: Places, tmp_path: P
     assert all(text in note for text, note in zip(expected, notes, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("figures", "noted"),
+    [
+        ({"judged_share": 0.5, "clear_pairs": 1000, "clear_pairs_followed": 990}, False),  # 1% may be errors
+        ({"judged_share": 0.5, "clear_pairs": 1000, "clear_pairs_followed": 989}, True),
+        ({"judged_share": 0.4, "clear_pairs": 1000, "clear_pairs_followed": 700}, False),  # it carries over to others
+        ({"judged_share": 1.0, "clear_pairs": 0, "clear_pairs_followed": 0}, False),
+        ({"heldout_agreement": 0.5}, False),  # another method's
+    ],
+)
+def test_when_contradictions_are_noted(figures: dict[str, Any], noted: bool) -> None:
+    assert bool([*train_reward._contradictions("preference", [figures])]) == noted
+
+
 def test_nothing_to_learn_from(steps: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     segments, comparisons = usable_comparisons(steps.captions, steps.preferences)
     nothing = comparisons[np.zeros(0, np.int64)]
