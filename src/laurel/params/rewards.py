@@ -59,7 +59,7 @@ class PreferenceParams(RewardParams):
     max_epochs: Count = 200
     patience: Count = 20
     """Training stops after this many epochs without a better held-out loss. If it then goes on because clear labels are
-    contradicted, it stops after as many without following more."""
+    contradicted, it stops after as many in which no more are followed or, once 99% are, clearly predicted."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
     """Label smoothing: assumed rate of random answers, by which labels are moved towards 1/2."""
     observations_per_caption: Count = 64

@@ -229,7 +229,8 @@ def fit_to_labels(
     if at least DENSE pairs have a label, but fewer than ENOUGH clear labels are followed, training goes on while more
     of them are, and then, since the last ones have a margin near 0 at first, while more of them have a clear margin. It
     ends after `params.patience` epochs without more, or after `params.max_epochs` in all; the first best epoch is kept.
-    Where few pairs have a label, following all of them would fit their errors, too.
+    Where few pairs have a label, following all of them would fit their errors, too. `advance` is called after each of
+    the first `epochs`.
     """
     trainer, rng = _on_resamples(features, comparisons, params, seed, device)
     labels = _ClearLabels(comparisons)

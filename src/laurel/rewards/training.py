@@ -62,7 +62,8 @@ def train_reward_model(
 ) -> tuple[RewardModel, dict[str, Any]]:
     """Train on the labelled pairs; return the model and the figures that say how good it is.
 
-    These are those of `laurel.rewards.quality` and of `laurel.rewards.bradley_terry.Fit`.
+    The figures are those of `laurel.rewards.quality.quality`, and of `laurel.rewards.bradley_terry.Fit`, whose `epochs`
+    are `trained_epochs`.
 
     Raises:
         ParamsError: input and caption.segment_length do not fit each other.

@@ -96,8 +96,8 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
         "env = laurel.RewardWrapper(env, reward)  # pays it in an environment\n```",
         "## What it was learned from",
         _of_labels(labels),
-        f"On pairs of captions left out, models trained like it agree with {agreement:.0%} of the labels, which says "
-        "how well they copy the judge, not whether the judge is right."
+        f"Models trained without some of the captions agree with {agreement:.0%} of the labels of pairs with these, "
+        "which says how well labels carry over to other captions, not whether the judge is right."
         if agreement is not None
         else "Its agreement with its labels was not measured.",
         "## What agents learned",

@@ -135,8 +135,9 @@ def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[st
         if quality.get("judged_share", 0) >= DENSE and followed < ENOUGH * clear:
             yield (
                 f"The reward {name} contradicts {clear - followed:,} of the {clear:,} clear labels{of_set} that it "
-                "learned from. Labels with errors cannot all be followed, since they contradict each other; if the "
-                f"judge makes none, raise rewards.{name}.patience or max_epochs."
+                "learned from (p up to 25% or from 75% on). Wrong labels often contradict others, and then not all can "
+                f"be followed. If the labels are right, raise rewards.{name}.patience or max_epochs, or try another "
+                "encoder."
             )
 
 
