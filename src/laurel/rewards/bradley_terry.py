@@ -206,10 +206,7 @@ def fit(
 
     They are trained on `device`, and returned on the CPU in single precision. `advance` is called after each epoch.
     """
-    trainer, rng = _on_resamples(features, comparisons, params, seed, device)
-    for _ in range(epochs):
-        trainer.epoch(rng)
-        advance(1)
+    trainer, _ = _trained(features, comparisons, params, epochs, seed, device, advance)
     return trainer.finish()
 
 
@@ -232,11 +229,8 @@ def fit_to_labels(
     Where few pairs have a label, following all of them would fit their errors, too. `advance` is called after each of
     the first `epochs`.
     """
-    trainer, rng = _on_resamples(features, comparisons, params, seed, device)
+    trainer, rng = _trained(features, comparisons, params, epochs, seed, device, advance)
     labels = _ClearLabels(comparisons)
-    for _ in range(epochs):
-        trainer.epoch(rng)
-        advance(1)
     followed, _ = labels.followed(trainer.margins())
     best_epoch, best, state = epochs, followed, trainer.state()
     goes_on = labels.judged_share >= DENSE and followed < ENOUGH * labels.number
@@ -254,14 +248,24 @@ def fit_to_labels(
     return Fit(trainer.finish(), best_epoch, labels.judged_share, labels.number, followed)
 
 
-def _on_resamples(
-    features: Floats, comparisons: Comparisons, params: PreferenceParams, seed: int, device: torch.device
+def _trained(
+    features: Floats,
+    comparisons: Comparisons,
+    params: PreferenceParams,
+    epochs: int,
+    seed: int,
+    device: torch.device,
+    advance: Callable[[int], object],
 ) -> tuple[Trainer, np.random.Generator]:
-    """Return an ensemble to train, each member on a bootstrap resample, and the generator of its epochs."""
+    """Train members for `epochs`, each on a bootstrap resample; return them and the generator of further epochs."""
     rng = np.random.default_rng(seed)
     size = len(comparisons)
     resampled = np.stack([np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(params.ensemble)])
-    return Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device), rng
+    trainer = Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
+    for _ in range(epochs):
+        trainer.epoch(rng)
+        advance(1)
+    return trainer, rng
 
 
 class _ClearLabels:
