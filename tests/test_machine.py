@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +88,28 @@ def test_workers_multiply_with_the_common_kernels(monkeypatch: pytest.MonkeyPatc
     with common_kernels():
         assert os.environ[KERNELS] == "Zen", "what the user has set stays"
     assert os.environ[KERNELS] == "Zen"
+
+
+def test_only_workers_have_the_common_kernels(tmp_path: Path) -> None:
+    """Not even for a moment the process that starts them: one of its threads may be importing another BLAS."""
+    (tmp_path / "script.py").write_text(
+        "import os\n"
+        "from laurel.pool import Job, run_jobs\n"
+        "def work(advance):\n"
+        "    import numpy, threadpoolctl\n"
+        "    advance(sum(one['architecture'] == 'Haswell' for one in threadpoolctl.threadpool_info()))\n"
+        "if __name__ == '__main__':\n"
+        "    changed, told, putenv = [], [], os.putenv\n"
+        "    os.putenv = lambda name, value: (changed.append(name), putenv(name, value))\n"
+        "    os.environ['SEEN'] = 'so changes are seen'\n"
+        "    run_jobs([Job('job', work, ())], 1, lambda n, **_: told.append(n))\n"
+        "    print(changed, sum(told))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != KERNELS}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"[b'SEEN'] {int(has_avx2())}\n"
 
 
 def test_the_machine_is_described() -> None:

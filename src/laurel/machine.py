@@ -52,14 +52,24 @@ def common_kernels() -> Iterator[None]:
     OpenBLAS has separate kernels for AVX-512, which sum in another order: with PPO, this leads to a different agent. A
     value that the user has set is kept.
     """
-    if KERNELS in os.environ or not has_avx2():
-        yield
-        return
-    os.environ[KERNELS] = COMMON
+    changed = set_common_kernels()
     try:
         yield
     finally:
-        del os.environ[KERNELS]
+        if changed:
+            del os.environ[KERNELS]
+
+
+def set_common_kernels() -> bool:
+    """Do so for all processes that are started from now on, and for this one if it has not imported NumPy yet.
+
+    Returns:
+        Whether it changed the environment: not on other CPUs, or if the user has set a value.
+    """
+    if KERNELS in os.environ or not has_avx2():
+        return False
+    os.environ[KERNELS] = COMMON
+    return True
 
 
 def has_avx2() -> bool:

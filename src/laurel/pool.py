@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -75,9 +75,9 @@ def start_server(preload: Sequence[str] = ()) -> Any:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(method)
     if method == "forkserver":
-        context.set_forkserver_preload(["laurel.pool", *preload])
+        context.set_forkserver_preload(["laurel.worker_kernels", "laurel.pool", *preload])
         resource_tracker.ensure_running()  # before the block below, since it unblocks SIGINT
-        with ctrl_c_held_back(), common_kernels():
+        with ctrl_c_held_back():
             forkserver.ensure_running()
     return context
 
@@ -103,8 +103,9 @@ class Workers:
         return self._at_once - len(self._running)
 
     def start(self, job: Job) -> None:
-        with ctrl_c_held_back(), common_kernels():  # between fork and append, Ctrl-C would leave an orphan
-            self._running.append(_start(self._context, job))
+        spawned = self._context.get_start_method() == "spawn"
+        with ctrl_c_held_back(), common_kernels() if spawned else nullcontext():
+            self._running.append(_start(self._context, job))  # Ctrl-C between the two would leave an orphan
 
     def wait(self) -> None:
         """Wait until a process ends, and no longer than POLL_SECONDS."""
