@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 from move_lists import GRID, SMALL, begun, paid
 
-from laurel.agents.actor import View
+from laurel.agents.actor import View, initial_observations
 from laurel.agents.actors import make_actor
+from laurel.agents.actors.language_model import BaseModel
 from laurel.agents.algorithms import initial_policy, weights_seed
+from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
 from laurel.agents.language_model.chain import Proposal, Turn
 from laurel.agents.language_model.critic import TableCritic
 from laurel.agents.language_model.learner import Proposals
 from laurel.agents.language_model.pairs import Scored
 from laurel.agents.language_model.policy import LanguageModelActor, LanguageModelPolicy
+from laurel.agents.learner import PolicyNetwork
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import TrainingError
+from laurel.llm.chat import RefusedError
 from laurel.params.language_actor import LanguageActorParams
 
 
@@ -150,11 +154,33 @@ def test_the_base_model_is_the_model_before_training(adapter: EnvAdapter) -> Non
     weights = []
     for seed in (0, 1):
         actor = make_actor("language_model", adapter, "key", initial=weights_seed(7, seed))
-        assert isinstance(actor, LanguageModelActor)
+        assert isinstance(actor, BaseModel)
+        assert isinstance(actor.loaded, LanguageModelActor)
         trained = initial_policy(adapter, LanguageActorParams(), 7, seed).state_dict()
-        own = actor._policy.state_dict()
+        own = actor.loaded._policy.state_dict()
         assert own.keys() == trained.keys()
         assert all((own[name] == trained[name]).all() for name in own)
         weights.append(own)
     name = next(name for name, weight in weights[0].items() if weight.ndim == 2)
     assert (weights[0][name] != weights[1][name]).any()
+
+
+def test_the_base_model_is_checked_when_it_is_made_and_loaded_when_an_episode_begins(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, load = [], LanguageModelAlgorithm.policy
+
+    def counted(self: LanguageModelAlgorithm, adapter: EnvAdapter) -> PolicyNetwork:
+        loaded.append(self)
+        return load(self, adapter)
+
+    monkeypatch.setattr(LanguageModelAlgorithm, "policy", counted)
+    with pytest.raises(RefusedError, match="there is no such directory"):
+        make_actor("language_model", adapter, "key", model="/no/such/folder")
+    actor, view = make_actor("language_model", adapter, "key"), initial_observations(GRID, adapter, 2)
+    assert not loaded
+    actor.begin(np.ones(2, dtype=np.bool_))
+    acted = actor.act(view, np.random.default_rng(0))
+    assert actor.log_prob(view, acted.action).shape == (2,)
+    assert actor.account["answers"] == 2
+    assert len(loaded) == 1

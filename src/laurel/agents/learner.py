@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from laurel.adam import MOMENTS, Adam
 from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.algorithm import METRICS
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import Transitions
 from laurel.envs.joined import joined
@@ -24,9 +25,6 @@ from laurel.errors import PluginError
 
 if TYPE_CHECKING:
     from laurel.agents.hints import Hints
-
-METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
-"""Figures of an update that algorithms may report; a learning curve has a column for each."""
 
 
 class PolicyNetwork(nn.Module, ABC):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
-import torch
 
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
@@ -112,6 +111,8 @@ def account_of(table: Path) -> Path:
 
 def prepare_process() -> None:
     """Compute in one thread, and leave warnings of environments to the stage, which has logged them."""
+    import torch
+
     torch.set_num_threads(1)
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)
 
