@@ -20,6 +20,7 @@ from kubeflow_server import ROUTES, KubeflowServer
 from vertex_server import serving
 
 from installed import EXAMPLES
+from laurel.data.manifest import RUN
 from pages import NOT_RUN, PAGES, VERTEX, blocks, lines, typed, why_not
 from ports import free_port
 from tiny_project import UNTRACKED, Project
@@ -57,6 +58,8 @@ class Session:
     """What is typed where a command asks."""
     shown: bool = False
     """Whether commands print what the page's blocks of text say."""
+    repeated: str = ""
+    """A folder in which it repeats the whole of `finished`: what DVC tracks has the same hashes and sizes."""
 
 
 ROWS = """for one in key goal door; do
@@ -71,6 +74,7 @@ kill %1"""
 SESSIONS = {
     "README.md": Session(
         slow=True,
+        repeated="laurel",
         instead={
             "<this repository>": '--quiet "$CLONE"',
             "cd laurel": 'cd laurel && mkdir .venv && ln -s "$VENV"/* .venv && touch .venv/.ready',  # make setup
@@ -83,10 +87,11 @@ SESSIONS = {
     "docs/language-model-actors.md": Session(
         slow=True,
         clone=True,
-        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 16384}'",
+        before="set_params examples/language_actor.yaml "
+        "'{agent: {seeds: [0], steps: 16384}, tracking: {enabled: false}}'",
     ),
     "docs/library.md": Session(instead={"laurel run": 'cp -r "$CLONE/data" "$CLONE/reports" .'}),
-    "docs/results.md": Session(slow=True, clone=True),
+    "docs/results.md": Session(clone=True, instead={"laurel run": "cp -r ../../reports ."}),
     "docs/rewards.md": Session(
         clone=True, before=ROWS, instead={"laurel reward serve reward --port 8000": SERVED}, python=True
     ),
@@ -204,6 +209,11 @@ def test_a_page_as_typed(
         environment["CLONE"] = str(request.getfixturevalue("finished").path)
     said = enter(PRELUDE + "\n".join(to_type(page, session)), folder, environment, session.answers)
     (tmp_path / "said.txt").write_text(said)
+    if session.repeated:  # although times, costs and runs in MLflow are others
+        first, again = request.getfixturevalue("finished"), Project(folder / session.repeated)
+        assert (again.path / "dvc.lock").read_text() == (first.path / "dvc.lock").read_text()
+        runs = [(project.output("evaluate") / RUN).read_bytes() for project in (first, again)]
+        assert runs[0] != runs[1]
     if session.shown:
         for line in (line for block in blocks(page) if block.language == "text" for line in block.text.splitlines()):
             assert line in said

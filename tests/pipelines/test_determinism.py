@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_project import STAGE, UNTRACKED, Project, lasting_content, make_repository, read_json
+from tiny_project import STAGE, UNTRACKED, Project, lasting_content, read_json
 
 
 @pytest.fixture(scope="module")
@@ -20,17 +20,6 @@ def test_two_runs_write_the_same(finished: Project, again: Project, stage: str) 
     first, second = lasting_content(finished.output(stage)), lasting_content(again.output(stage))
     assert list(first) == list(second)
     assert [name for name in first if first[name] != second[name]] == []
-
-
-@pytest.mark.slow
-def test_dvc_lock_of_two_runs_is_the_same(finished: Project, tmp_path: Path) -> None:
-    """Hashes and sizes of all that DVC tracks, although times, costs and runs in MLflow are not those of before."""
-    project = Project(tmp_path / "p")
-    make_repository(project.path)
-    project.dvc("repro")
-    assert (project.path / "dvc.lock").read_text() == (finished.path / "dvc.lock").read_text()
-    runs = [(p.output("evaluate") / ".run.json").read_bytes() for p in (finished, project)]
-    assert runs[0] != runs[1]
 
 
 def test_the_comparison_sees_a_difference(finished: Project, again: Project, tmp_path: Path) -> None:
