@@ -58,6 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Fake
         monkeypatch.setattr(kind, "model", lambda *_: model)
         monkeypatch.setattr(kind, "check_here", lambda _: None)
         monkeypatch.setattr(kind, "identity", lambda _: (model.identity, True))
+        monkeypatch.setattr(kind, "model_name", model.identity.model)
         return model
 
     return use

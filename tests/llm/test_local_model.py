@@ -17,7 +17,7 @@ from laurel.errors import LaurelError, ParamsError
 from laurel.llm import cpu_types, local_model
 from laurel.llm.chat import RefusedError
 from laurel.llm.local_chat import LocalChat, load_local
-from laurel.llm.local_model import load_model, weights_revision
+from laurel.llm.local_model import identity_here, load_model, weights_revision
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -35,6 +35,23 @@ def test_a_directory_that_is_not_there() -> None:
         'Language model "/no/such/model" cannot be loaded: there is no such directory. Give a directory with a causal '
         "language model that has a chat template, or a name on the Hugging Face hub."
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (None, "it has no config.json"),
+        ("{", "not a valid JSON"),
+        ('{"hidden_size": 4}', "Unrecognized model"),
+        ('{"model_type": "llama", "hidden_size": "wide"}', "hidden_size"),
+    ],
+)
+def test_a_directory_without_a_models_config(config: str | None, reason: str, tmp_path: Path) -> None:
+    """Also if its identity is looked up before it is loaded, as for an estimate."""
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    assert identity_here(HuggingFaceParams(model=str(tmp_path))) is None
+    assert reason in refusal(model=str(tmp_path))
 
 
 def test_a_name_that_the_hub_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,19 +64,18 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Imported]:
     root: Path = tmp_path_factory.mktemp("imports")
     (root / "sitecustomize.py").write_text(SPY)
     project = Project.create(root / "p", {**UNTRACKED, "arms": ARMS, "agent.seeds": [0], "collect.steps": 1000})
-    found = {}
-    for stage in STAGES:
-        log = root / f"{stage.name}.txt"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("IMPORTED", str(log))
-            patch.setenv(
-                "PYTHONPATH", os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-            )
-            done = project.laurel(stage.name)
-        assert done.returncode == 0, done.stderr
-        lines = [line.split() for line in log.read_text().splitlines()]
-        found[stage.name] = Imported({name for _, name in lines}, {name for who, name in lines if who == "worker"})
-    return found
+    return {stage.name: imported_by(project, stage.name, root) for stage in STAGES}
+
+
+def imported_by(project: Project, stage: str, root: Path) -> Imported:
+    log = root / f"{stage}.txt"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IMPORTED", str(log))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep))
+        done = project.laurel(stage)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in log.read_text().splitlines()]
+    return Imported({name for _, name in lines}, {name for who, name in lines if who == "worker"})
 
 
 @pytest.mark.parametrize("name", UNUSED)
@@ -84,6 +83,26 @@ def test_a_stage_imports_only_what_it_uses(imported: dict[str, Imported], name: 
     anywhere = imported[name].anywhere
     assert {"numpy", "pyarrow", f"laurel.stages.{name.replace('-', '_')}"} <= anywhere, "imports are seen"
     assert anywhere & (NEVER | UNUSED[name]) == set()
+
+
+def test_checks_before_a_stage_import_no_language_model(tmp_path: Path) -> None:
+    """Every stage checks the whole run: its actors, and the judges of its rewards."""
+    (tmp_path / "sitecustomize.py").write_text(SPY)
+    (tmp_path / "config.json").write_text("{}")
+    arms = {
+        "lm": {"reward": None, "agent": {"actor": "language_model"}},
+        "chat": {"reward": None, "agent": {"actor": "llm_policy"}},
+        "hints": {"reward": "llm_hints"},
+        "outcome": {"reward": "outcome"},
+    }
+    huggingface = {
+        "annotate.annotator": "huggingface",
+        "annotate.huggingface": {"model": str(tmp_path), "mode": "generate"},
+    }
+    env = {"env": {"id": "FrozenLake-v1"}, "rewards": {}, "agent.seeds": [0], "collect.steps": 100}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **env, **huggingface, "arms": arms})
+    anywhere = imported_by(project, "collect", tmp_path).anywhere
+    assert anywhere & {"torch", "transformers", "scipy", "mlflow"} == set()
 
 
 @pytest.mark.parametrize("name", ["train-reward", "evaluate"])

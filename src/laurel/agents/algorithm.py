@@ -20,9 +20,6 @@ from laurel.params.algorithms import A2CParams, AlgorithmParams, ReinforceParams
 if TYPE_CHECKING:
     from laurel.agents.learner import Learner, PolicyNetwork
 
-METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
-"""Figures of an update that algorithms may report; a learning curve has a column for each."""
-
 Settings = TypeVar("Settings", bound=AlgorithmParams)
 Plain = TypeVar("Plain", A2CParams, ReinforceParams)
 

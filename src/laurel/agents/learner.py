@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from laurel.adam import MOMENTS, Adam
 from laurel.agents.actor import Acted, Actor, View
-from laurel.agents.algorithm import METRICS
+from laurel.agents.figures import METRICS
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import Transitions
 from laurel.envs.joined import joined

@@ -49,6 +49,11 @@ class ChatAnnotator(AnnotatorKind):
     def identity(self) -> tuple[Identity, bool]:
         """Return the model's identity, and whether the store may have its answers: not if its weights are missing."""
 
+    @property
+    def model_name(self) -> str:
+        """The model's name; checks before a run read it, so a kind should not look at the weights for it."""
+        return self.identity()[0].model
+
     @abstractmethod
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
         """Load or connect to the model; errors as in `make`."""

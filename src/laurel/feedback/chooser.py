@@ -50,7 +50,7 @@ class Chooser:
 
     def __init__(self, kind: ChatAnnotator, question: ActionQuestion) -> None:
         self.question = question
-        self.model = kind.identity()[0].model
+        self.model = kind.model_name
         self.unread = 0
         """Number of states for which no answer named an option."""
         self._kind = kind

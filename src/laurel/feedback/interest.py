@@ -49,7 +49,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
             unread += interesting is None
             found[place] = interesting is not None and interesting < 0.5
         about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
-        asked_about = {"model": kind.identity()[0].model, "states": len(items), "unread": unread, **about}
+        asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, **about}
         return found, {**asked_about, **account.usage, ASKED: account.asked}
     found = kind([task.goal or task.env_id for task in adapter.members])
     np.fill_diagonal(found, val=False)
@@ -72,7 +72,7 @@ def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str
     items = _items(adapter)
     found = kind.estimate_of(_question(kind, adapter), items)
     cost = found.costs(found.price)
-    return f"{kind.identity()[0].model} is asked about {len(items):,} pairs of tasks, at a cost of {cost}"
+    return f"{kind.model_name} is asked about {len(items):,} pairs of tasks, at a cost of {cost}"
 
 
 def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:

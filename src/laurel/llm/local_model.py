@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from laurel.params.judges import HuggingFaceParams
 
 KEY = "annotate.huggingface"
+CONFIG = "config.json"
 WEIGHTS = {".safetensors", ".bin"}
 DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
 ADAPTER = "adapter_model.safetensors"
@@ -175,9 +176,12 @@ def check_installed(params: HuggingFaceParams) -> None:
         _need("quantization", params.quantization, "bitsandbytes", "accelerate")
     if params.adapter is not None:
         _need("adapter", params.adapter, "peft")
-    for name in (smollm2.path_of(params.model), params.adapter):
-        if name and name.startswith(("/", ".", "~")) and not Path(name).is_dir():
-            raise _not_loaded(name, "there is no such directory")
+    for name, config in ((smollm2.path_of(params.model), CONFIG), (params.adapter, f"adapter_{CONFIG}")):
+        if name and name.startswith(("/", ".", "~")):
+            if not Path(name).is_dir():
+                raise _not_loaded(name, "there is no such directory")
+            if not Path(name, config).is_file():
+                raise _not_loaded(name, f"it has no {config}")
 
 
 def _need(key: str, value: str, *packages: str) -> None:
@@ -191,7 +195,6 @@ def _need(key: str, value: str, *packages: str) -> None:
 
 def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tuple[Any, Any]:
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from transformers.utils.hub import cached_file
@@ -234,17 +237,7 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
             f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
             f"or 4bit, {KEY}.device to cpu, or use a smaller model."
         ) from None
-    # a damaged file may raise any of these, and a tokenizer that needs another package an ImportError
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        SafetensorError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ImportError,
-    ) as error:
+    except _damaged() as error:
         raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
 
@@ -288,6 +281,15 @@ def _check_base(params: HuggingFaceParams) -> None:
         )
 
 
+def _damaged() -> tuple[type[Exception], ...]:
+    """Return what reading a damaged file may raise; a tokenizer that needs another package raises ImportError."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    builtin = (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError, ImportError)
+    return (*builtin, SafetensorError, StrictDataclassError)
+
+
 def _not_loaded(name: str, reason: str) -> RefusedError:
     return RefusedError(
         f'Language model "{name}" cannot be loaded: {reason.rstrip(".: ")}. '
@@ -299,7 +301,9 @@ def identity_here(params: HuggingFaceParams) -> Identity | None:
     """Return the identity of the model without loading or downloading it; None if its weights are not here."""
     try:
         return Identity(params.model, _revision(params, local_files_only=True))
-    except (OSError, RefusedError):
+    except RefusedError:
+        return None
+    except _damaged():  # whoever loads it says what is wrong
         return None
 
 
@@ -309,13 +313,13 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
     from transformers import AutoConfig
     from transformers.utils.hub import cached_file
 
-    config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision, **where)
+    config = cached_file(smollm2.path_of(params.model), CONFIG, revision=params.revision, **where)
     on_gpu = params.device != "cpu" and torch.cuda.is_available()
     read = AutoConfig.from_pretrained(Path(str(config)).parent)
     dtype = _dtype(params, read, torch.device("cuda" if on_gpu else "cpu"))
     parts = [weights_revision(Path(str(config)).parent)]
     if params.adapter is not None:
-        adapter = cached_file(adapter_place(params.adapter), "adapter_config.json", **where)
+        adapter = cached_file(adapter_place(params.adapter), f"adapter_{CONFIG}", **where)
         parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
     parts += [value for value in (params.quantization, dtype) if value not in ("none", "auto")]
     return " ".join(parts)
@@ -329,7 +333,7 @@ def weights_revision(folder: Path) -> str:
     """
     from transformers.utils.hub import extract_commit_hash
 
-    commit = extract_commit_hash(str(folder / "config.json"), None)
+    commit = extract_commit_hash(str(folder / CONFIG), None)
     return commit or _digest(folder, DIGESTED)
 
 
@@ -337,7 +341,7 @@ def weights_digest(params: HuggingFaceParams) -> str:
     """Return a digest of only a model's weights, which an adapter belongs to; they must be on this machine."""
     from transformers.utils.hub import cached_file
 
-    config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision)
+    config = cached_file(smollm2.path_of(params.model), CONFIG, revision=params.revision)
     return _digest(Path(str(config)).parent, WEIGHTS)
 
 

@@ -90,7 +90,7 @@ class ChatWriter:
 
     def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, account: Account) -> None:
         self._chat, self._first, self._later, self._account = chat, first, later, account
-        self.name = chat.identity()[0].model
+        self.name = chat.model_name
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
         asker = self._chat.asker(self._later if number else self._first, self._account.budget)

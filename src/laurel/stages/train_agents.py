@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Unpack
 
-from laurel.agents.algorithm import METRICS
+from laurel.agents.figures import METRICS
 from laurel.console import tell
 from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.directory import output_directory

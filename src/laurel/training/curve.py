@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from laurel.agents.algorithm import METRICS
+from laurel.agents.figures import METRICS
 from laurel.data.parquet import read_table
 
 CURVE = "curve.parquet"

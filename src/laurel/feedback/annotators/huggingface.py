@@ -43,6 +43,10 @@ class HuggingFaceKind(ChatAnnotator):
         here = identity_here(self.section)
         return here or Identity(self.section.model), here is not None
 
+    @property
+    def model_name(self) -> str:
+        return self.section.model
+
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
         from laurel.llm.local_chat import load_local
 

@@ -101,7 +101,7 @@ class Code(Method[CodeParams]):
         found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
         cost = found.costs(found.price)
         return (
-            f"{chat.identity()[0].model} writes {asked}: {found.calls:,} calls at most in the first "
+            f"{chat.model_name} writes {asked}: {found.calls:,} calls at most in the first "
             f"round without follow-ups, cost {cost}"
         )
 

@@ -79,7 +79,7 @@ def suggested(
         else:
             for context, votes in answers:
                 found[context] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
-        return kind.identity()[0].model, False, found
+        return kind.model_name, False, found
     picked = [text for text, value in zip(captions, kind.utility(captions).tolist(), strict=True) if value > 0]
     simulated = kind_of(params.annotate).simulated
     return f"{params.annotate.annotator} (simulated)" if simulated else kind.name, simulated, {"": picked}

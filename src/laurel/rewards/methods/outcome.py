@@ -199,7 +199,7 @@ class ChatJudge(OutcomeJudge):
         self, kind: ChatAnnotator, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
     ) -> None:
         self._kind, self._settings, self._params, self._adapter = kind, settings, params, adapter
-        self.name = kind.identity()[0].model
+        self.name = kind.model_name
         self.shown = {one.episode for one in settings.examples}
 
     def check(self) -> None:

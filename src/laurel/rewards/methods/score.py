@@ -163,7 +163,7 @@ def asked(
         if 2 * len(values) > len(answers):
             scores[number] = np.mean(values, axis=0)
     calls = len(groups) * question.variants * params.annotate.language_model.votes
-    return Scored(judge.identity()[0].model, False, scores, calls)
+    return Scored(judge.model_name, False, scores, calls)
 
 
 def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> FloatArray:
