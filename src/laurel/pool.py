@@ -8,6 +8,7 @@ the other side notices. Their matrix products are the same on every x86-64 CPU w
 
 from __future__ import annotations
 
+import importlib.metadata
 import multiprocessing
 import os
 import signal
@@ -15,8 +16,9 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -77,9 +79,27 @@ def start_server(preload: Sequence[str] = ()) -> Any:
     if method == "forkserver":
         context.set_forkserver_preload(["laurel.worker_kernels", "laurel.pool", *preload])
         resource_tracker.ensure_running()  # before the block below, since it unblocks SIGINT
-        with ctrl_c_held_back():
+        with ctrl_c_held_back(), _kernels(context):
             forkserver.ensure_running()
     return context
+
+
+def _kernels(context: Any) -> AbstractContextManager[None]:
+    """Return the block in which processes are started: it sets their kernels unless `laurel.worker_kernels` does.
+
+    The server imports that module by itself only if this package is installed, not on the path of this process alone.
+    """
+    if context.get_start_method() == "forkserver" and _installed():
+        return nullcontext()
+    return common_kernels()
+
+
+@cache
+def _installed() -> bool:
+    try:
+        return bool(importlib.metadata.version("laurel-rl"))
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 class Workers:
@@ -103,9 +123,8 @@ class Workers:
         return self._at_once - len(self._running)
 
     def start(self, job: Job) -> None:
-        spawned = self._context.get_start_method() == "spawn"
-        with ctrl_c_held_back(), common_kernels() if spawned else nullcontext():
-            self._running.append(_start(self._context, job))  # Ctrl-C between the two would leave an orphan
+        with ctrl_c_held_back(), _kernels(self._context):  # between fork and append, Ctrl-C would leave an orphan
+            self._running.append(_start(self._context, job))
 
     def wait(self) -> None:
         """Wait until a process ends, and no longer than POLL_SECONDS."""

@@ -1,6 +1,6 @@
 """Set a worker's matrix kernels; the server that workers are forked from imports this module before NumPy.
 
-The process that starts the server keeps its own environment, even for a moment: one of its threads may be importing a
+So the environment of the process that starts the server never changes. It may have a thread that just then imports a
 library with another BLAS, which would take those kernels, and two equal runs would name different ones.
 """
 

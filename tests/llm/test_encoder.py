@@ -181,6 +181,7 @@ DAMAGE = [
     ("config.json", b""),
     ("config.json", b"{}"),
     ("config.json", b"[]"),
+    ("config.json", b'{"model_type": "bert", "hidden_size": "wide"}'),
     ("tokenizer.json", b""),
     ("tokenizer.json", b"{}"),
     ("tokenizer.json", b"[]"),

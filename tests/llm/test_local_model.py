@@ -14,10 +14,13 @@ from local_asking import DIGITS, SHARED, request, scores
 from tiny_llama import make_tiny_llama, make_tokenizer
 
 from laurel.errors import LaurelError, ParamsError
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.huggingface import HuggingFaceKind
 from laurel.llm import cpu_types, local_model
 from laurel.llm.chat import RefusedError
 from laurel.llm.local_chat import LocalChat, load_local
 from laurel.llm.local_model import identity_here, load_model, weights_revision
+from laurel.params.annotation import AnnotateParams
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -44,6 +47,8 @@ def test_a_directory_that_is_not_there() -> None:
         ("{", "not a valid JSON"),
         ('{"hidden_size": 4}', "Unrecognized model"),
         ('{"model_type": "llama", "hidden_size": "wide"}', "hidden_size"),
+        ('{"model_type": "llama", "num_attention_heads": 0}', "zero"),
+        ("[]", "Unrecognized model"),
     ],
 )
 def test_a_directory_without_a_models_config(config: str | None, reason: str, tmp_path: Path) -> None:
@@ -51,7 +56,17 @@ def test_a_directory_without_a_models_config(config: str | None, reason: str, tm
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     assert identity_here(HuggingFaceParams(model=str(tmp_path))) is None
+    kind = kind_of(AnnotateParams.model_validate({"annotator": "huggingface", "huggingface": {"model": str(tmp_path)}}))
+    assert isinstance(kind, HuggingFaceKind)
+    assert kind.count_tokens([request("a")])[1].startswith("estimated")
     assert reason in refusal(model=str(tmp_path))
+
+
+def test_a_directory_without_an_adapter(tiny_llama: Path, tmp_path: Path) -> None:
+    assert refusal(model=str(tiny_llama), adapter=str(tmp_path)) == (
+        f'The adapter "{tmp_path}" cannot be loaded: it has no adapter_config.json. Give a directory with LoRA '
+        "weights, as laurel annotate tune and peft write them, or a name on the Hugging Face hub."
+    )
 
 
 def test_a_name_that_the_hub_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,11 @@ def test_hours_are_by_the_speed_of_each_gpu(tmp_path: Path) -> None:
     assert "at 6 TFLOP/s" in slow
 
 
+def test_a_config_with_a_wrong_type_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**MISTRAL, "hidden_size": "wide"}))
+    assert "is unknown here (Validation error" in described("lm", LanguageActorParams(model=str(tmp_path)), 1000)
+
+
 @pytest.mark.parametrize("model", ["owner/nowhere", "tiny"])
 def test_models_without_a_local_config_are_reported(model: str) -> None:
     line = described("lm", LanguageActorParams(model=model), 1000)

@@ -113,6 +113,8 @@ def reached(file: Path, name: str) -> set[Path]:
         if name in TRAIN or this == OF_OTHERS:
             loaded += [our_modules()[name] for name in named(this)]
         waiting += [*(our_modules()[name] for name in imported(this)), *loaded]
+        if this == SRC / "laurel/pool.py":
+            waiting.append(SRC / "laurel/worker_kernels.py")
         if this == SRC / "laurel/rewards/stored.py":  # what loads the methods that params name
             waiting += (SRC / "laurel/rewards/methods").glob("*.py")
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from laurel.errors import LaurelError, first_line
+from laurel.llm.damage import damaged
 from laurel.llm.smollm2 import path_of
 from laurel.params.language_actor import TINY, GLAMParams, LanguageActorParams
 
@@ -64,8 +65,7 @@ def size_of(model: str, rank: int) -> Size:
 
     Raises:
         RefusedError: smollm2 is not on this machine.
-        OSError: the config cannot be read.
-        ValueError: transformers does not know the kind of model.
+        one of `damaged`: the config cannot be read, or transformers does not know the kind of model.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -123,7 +123,7 @@ def described(name: str, settings: LanguageActorParams | GLAMParams, steps: int)
         return f"{name}: the model tiny has under a million weights, and a CPU is enough"
     try:
         size = size_of(settings.model, settings.rank)
-    except (LaurelError, OSError, ValueError) as error:
+    except damaged(LaurelError) as error:
         return f"{name}: the size of {settings.model} is unknown here ({first_line(error)})"
     memory = gigabytes_of(size, settings)
     processes = settings.processes if isinstance(settings, LanguageActorParams) else 1

@@ -20,6 +20,7 @@ import numpy as np
 
 from laurel.arrays import FloatArray
 from laurel.errors import AnnotationError, first_line
+from laurel.llm.damage import damaged
 
 if TYPE_CHECKING:
     import torch
@@ -148,8 +149,6 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     """
     if name == CHARACTERS:
         return CharacterEncoder()
-    from safetensors import SafetensorError
-
     check_directory(name)
     try:
         if name == PACKAGED:
@@ -157,9 +156,8 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
 
             return SentenceEncoder(name, MiniLM(packaged_path(), device))
         return _loaded(name, device)
-    except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
-        reason = first_line(error)  # a damaged file may raise any of these
-        raise _not_loaded(name, reason) from None
+    except damaged() as error:
+        raise _not_loaded(name, first_line(error)) from None
 
 
 def _loaded(name: str, device: torch.device | None) -> SentenceEncoder:

@@ -21,6 +21,7 @@ from laurel.errors import ParamsError, first_line
 from laurel.llm import smollm2
 from laurel.llm.chat import Identity, RefusedError
 from laurel.llm.cpu_types import float32_is_quicker
+from laurel.llm.damage import damaged
 
 if TYPE_CHECKING:
     import torch
@@ -178,10 +179,11 @@ def check_installed(params: HuggingFaceParams) -> None:
         _need("adapter", params.adapter, "peft")
     for name, config in ((smollm2.path_of(params.model), CONFIG), (params.adapter, f"adapter_{CONFIG}")):
         if name and name.startswith(("/", ".", "~")):
+            refuse = _not_loaded if config == CONFIG else _adapter_not_loaded
             if not Path(name).is_dir():
-                raise _not_loaded(name, "there is no such directory")
+                raise refuse(name, "there is no such directory")
             if not Path(name, config).is_file():
-                raise _not_loaded(name, f"it has no {config}")
+                raise refuse(name, f"it has no {config}")
 
 
 def _need(key: str, value: str, *packages: str) -> None:
@@ -227,7 +229,9 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
         if params.adapter is not None:
             place = adapter_place(params.adapter)
             if cached_file(place, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
-                raise _not_loaded(params.adapter, f"it has no {ADAPTER}, and other formats of weights can run code")
+                raise _adapter_not_loaded(
+                    params.adapter, f"it has no {ADAPTER}, and other formats of weights can run code"
+                )
             _check_base(params)
             model.load_adapter(place)
         if params.quantization == "none":
@@ -237,7 +241,7 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
             f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
             f"or 4bit, {KEY}.device to cpu, or use a smaller model."
         ) from None
-    except _damaged() as error:
+    except damaged() as error:
         raise _not_loaded(params.model, first_line(error)) from None
     return tokenizer, model.eval()
 
@@ -281,15 +285,6 @@ def _check_base(params: HuggingFaceParams) -> None:
         )
 
 
-def _damaged() -> tuple[type[Exception], ...]:
-    """Return what reading a damaged file may raise; a tokenizer that needs another package raises ImportError."""
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
-
-    builtin = (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError, ImportError)
-    return (*builtin, SafetensorError, StrictDataclassError)
-
-
 def _not_loaded(name: str, reason: str) -> RefusedError:
     return RefusedError(
         f'Language model "{name}" cannot be loaded: {reason.rstrip(".: ")}. '
@@ -297,13 +292,18 @@ def _not_loaded(name: str, reason: str) -> RefusedError:
     )
 
 
+def _adapter_not_loaded(name: str, reason: str) -> RefusedError:
+    return RefusedError(
+        f'The adapter "{name}" cannot be loaded: {reason.rstrip(".: ")}. Give a directory with LoRA weights, as laurel '
+        "annotate tune and peft write them, or a name on the Hugging Face hub."
+    )
+
+
 def identity_here(params: HuggingFaceParams) -> Identity | None:
     """Return the identity of the model without loading or downloading it; None if its weights are not here."""
     try:
         return Identity(params.model, _revision(params, local_files_only=True))
-    except RefusedError:
-        return None
-    except _damaged():  # whoever loads it says what is wrong
+    except (OSError, RefusedError):
         return None
 
 
@@ -313,11 +313,14 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
     from transformers import AutoConfig
     from transformers.utils.hub import cached_file
 
-    config = cached_file(smollm2.path_of(params.model), CONFIG, revision=params.revision, **where)
+    folder = _folder(params, **where)
     on_gpu = params.device != "cpu" and torch.cuda.is_available()
-    read = AutoConfig.from_pretrained(Path(str(config)).parent)
+    try:
+        read = AutoConfig.from_pretrained(folder)
+    except damaged() as error:
+        raise _not_loaded(params.model, first_line(error)) from None
     dtype = _dtype(params, read, torch.device("cuda" if on_gpu else "cpu"))
-    parts = [weights_revision(Path(str(config)).parent)]
+    parts = [weights_revision(folder)]
     if params.adapter is not None:
         adapter = cached_file(adapter_place(params.adapter), f"adapter_{CONFIG}", **where)
         parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
@@ -339,10 +342,22 @@ def weights_revision(folder: Path) -> str:
 
 def weights_digest(params: HuggingFaceParams) -> str:
     """Return a digest of only a model's weights, which an adapter belongs to; they must be on this machine."""
+    return _digest(_folder(params), WEIGHTS)
+
+
+def _folder(params: HuggingFaceParams, **where: bool) -> Path:
+    """Return the directory of a model, in the hub's cache if it is from there.
+
+    Raises:
+        OSError: the hub does not have it, or `where` is local_files_only=True and its cache does not.
+        RefusedError: it has no config.
+    """
     from transformers.utils.hub import cached_file
 
-    config = cached_file(smollm2.path_of(params.model), CONFIG, revision=params.revision)
-    return _digest(Path(str(config)).parent, WEIGHTS)
+    config = cached_file(smollm2.path_of(params.model), CONFIG, revision=params.revision, **where)
+    if config is None:
+        raise _not_loaded(params.model, f"it has no {CONFIG}")
+    return Path(config).parent
 
 
 def _digest(folder: Path, suffixes: Set[str]) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray, FloatArray
 from laurel.errors import AnnotationError, DataError, MissingPackageError, first_line
+from laurel.llm.damage import damaged
 
 if TYPE_CHECKING:
     from laurel.rewards.text_pairs import TextPairs
@@ -53,7 +54,6 @@ class Tuned:
             AnnotationError: there is no such model, or it cannot be fetched.
         """
         import torch
-        from safetensors import SafetensorError
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
         from transformers.utils import logging
 
@@ -70,7 +70,7 @@ class Tuned:
             model = AutoModelForSequenceClassification.from_pretrained(
                 place, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, **more
             )
-        except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
+        except damaged() as error:
             reason = first_line(error)
             raise AnnotationError(
                 f'Model "{name}" cannot be loaded with a scalar head: {reason}. Give a directory with a transformers '

@@ -10,6 +10,7 @@ from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt
 from laurel.llm.budget import Budget
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, RefusedError
+from laurel.llm.damage import damaged
 from laurel.llm.local_model import adapter_place, check_installed, identity_here
 from laurel.llm.responses import ResponseStore
 from laurel.llm.smollm2 import NAME, PACKAGE, path_of
@@ -84,7 +85,7 @@ class HuggingFaceKind(ChatAnnotator):
                 local_files_only=True,
                 trust_remote_code=False,
             )
-        except (OSError, ValueError, RefusedError):
+        except damaged(RefusedError):  # whoever loads it says what is wrong
             return super().count_tokens(requests)
         if tokenizer.chat_template is None:
             return super().count_tokens(requests)
