@@ -61,7 +61,7 @@ def common_kernels() -> Iterator[None]:
 
 
 def set_common_kernels() -> bool:
-    """Choose these kernels for the processes that are started from now on, and for this one if NumPy is not imported.
+    """Choose COMMON for the processes that are started from now on, and for this one if NumPy is not imported.
 
     Returns:
         Whether it changed the environment: not on other CPUs, or if the user has set a value.
