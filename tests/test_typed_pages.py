@@ -87,11 +87,10 @@ SESSIONS = {
     "docs/language-model-actors.md": Session(
         slow=True,
         clone=True,
-        before="set_params examples/language_actor.yaml "
-        "'{agent: {seeds: [0], steps: 16384}, tracking: {enabled: false}}'",
+        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 16384}'",
     ),
     "docs/library.md": Session(instead={"laurel run": 'cp -r "$CLONE/data" "$CLONE/reports" .'}),
-    "docs/results.md": Session(clone=True, instead={"laurel run": "cp -r ../../reports ."}),
+    "docs/results.md": Session(slow=True, clone=True),
     "docs/rewards.md": Session(
         clone=True, before=ROWS, instead={"laurel reward serve reward --port 8000": SERVED}, python=True
     ),

@@ -177,9 +177,11 @@ def check_installed(params: HuggingFaceParams) -> None:
         _need("quantization", params.quantization, "bitsandbytes", "accelerate")
     if params.adapter is not None:
         _need("adapter", params.adapter, "peft")
-    for name, config in ((smollm2.path_of(params.model), CONFIG), (params.adapter, f"adapter_{CONFIG}")):
+    for name, config, refuse in (
+        (smollm2.path_of(params.model), CONFIG, _not_loaded),
+        (params.adapter, f"adapter_{CONFIG}", _adapter_not_loaded),
+    ):
         if name and name.startswith(("/", ".", "~")):
-            refuse = _not_loaded if config == CONFIG else _adapter_not_loaded
             if not Path(name).is_dir():
                 raise refuse(name, "there is no such directory")
             if not Path(name, config).is_file():
