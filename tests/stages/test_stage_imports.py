@@ -67,12 +67,12 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Imported]:
     return {stage.name: imported_by(project, stage.name, root) for stage in STAGES}
 
 
-def imported_by(project: Project, stage: str, root: Path) -> Imported:
-    log = root / f"{stage}.txt"
+def imported_by(project: Project, command: str, root: Path) -> Imported:
+    log = root / f"{command}.txt"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IMPORTED", str(log))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep))
-        done = project.laurel(stage)
+        done = project.laurel(command)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in log.read_text().splitlines()]
     return Imported({name for _, name in lines}, {name for who, name in lines if who == "worker"})
@@ -103,6 +103,13 @@ def test_checks_before_a_stage_import_no_language_model(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, **env, **huggingface, "arms": arms})
     anywhere = imported_by(project, "collect", tmp_path).anywhere
     assert anywhere & {"torch", "transformers", "scipy", "mlflow"} == set()
+
+
+def test_the_check_of_a_run_without_outputs_imports_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SPY)
+    anywhere = imported_by(Project.create(tmp_path / "p", {**UNTRACKED, "arms": ARMS}), "check", tmp_path).anywhere
+    assert "laurel.stages.preflight" in anywhere, "imports are seen"
+    assert anywhere & {"torch", "transformers", "mlflow"} == set()
 
 
 @pytest.mark.parametrize("name", ["train-reward", "evaluate"])
