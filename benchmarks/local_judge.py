@@ -85,7 +85,7 @@ FAMILIES = {
 }  # fmt: skip
 """Families of environments with similar captions: if one is the test, none of its family is trained on."""
 AT_MOST, MINUTES, LOW = 500, 6.0, 0.75
-TEST_PAIRS = 240
+TEST_PAIRS = 600
 RANKED_PAIRS = 3
 """Pairs of each task in words; the rest of AT_MOST is divided among the environments."""
 MINUTES_FILE = ".minutes.json"

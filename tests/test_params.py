@@ -229,6 +229,7 @@ def test_the_content_is_not_changed() -> None:
         # keys that are no text
         ("env.kwargs", {1: 2}, "key 1 in env.kwargs must be text; write it in quotes."),
         ("shaping", {True: 2}, "key true in shaping must be text; write it in quotes."),
+        ("arms", {8: {}}, "arms has an arm named 8, but names must be text; write it in quotes."),
     ],
 )
 def test_refused_with_one_sentence(key: str, value: Any, says: str) -> None:

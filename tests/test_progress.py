@@ -65,6 +65,13 @@ def test_progress_is_printed_every_ten_seconds(wait: Clock, capsys: pytest.Captu
     ]
 
 
+def test_work_of_which_nothing_is_done_has_not_just_begun(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(50, "evaluate", "episodes") as advance:
+        wait(90)
+        advance(0)
+    assert lines(capsys)[0] == "evaluate: 0/50 episodes (0/s, none in 90 s)"
+
+
 def test_time_before_the_first_unit_counts(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(50, "evaluate", "episodes") as advance:
         wait(11)

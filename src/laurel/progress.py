@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 LINE_EVERY = 10.0
 """Seconds between two lines without a terminal."""
+A_WHILE = 60.0
+"""Seconds after which work of which nothing is done has not just begun."""
 
 
 class Advance(Protocol):
@@ -212,7 +214,10 @@ class _Lines:
             ending = f"{seconds:.0f} s"
         else:
             rate, left = self._pace.rate(), self._pace.seconds_left(self._total - self._done)
-            ending = "just begun" if left is None else f"{left:.0f} s left"
+            if left is not None:
+                ending = f"{left:.0f} s left"
+            else:
+                ending = "just begun" if self._done or seconds < A_WHILE else f"none in {seconds:.0f} s"
         sys.stderr.write(
             f"{self._description}: {self._done:,}/{self._total:,} {self._unit} ({_shown(rate)}/s, {ending})\n"
         )

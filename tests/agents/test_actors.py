@@ -173,6 +173,23 @@ def test_an_option_of_the_wrong_type_has_a_role_until_the_planner_refuses_it() -
         make_actor("planner", adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0")), "key", **odd["options"])
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"reward": "preference"}, "reward"),
+        ({"reward": None, "shaping": {"beta": 0.0}}, "shaping"),
+        ({"reward": "oracle", "extrinsic": 0.0}, "reward and extrinsic"),
+    ],
+)
+def test_an_actor_that_is_not_trained_has_no_reward(settings: dict[str, Any], named: str) -> None:
+    """Else a rule written by hand would be compared, and shown, as what feedback achieved."""
+    with pytest.raises(
+        ParamsError,
+        match=rf"arms\.x\.agent is the actor random, which is not trained, so {named} would have no effect\.",
+    ):
+        _arm_params({"x": {**settings, "agent": {"actor": "random"}}})
+
+
 def test_an_actor_of_another_package_can_replay_an_agent() -> None:
     with pytest.raises(ParamsError, match=r"is replayed, which replays a trained agent: an arm without"):
         _arm_params({"again": {"reward": None, "agent": "replayed"}})

@@ -108,7 +108,10 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["prefrence"], r'"prefrence" is neither a directory nor an arm .* Did you mean "preference"\?'),
+        (
+            ["prefrence"],
+            r'neither a directory, nor an arm \(.*\), nor an actor \(.*\brandom\b.*\)\. Did you mean "preference"',
+        ),
         (["preference", "7"], r"seed-7: no such agent; name one of seed-0, seed-3, or run"),
         (["oracle"], r"data/agents holds no agent of oracle\. Run laurel train-agents\.$"),
         (["--agents", "nowhere"], r"nowhere: holds no agents\. Run laurel train-agents first"),

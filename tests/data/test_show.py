@@ -73,6 +73,7 @@ def test_agents(tmp_path: Path) -> None:
     text = described(tmp_path / "a")
     rows = [line.split() for line in text.splitlines() if line.split()[:1] == ["preference"]]
     assert rows == [["preference", f"seed-{s}", "200", f"{7.25 + s}", "0.5", "-", "-"] for s in (0, 1)]
+    assert "shaped reward a step" in text
     assert text.count("actor.0.weight") == 1, "one agent's tensors stand for all"
     assert "[8, 4]" in text
     assert "network.hidden" in text

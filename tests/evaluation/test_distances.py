@@ -192,13 +192,15 @@ class ByCaption:
         return np.where(lengths > lengths.min(), lengths * np.float32(self._factor), UNPAID)[steps.captions]
 
 
-def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path) -> None:
-    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 400})
+@pytest.mark.parametrize(("steps", "ended"), [(400, False), (4000, True)])
+def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path, steps: int, ended: bool) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": steps})
     project.run("collect")
     rewards = {"long": ByCaption(1.0), "twice": ByCaption(2.0), "short": ByCaption(-1.0), "none": ByCaption(0.0)}
     adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
-    found, left_out = distances(rewards, project.output("collect"), adapter, 0.99, 0)
-    assert left_out == ["The reward none has no distance from others: It cannot be paid."]
+    found, notes = distances(rewards, project.output("collect"), adapter, 0.99, 0)
+    cut = [] if ended else ["Collection cut all episodes, so their rankings are those of cut ones."]
+    assert notes == ["The reward none has no distance from others: It cannot be paid.", *cut]
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}
     assert found["rank"]["long"] == {"twice": 0.0, "short": 1.0}
     assert set(found["rank"]["environment"]) == {"long", "twice", "short"}

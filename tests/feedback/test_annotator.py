@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from laurel.envs.base import EnvAdapter
@@ -44,6 +45,15 @@ def test_identical_texts_are_ties_without_a_question() -> None:
         ([Judgement("ok", float("nan"))] * 2, "ok and tie need a probability from 0 to 1"),
         ([Judgement("ok", 2.0)] * 2, "ok and tie need a probability from 0 to 1"),
         ([Judgement("ok", None)] * 2, "ok and tie need a probability from 0 to 1"),
+        ([Judgement("ok", "0.7")] * 2, "ok and tie need a probability from 0 to 1"),  # type: ignore[arg-type]
+        ([Judgement("ok", np.array([0.2, 0.3]))] * 2, "ok and tie need a probability"),  # type: ignore[arg-type]
+        ([Judgement("tie", 0.9)] * 2, r"a tie has the probability 0\.5"),
+        ([Judgement("ok", 0.9, votes="x")] * 2, "its votes must be a number of answers"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, votes=-4)] * 2, "its votes must be a number of answers"),
+        ([Judgement("ok", 0.9, swap_consistent="maybe")] * 2, "True, False or None"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, answers=[1, 2])] * 2, "its answers must be a tuple"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, answers=(1, 2))] * 2, "its answers must be a tuple"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, members=("a",))] * 2, "its members must be a tuple"),  # type: ignore[arg-type]
         ([Judgement("abstain", 0.5)] * 2, "other statuses have None"),
         ([Judgement("maybe", 0.5)] * 2, "its status must be one of ok, tie, abstain"),  # type: ignore[arg-type]
         ([1.0, 1.0], r"gave 1\.0, but a Judgement is required"),

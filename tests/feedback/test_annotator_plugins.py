@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from laurel.envs.tasks import tasks_of
 from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback import interest
 from laurel.feedback.annotator import Pair, judge
-from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
+from laurel.feedback.annotator_kind import _REQUIRED, AnnotatorKind, kind_of
 from laurel.feedback.annotators import make_annotator
 from laurel.params import EnvParams, parse_params
 from laurel.params.annotation import AnnotateParams
@@ -61,6 +62,29 @@ def test_an_annotator_that_lacks_something_is_named(door_key: EnvAdapter) -> Non
         Kind(params).make(door_key, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("name", None, "has name None, but it must be text"),
+        ("simulated", "no", "has simulated 'no', but it must be True or False"),
+        ("usage", None, "has usage None, but it must map each resource"),
+        ("usage", {"calls": "many"}, "has usage {'calls': 'many'}, but it must map each resource"),
+    ],
+)
+def test_an_annotator_whose_provenance_is_invalid_is_named(
+    door_key: EnvAdapter, name: str, value: object, said: str
+) -> None:
+    params = AnnotateParams.model_validate({"annotator": "length"})
+    made = make_annotator(params, door_key, 0)
+
+    class Kind(AnnotatorKind):
+        def make(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(**{one: getattr(made, one) for one in _REQUIRED} | {name: value})
+
+    with pytest.raises(AnnotationError, match=said):
+        Kind(params).make(door_key, 0)
+
+
 def test_its_section_is_dumped_and_read_back() -> None:
     params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 3}})
     dumped = params.model_dump(mode="json")
@@ -74,11 +98,11 @@ def test_its_section_is_dumped_and_read_back() -> None:
 
 def test_invalid_annotators_are_refused_in_one_sentence(door_key: EnvAdapter) -> None:
     for section, sentence in (
-        ({"longest": 0}, r"has a section that is not allowed: annotate: length\.longest is 0, but must be"),
-        ({"lnogest": 1}, r'length\.lnogest is unknown\. Did you mean "longest"\?'),
+        ({"longest": 0}, r"^a\.yaml: annotate\.length\.longest is 0, but must be"),
+        ({"lnogest": 1}, r'^a\.yaml: annotate\.length\.lnogest is unknown\. Did you mean "longest"\?'),
     ):
-        with pytest.raises(ValueError, match=sentence):
-            AnnotateParams.model_validate({"annotator": "length", "length": section})
+        with pytest.raises(ParamsError, match=sentence):
+            parse_params({**MINIMAL, "annotate": {"annotator": "length", "length": section}}, "a.yaml")
     with pytest.raises(ValueError, match="lenght"):
         AnnotateParams.model_validate({"annotator": "length", "lenght": {}})
     with pytest.raises(ParamsError, match=r'must be one of .*length\. Did you mean "length"\?'):

@@ -148,6 +148,13 @@ def test_a_diverging_run_is_reported(tmp_path: Path, frozen_lake: EnvAdapter) ->
         run(task, frozen_lake, tmp_path / "agent")
 
 
+def test_a_reward_that_is_too_large_for_its_type_is_reported(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    """PPO normalises advantages: its policy loss stays finite, and the policy as it was."""
+    reward = CaptionReward({"": 1e38}, 0.0, lambda texts: np.full(len(texts), 1e38, np.float32))
+    with pytest.warns(RuntimeWarning, match="overflow"), pytest.raises(TrainingError, match="or reward is NaN or inf"):
+        run(make_task(), frozen_lake, tmp_path / "agent", reward)
+
+
 # -- several ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
 def test_agents_in_lockstep_are_the_same_as_alone(env: str, tmp_path: Path) -> None:

@@ -207,6 +207,22 @@ def check_command(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     return capsys.readouterr().out
 
 
+def test_check_names_gold_labels_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Project.create(tmp_path / "p", {"annotate.gold": "gold.jsonl"})
+    monkeypatch.chdir(project.path)
+    assert main(["check"]) == 0
+    assert "gold.jsonl: no such file yet, but annotate.gold names it" in capsys.readouterr().err
+    Path("gold.jsonl").mkdir()
+    assert main(["check"]) == 2
+    assert "gold.jsonl: no such file, but annotate.gold names it" in capsys.readouterr().err
+    Path("gold.jsonl").rmdir()
+    Path("gold.jsonl").touch()
+    assert main(["check"]) == 0
+    assert "gold" not in capsys.readouterr().err
+
+
 def test_check_says_what_a_run_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,14 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.stages.preflight import check_run, described
 
     params = load_params(options.params)
-    adapter = check_run(params, gold=False)  # gold labels are about captions, which may not exist yet
+    gold = params.annotate.gold
+    missing = gold is not None and not gold.exists()  # it is about captions, which may not exist yet
+    adapter = check_run(params, gold=not missing)
+    if missing and params.judges:
+        tell(
+            f"{gold}: no such file yet, but annotate.gold names it, and laurel annotate stops without it. After laurel "
+            "caption, label some pairs with laurel annotate review."
+        )
     for sentence in unknown_to_dvc(params, STAGES, options.params.parent):
         tell(sentence)
     return say(described(params, adapter, {name: getattr(options, name) for name in USED}))

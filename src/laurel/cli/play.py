@@ -159,7 +159,11 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not Path(agent).is_dir() and agent in ACTORS.kinds() and not replays_agent(agent):
             return Player(None, agent, agent)
         if not Path(agent).is_dir():
-            raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')
+            actors = [kind for kind in ACTORS.kinds() if not replays_agent(kind)]
+            raise ParamsError(
+                f'"{agent}" is neither a directory, nor an arm ({", ".join(arm.name for arm in params.arms)}), nor an '
+                f"actor ({', '.join(actors)}).{closest(agent, (*arms, *actors))}"
+            )
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, so leave out the seed ({seed}).")
         return Player(Path(agent), agent)

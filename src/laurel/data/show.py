@@ -149,8 +149,8 @@ def _agent_lines(path: Path, stage: str) -> list[str]:
         run = curve.with_name(RUN)
         measured.append(read_json(run)["seconds"] if run.exists() else None)
         rows.append([curve.parent.parent.name, curve.parent.name, *measured])
-    headers = ["arm", "seed", "env steps", "return", "success", "shaped reward", "seconds"]
-    title = "agents, at the end of their learning curves (means over up to 100 of the last episodes)"
+    headers = ["arm", "seed", "env steps", "return", "success", "shaped reward a step", "seconds"]
+    title = "agents, at the end of their learning curves (return and success: of up to 100 of the last episodes)"
     return ["", title, *_table(headers, rows)] if rows else []
 
 

@@ -151,7 +151,7 @@ def distances(
     drawn = np.sort(rng.choice(len(steps), min(DRAWN, len(steps)), replace=False))
     captioner = Captioner(adapter)  # one for both: rewards remember captions by their ids
     shaped, totals = {}, {ENVIRONMENT: _totals(steps.reward.astype(np.float64), episode)}
-    left_out = []
+    notes = []
     for name, reward in rewards.items():
         try:
             pays = _each_alone(reward, captioner)
@@ -159,11 +159,14 @@ def distances(
             totals[name] = _totals(_in_a_row(reward, captioner, steps, episode), episode)
             shaped[name] = alone
         except LaurelError as error:
-            left_out.append(f"The reward {name} has no distance from others: {error}")
+            notes.append(f"The reward {name} has no distance from others: {error}")
     whole = finished(steps, episode)
-    totals = {name: paid[whole] if whole.any() else paid for name, paid in totals.items()}
+    if whole.any():
+        totals = {name: paid[whole] for name, paid in totals.items()}
+    else:
+        notes.append("Collection cut all episodes, so their rankings are those of cut ones.")
     found = {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}
-    return {**found, "tied": matrix(totals, tied_pairs)}, left_out
+    return {**found, "tied": matrix(totals, tied_pairs)}, notes
 
 
 def _totals(pay: DoubleArray, episode: IntArray) -> DoubleArray:

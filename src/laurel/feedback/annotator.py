@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
+from numbers import Integral, Real
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
+
+import numpy as np
 
 from laurel.data.asked import Asked
 from laurel.errors import AnnotationError
@@ -81,6 +84,22 @@ def failures_of(annotator: Annotator) -> dict[str, dict[str, int]]:
     """Return annotator -> reason -> number of failures; empty for an annotator that cannot fail."""
     found: dict[str, dict[str, int]] = getattr(annotator, "failures", {})
     return found
+
+
+def usage_of(annotator: Annotator) -> Usage:
+    """Return an annotator's usage so far.
+
+    Raises:
+        AnnotationError: it is no mapping of amounts, or an amount is neither a number nor None.
+    """
+    usage: object = annotator.usage
+    amounts = usage.values() if isinstance(usage, dict) else ("",)
+    if not all(amount is None or isinstance(amount, Real) for amount in amounts):
+        raise AnnotationError(
+            f"The annotator {annotator.name} has usage {usage!r:.60}, but it must map each resource to a number, or to "
+            "None where that is unknown."
+        )
+    return annotator.usage
 
 
 def added(one: Usage, other: Usage) -> Usage:
@@ -204,11 +223,24 @@ def _check(annotator: Annotator, judgement: object, surplus: int) -> None:
         raise AnnotationError(f"{said}every pair had its judgement. Yield one for each pair, in order.")
     if not isinstance(judgement, Judgement):
         raise AnnotationError(f'{said}a Judgement is required, such as Judgement("ok", 0.9).')
-    status, p = judgement.status, judgement.p_first
+    status: Any
+    p: Any
+    votes: Any
+    swap: Any
+    status, p, votes, swap, *several = judgement  # of any type: another package's
     if status not in get_args(Status):
         raise AnnotationError(f"{said}its status must be one of {', '.join(get_args(Status))}.")
-    if not (p is None if status not in ("ok", "tie") else p is not None and 0 <= p <= 1):
+    if not (p is None if status not in ("ok", "tie") else isinstance(p, int | float | np.floating) and 0 <= p <= 1):
         raise AnnotationError(f"{said}ok and tie need a probability from 0 to 1, and other statuses have None.")
+    if status == "tie" and p != TIE.p_first:
+        raise AnnotationError(f"{said}a tie has the probability 0.5.")
+    if not isinstance(votes, Integral) or votes < 0:
+        raise AnnotationError(f"{said}its votes must be a number of answers, 0 or more.")
+    if not (swap is None or isinstance(swap, bool | np.bool_)):
+        raise AnnotationError(f"{said}its swap_consistent must be True, False or None.")
+    for values, field, kind in zip(several, ("answers", "members"), (Answer, tuple), strict=True):
+        if not isinstance(values, tuple) or not all(isinstance(one, kind) for one in values):
+            raise AnnotationError(f"{said}its {field} must be a tuple as in laurel.feedback.annotator.Judgement.")
 
 
 class Account:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from laurel.arrays import BoolArray
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Annotator, Pair
+from laurel.feedback.annotator import Annotator, Pair, usage_of
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.text_judge import TextJudge
@@ -207,12 +207,20 @@ def _complete(make: Callable[..., Annotator]) -> Callable[..., Annotator]:
                 f"{', '.join(lacking)}. Define what laurel.feedback.annotator.Annotator lists (CONTRIBUTING.md, Add an "
                 "annotator)."
             )
+        for name, kind, words in _TYPES:
+            if not isinstance(value := getattr(made, name), kind):
+                raise AnnotationError(
+                    f'annotate.annotator: the annotator "{self.params.annotator}" ({type(made).__name__}) has {name} '
+                    f"{value!r:.60}, but it must be {words} (laurel.feedback.annotator.Annotator)."
+                )
+        usage_of(made)
         return made
 
     return complete
 
 
 _REQUIRED = ("name", "simulated", "usage", "prepare", "annotate")
+_TYPES = ("name", str, "text"), ("simulated", bool, "True or False")
 
 
 def is_directory(name: str) -> bool:

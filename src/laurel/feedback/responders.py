@@ -12,7 +12,7 @@ from typing import Any
 from laurel.data.asked import Asked
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Answer, Pair, Usage, added, annotated, asked_of, ignore
+from laurel.feedback.annotator import Answer, Pair, Usage, added, annotated, asked_of, ignore, usage_of
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator
@@ -71,7 +71,7 @@ class PairResponder(Responder):
 
     @property
     def usage(self) -> Usage:
-        return self._annotator.usage
+        return usage_of(self._annotator)
 
     @property
     def asked(self) -> list[Asked]:

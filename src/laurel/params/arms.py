@@ -11,9 +11,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from laurel.errors import ParamsError, closest
 from laurel.params.annotation import MAIN
@@ -89,6 +97,19 @@ class ArmParams(Section):
             if name not in own:
                 raise ValueError(f"names {shown(name)}, but an arm may only set {', '.join(own)}.")
         return agent
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> Self:
+        """Refuse what only matters in training; a reward would also make an actor look like a method."""
+        ignored = {"reward": self.reward, "shaping": self.shaping, "extrinsic": self.extrinsic is not None}
+        if not self.trained and (named := [key for key, given in ignored.items() if given]):
+            raise refusal(
+                ("agent",),
+                f"is the actor {self.actor}, which is not trained, so {' and '.join(named)} would have no effect. "
+                "Set reward to null, and leave out shaping and extrinsic.",
+                self.agent,
+            )
+        return self
 
     @property
     def trained(self) -> bool:
@@ -170,7 +191,10 @@ def _read(value: Any) -> Any:
             f"is {shown(value)}, but must be full or a list of {allowed}.{closest(value, ('full', *WELL_KNOWN))}"
         )
     if isinstance(value, Mapping):
-        return tuple(_entry((name,), str(name), content) for name, content in value.items())
+        for name in value:
+            if not isinstance(name, str):
+                raise ValueError(f"has an arm named {shown(name)}, but names must be text; write it in quotes.")
+        return tuple(_entry((name,), name, content) for name, content in value.items())
     if not isinstance(value, list | tuple):
         raise ValueError(f"is {shown(value)}, but must be full, a list of arms, or a mapping of names to arms.")
     found = []

@@ -21,7 +21,7 @@ from pydantic import (
 
 from laurel.errors import closest
 from laurel.params.fields import Section
-from laurel.params.file import sentences, shown
+from laurel.params.file import refusals, shown
 from laurel.plugins import Plugins
 
 
@@ -52,8 +52,7 @@ class PluggedSection(Section):
                 try:
                     sections[kind] = model.model_validate(values.get(kind) or {})
                 except ValidationError as error:
-                    why = " ".join(sentences(cls.key, model, error, prefix=(kind,)).splitlines())
-                    raise ValueError(f"has a section that is not allowed: {why}") from None
+                    raise refusals(model, error, (kind,)) from None
         made = handler({key: value for key, value in values.items() if key not in sections})
         made._sections.update(sections)
         return made

@@ -23,7 +23,7 @@ from laurel.data.parquet import write_table
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError, LaurelError
-from laurel.feedback.annotator import Judgement, judge
+from laurel.feedback.annotator import Judgement, judge, usage_of
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.estimate_grid import forecast, in_table
 from laurel.feedback.goals import goal_in_words
@@ -140,13 +140,14 @@ def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subjec
         )
         annotator.prepare(subject.questions)
         judgements: list[Judgement] = list(judge(annotator, subject.questions))
+        usage = usage_of(annotator)
     except LaurelError as error:
         return Entry(cell.model, cell.prompt, cell.temperature, failure=str(error))
     if any(judgement.status == "unasked" for judgement in judgements):
         reached = f"The budget of {budget.reached} does not suffice for all pairs."
         return Entry(cell.model, cell.prompt, cell.temperature, failure=reached)
     seconds = round(monotonic() - started, 2)
-    return Entry(cell.model, cell.prompt, cell.temperature, annotator.simulated, judgements, annotator.usage, seconds)
+    return Entry(cell.model, cell.prompt, cell.temperature, annotator.simulated, judgements, usage, seconds)
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:

@@ -20,7 +20,7 @@ from laurel.data.labels import LabelWriter
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Annotator, failures_of, judge, pairs_of
+from laurel.feedback.annotator import Annotator, failures_of, judge, pairs_of, usage_of
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.probe import ask, has_probe, load_probe
 from laurel.feedback.rounds import OneRound, Rounds, make_rounds
@@ -80,7 +80,7 @@ class PairLabelling:
         annotator = make_annotator(annotate, self.adapter, seed, texts, budget=budget)
         probe = probed(annotate, self.adapter, annotator, out)
         if refusals := ask_about_success(self.seed, annotate, self.adapter, texts, annotator, out):
-            out.usage = annotator.usage
+            out.usage = usage_of(annotator)
             return refusals
         most = len(_share(range(rounds.at_most), shard))
         with (
@@ -100,7 +100,7 @@ class PairLabelling:
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
         out.notes += rounds.notes
-        out.usage = annotator.usage
+        out.usage = usage_of(annotator)
         out.counts = {**rounds.counts, **probe}
         if shard:
             out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}

@@ -214,13 +214,14 @@ class _Run:
             self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
-        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss."""
+        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss or reward."""
         task, progress = self.task, self.progress
-        if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.main_loss, 0.0)):
+        decisive = metrics.get(self.learner.main_loss), rewarded.get("shaped_reward")
+        if self.rollout.valid.any() and not all(math.isfinite(one) for one in decisive if one is not None):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                f"steps (its loss is NaN or infinite). Lower agent.{self.learner.name}.learning_rate, or the reward's "
-                "weights (shaping)."
+                f"steps (its loss or reward is NaN or infinite). Lower agent.{self.learner.name}.learning_rate, or the "
+                "reward's weights (shaping)."
             )
         progress.update += 1
         progress.seconds += seconds
