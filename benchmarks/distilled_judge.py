@@ -44,7 +44,7 @@ from laurel.rewards.text_pairs import TextPairs
 ENVS = ("LunarLander-v3", "Blackjack-v1", "BabyAI-GoToLocal-v0")
 """Environments whose captions are composed of parts, so that there are many."""
 SMALL = ENVS[2]
-"""The environment with the fewest training pairs."""
+"""The environment that SmolLM2 is tuned on."""
 ERRORS, FEWER, DRAWS = 0.1, 100, 8
 TESTED, TRIES = 2_000, 10
 """Maximum test pairs of a head per draw, and draws of two captions for each."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 LINE_EVERY = 10.0
 """Seconds between two lines without a terminal."""
 A_WHILE = 60.0
-"""Seconds after which work of which nothing is done has not just begun."""
+"""Seconds without any result after which a line no longer says that work has just begun."""
 
 
 class Advance(Protocol):

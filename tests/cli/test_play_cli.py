@@ -110,7 +110,7 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
     [
         (
             ["prefrence"],
-            r'neither a directory, nor an arm \(.*\), nor an actor \(.*\brandom\b.*\)\. Did you mean "preference"',
+            r'neither a directory, nor an arm \(.*\), nor an actor such as random\. Did you mean "preference"',
         ),
         (["preference", "7"], r"seed-7: no such agent; name one of seed-0, seed-3, or run"),
         (["oracle"], r"data/agents holds no agent of oracle\. Run laurel train-agents\.$"),

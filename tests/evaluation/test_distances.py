@@ -199,7 +199,7 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path, ste
     rewards = {"long": ByCaption(1.0), "twice": ByCaption(2.0), "short": ByCaption(-1.0), "none": ByCaption(0.0)}
     adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
     found, notes = distances(rewards, project.output("collect"), adapter, 0.99, 0)
-    cut = [] if ended else ["Collection cut all episodes, so their rankings are those of cut ones."]
+    cut = [] if ended else ["Collection cut all episodes, so rewards are compared by how they rank cut ones."]
     assert notes == ["The reward none has no distance from others: It cannot be paid.", *cut]
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}
     assert found["rank"]["long"] == {"twice": 0.0, "short": 1.0}

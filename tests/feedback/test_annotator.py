@@ -8,7 +8,7 @@ import pytest
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import TIE, Judgement, Pair, judge
+from laurel.feedback.annotator import TIE, Answer, Judgement, Pair, judge
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.feedback.annotators.scripted import ScriptedAnnotator
@@ -53,6 +53,10 @@ def test_identical_texts_are_ties_without_a_question() -> None:
         ([Judgement("ok", 0.9, swap_consistent="maybe")] * 2, "True, False or None"),  # type: ignore[arg-type]
         ([Judgement("ok", 0.9, answers=[1, 2])] * 2, "its answers must be a tuple"),  # type: ignore[arg-type]
         ([Judgement("ok", 0.9, answers=(1, 2))] * 2, "its answers must be a tuple"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, answers=(Answer(0, "x", "first", 0.9, ""),))] * 2, "its answers must"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, members=(("m", "x"),))] * 2, "its members must be a tuple"),  # type: ignore[arg-type]
+        ([Judgement("ok", 0.9, members=((1, 2, 3),))] * 2, "its members must be a tuple"),  # type: ignore[arg-type]
+        ([Judgement(np.array(["ok", "ok"]), 0.9)] * 2, "its status must be one of"),  # type: ignore[arg-type]
         ([Judgement("ok", 0.9, members=("a",))] * 2, "its members must be a tuple"),  # type: ignore[arg-type]
         ([Judgement("abstain", 0.5)] * 2, "other statuses have None"),
         ([Judgement("maybe", 0.5)] * 2, "its status must be one of ok, tie, abstain"),  # type: ignore[arg-type]

@@ -216,11 +216,14 @@ def test_check_names_gold_labels_that_are_missing(
     assert "gold.jsonl: no such file yet, but annotate.gold names it" in capsys.readouterr().err
     Path("gold.jsonl").mkdir()
     assert main(["check"]) == 2
-    assert "gold.jsonl: no such file, but annotate.gold names it" in capsys.readouterr().err
+    assert "gold.jsonl: a directory, but annotate.gold names it" in capsys.readouterr().err
     Path("gold.jsonl").rmdir()
     Path("gold.jsonl").touch()
     assert main(["check"]) == 0
     assert "gold" not in capsys.readouterr().err
+    Path("gold.jsonl").write_text("no JSON\n{}\n")
+    assert main(["check"]) == 2
+    assert "gold.jsonl" in capsys.readouterr().err
 
 
 def test_check_says_what_a_run_will_do(

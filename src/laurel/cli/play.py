@@ -142,7 +142,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         ParamsError: what was named is neither an arm nor a directory.
         DataError: the arm has no such agent.
     """
-    from laurel.params.arms import WELL_KNOWN, arm_of
+    from laurel.params.arms import RANDOM, WELL_KNOWN, arm_of
     from laurel.params.kinds import ACTORS, replays_agent
 
     if agent is None:
@@ -159,10 +159,10 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not Path(agent).is_dir() and agent in ACTORS.kinds() and not replays_agent(agent):
             return Player(None, agent, agent)
         if not Path(agent).is_dir():
-            actors = [kind for kind in ACTORS.kinds() if not replays_agent(kind)]
+            own = [arm.name for arm in params.arms]
             raise ParamsError(
-                f'"{agent}" is neither a directory, nor an arm ({", ".join(arm.name for arm in params.arms)}), nor an '
-                f"actor ({', '.join(actors)}).{closest(agent, (*arms, *actors))}"
+                f'"{agent}" is neither a directory, nor an arm ({", ".join(own)}), nor an actor such as {RANDOM}.'
+                + closest(agent, (*own, *ACTORS.kinds()))
             )
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, so leave out the seed ({seed}).")

@@ -134,7 +134,7 @@ def matrix(values: Mapping[str, DoubleArray], distance: Callable[[DoubleArray, D
 def distances(
     rewards: Mapping[str, Reward], trajectories: Path, adapter: EnvAdapter, gamma: float, seed: int
 ) -> tuple[dict[str, Matrix], list[str]]:
-    """Return the matrices, and a sentence on each reward that could not be paid and was left out.
+    """Return the matrices, and a sentence on each reward that could not be paid and was left out, and on cut episodes.
 
     These are `epic`, `rank`, and `tied`, the share of pairs that `rank` leaves out. The last two include the
     environment's own reward, and leave out episodes that collection cut, unless it cut all. For EPIC, each transition
@@ -164,7 +164,7 @@ def distances(
     if whole.any():
         totals = {name: paid[whole] for name, paid in totals.items()}
     else:
-        notes.append("Collection cut all episodes, so their rankings are those of cut ones.")
+        notes.append("Collection cut all episodes, so rewards are compared by how they rank cut ones.")
     found = {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}
     return {**found, "tied": matrix(totals, tied_pairs)}, notes
 

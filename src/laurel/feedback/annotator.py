@@ -6,8 +6,9 @@ An annotator sees the task's description and the two texts, not segments, files 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
+from types import NoneType
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
@@ -93,13 +94,13 @@ def usage_of(annotator: Annotator) -> Usage:
         AnnotationError: it is no mapping of amounts, or an amount is neither a number nor None.
     """
     usage: object = annotator.usage
-    amounts = usage.values() if isinstance(usage, dict) else ("",)
-    if not all(amount is None or isinstance(amount, Real) for amount in amounts):
+    amounts = usage.values() if isinstance(usage, Mapping) else ("",)
+    if not all(amount is None or isinstance(amount, int | float) for amount in amounts):
         raise AnnotationError(
             f"The annotator {annotator.name} has usage {usage!r:.60}, but it must map each resource to a number, or to "
             "None where that is unknown."
         )
-    return annotator.usage
+    return dict(annotator.usage)
 
 
 def added(one: Usage, other: Usage) -> Usage:
@@ -204,9 +205,10 @@ def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) 
         raise AnnotationError(
             f"The annotator {annotator.name} returned {judgements!r:.60}, but a judgement of each pair is required."
         )
+    judgement: Any
     for judgement in judgements:
         given += 1
-        _check(annotator, judgement, given - drawn)
+        judgement = _checked(annotator, judgement, given - drawn)
         if not reports and judgement.status != "unasked":
             on_judged(1, stored=False)
         yield judgement
@@ -216,8 +218,12 @@ def annotated(annotator: Annotator, pairs: Iterable[Pair], on_judged: OnJudged) 
         )
 
 
-def _check(annotator: Annotator, judgement: object, surplus: int) -> None:
-    """Raise AnnotationError if a judgement is none, has no pair, or a probability that does not go with its status."""
+def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement:
+    """Return a judgement with Python's own numbers, which JSON can hold.
+
+    Raises:
+        AnnotationError: it is none, has no pair, or a field that is of another type or does not go with its status.
+    """
     said = f"The annotator {annotator.name} gave {judgement!r:.100}, but "
     if surplus > 0:
         raise AnnotationError(f"{said}every pair had its judgement. Yield one for each pair, in order.")
@@ -228,9 +234,9 @@ def _check(annotator: Annotator, judgement: object, surplus: int) -> None:
     votes: Any
     swap: Any
     status, p, votes, swap, *several = judgement  # of any type: another package's
-    if status not in get_args(Status):
+    if not isinstance(status, str) or status not in get_args(Status):
         raise AnnotationError(f"{said}its status must be one of {', '.join(get_args(Status))}.")
-    if not (p is None if status not in ("ok", "tie") else isinstance(p, int | float | np.floating) and 0 <= p <= 1):
+    if not (p is None if status not in ("ok", "tie") else isinstance(p, int | float | np.number) and 0 <= p <= 1):
         raise AnnotationError(f"{said}ok and tie need a probability from 0 to 1, and other statuses have None.")
     if status == "tie" and p != TIE.p_first:
         raise AnnotationError(f"{said}a tie has the probability 0.5.")
@@ -238,9 +244,21 @@ def _check(annotator: Annotator, judgement: object, surplus: int) -> None:
         raise AnnotationError(f"{said}its votes must be a number of answers, 0 or more.")
     if not (swap is None or isinstance(swap, bool | np.bool_)):
         raise AnnotationError(f"{said}its swap_consistent must be True, False or None.")
-    for values, field, kind in zip(several, ("answers", "members"), (Answer, tuple), strict=True):
-        if not isinstance(values, tuple) or not all(isinstance(one, kind) for one in values):
+    for values, field, fits in zip(several, ("answers", "members"), (_is_answer, _is_member), strict=True):
+        if not isinstance(values, tuple) or not all(map(fits, values)):
             raise AnnotationError(f"{said}its {field} must be a tuple as in laurel.feedback.annotator.Judgement.")
+    return judgement._replace(
+        p_first=None if p is None else float(p), votes=int(votes), swap_consistent=None if swap is None else bool(swap)
+    )
+
+
+def _is_answer(one: object) -> bool:
+    types: tuple[Any, ...] = (Integral, Integral, str, (Real, NoneType), str, str)
+    return isinstance(one, Answer) and all(isinstance(value, of) for value, of in zip(one, types, strict=True))
+
+
+def _is_member(one: object) -> bool:
+    return isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], Judgement)
 
 
 class Account:

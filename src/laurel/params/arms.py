@@ -106,7 +106,7 @@ class ArmParams(Section):
             raise refusal(
                 ("agent",),
                 f"is the actor {self.actor}, which is not trained, so {' and '.join(named)} would have no effect. "
-                "Set reward to null, and leave out shaping and extrinsic.",
+                "Set reward and extrinsic to null, and leave out shaping.",
                 self.agent,
             )
         return self

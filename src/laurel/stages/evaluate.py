@@ -212,10 +212,10 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
         metrics["further"] = further
     if models := win_rates(results, curves, arms, seed):
         metrics["texts"] = models
-    metrics["distances"], left_out = reward_distances(
+    metrics["distances"], notes = reward_distances(
         stored, subject.inputs["trajectories"], subject.adapter, sections["agent"], seed
     )
-    out.notes += [*misleading_sums(watched, arms, results, curves), *left_out]
+    out.notes += [*misleading_sums(watched, arms, results, curves), *notes]
     out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
     texts = read_vocabulary(subject.inputs["captions"]).texts
     sample = with_references(subject.judge, subject.adapter, read_sample(subject.labels), texts)

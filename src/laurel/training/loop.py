@@ -214,13 +214,13 @@ class _Run:
             self.curriculum.follow(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
-        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss or reward."""
+        """Record an update, and save a checkpoint if due; raise TrainingError for a NaN or infinite loss."""
         task, progress = self.task, self.progress
-        decisive = metrics.get(self.learner.main_loss), rewarded.get("shaped_reward")
-        if self.rollout.valid.any() and not all(math.isfinite(one) for one in decisive if one is not None):
+        lost = not math.isfinite(metrics.get(self.learner.main_loss, 0.0)) or any(map(math.isinf, metrics.values()))
+        if self.rollout.valid.any() and lost:
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                f"steps (its loss or reward is NaN or infinite). Lower agent.{self.learner.name}.learning_rate, or the "
+                f"steps (its loss is NaN or infinite). Lower agent.{self.learner.name}.learning_rate, or the "
                 "reward's weights (shaping)."
             )
         progress.update += 1
