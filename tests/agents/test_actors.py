@@ -238,6 +238,12 @@ def test_an_unknown_kind_or_option_is_refused() -> None:
         make_actor("cautious", adapter_for(BLACKJACK), "key", height=3)
 
 
+def test_options_of_a_language_model_are_those_of_its_section() -> None:
+    said = r'the actor language_model: options\.modell is unknown\. Did you mean "model"\?'
+    with pytest.raises(ParamsError, match=said):
+        make_actor("language_model", adapter_for(BLACKJACK), "arms.a.agent", modell="tiny")
+
+
 def test_an_environment_without_words_has_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     env = EnvParams(id="CartPole-v1")
     adapter = adapter_for(env)

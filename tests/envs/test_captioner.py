@@ -35,6 +35,11 @@ def test_what_is_no_text_or_no_number_is_named(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(type(adapter), "encode", lambda self, _, events=events: events)
         with pytest.raises(EnvError, match=f"FrozenLake-v1: the adapter's encode returned {said} transitions, but an"):
             Captioner(adapter).ids(steps)
+    for caption in (["a"], 5):
+        monkeypatch.setattr(type(adapter), "caption", lambda self, _, caption=caption: caption)
+        monkeypatch.setattr(type(adapter), "encode", EnvAdapter.encode)
+        with pytest.raises(EnvError, match=r"FrozenLake-v1: a caption is .*, which is no text"):
+            Captioner(adapter).ids(steps)
     monkeypatch.setattr(type(adapter), "describe", lambda self, event: 5)
     with pytest.raises(EnvError, match="FrozenLake-v1: a caption is 5, which is no text"):
         Captioner(adapter, enumerate_events=True)

@@ -16,6 +16,7 @@ from laurel.data.minari import export
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import EnvAdapter, Transition, adapter_for
 from laurel.envs.captioner import Captioner
+from laurel.envs.info import named_info
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.evaluation.rollout import LearnedReward, roll_out
@@ -136,6 +137,14 @@ def test_a_missing_field_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     envs.reset()
     with pytest.raises(EnvError, match=r'TestHeat-v0: its adapter HeatAdapter names "cold".* has only: heat, hot, un'):
         envs.step(np.array([0, 1]))
+
+
+def test_a_field_that_a_step_lacks_is_not_among_those_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gymnasium joins the infos of all environments."""
+    monkeypatch.setattr(HeatAdapter, "info_fields", {"hot": "float32"})
+    info = {"hot": np.array([1.0, 0.0]), "_hot": np.array([True, False]), "cold": np.ones(2), "_cold": np.ones(2, bool)}
+    with pytest.raises(EnvError, match=r'names "hot" in info_fields, but the info of a step has only: cold\. Give it'):
+        named_info(adapter_for(ENV), info, np.ones(2, bool))
 
 
 def test_a_field_that_is_not_a_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

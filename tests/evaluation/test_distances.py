@@ -125,6 +125,7 @@ def test_ties_do_not_count_as_half_an_opposite_order() -> None:
     assert tied_pairs(sparse, dense) == pytest.approx(0.4)
     assert tied_pairs(np.array([0.1 + 0.2 + 0.3, 1.0]), np.array([0.3 + 0.2 + 0.1, 1.0])) == 0
     assert tied_pairs(np.array([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]), np.arange(2.0)) == 1, "floats added in two orders"
+    assert tied_pairs(np.array([57.2, 57.2 + 2.0**-17]), np.arange(2.0)) == 1, "rounding of normalised rewards adds up"
 
 
 def test_rankings_are_of_episodes_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +200,11 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path, ste
     rewards = {"long": ByCaption(1.0), "twice": ByCaption(2.0), "short": ByCaption(-1.0), "none": ByCaption(0.0)}
     adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
     found, notes = distances(rewards, project.output("collect"), adapter, 0.99, 0)
-    cut = [] if ended else ["Collection cut all episodes, so rewards are compared by how they rank cut ones."]
+    cut = (
+        []
+        if ended
+        else ["Collection cut all episodes of its first file, so rewards are compared by how they rank cut ones."]
+    )
     assert notes == ["The reward none has no distance from others: It cannot be paid.", *cut]
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}
     assert found["rank"]["long"] == {"twice": 0.0, "short": 1.0}

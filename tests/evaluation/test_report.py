@@ -201,7 +201,7 @@ def test_one_seed_is_noted(tables, words_only, content):
     assert "[" not in text[text.index("All arms") : text.index("Means over seeds")]
     assert "the shade of preference its 95% interval" in Page(render(content)).text
     alone = Page(render(dataclasses.replace(content, metrics=summary))).text
-    assert "Mean of the last 50 to 100 finished training episodes, in the order in which they began. Lines are" in alone
+    assert "or of fewer at the end of a short training, in the order in which they began. Lines are" in alone
 
 
 def test_labels_of_a_simulated_judge_are_called_simulated(words_only):

@@ -30,6 +30,13 @@ def test_of_several_label_sets_a_cell_is_their_range() -> None:
     assert judges({"pairs": 3}) is None
 
 
+def test_a_figure_that_some_label_sets_lack_says_so() -> None:
+    sets = [{"judge": "main", "label_set": n, "annotator": "a", "tie_rate": share(0.5)} for n in (0, 1)]
+    found = judges({"label_sets_by": [*sets, {"judge": "main", "label_set": 2, "annotator": "a"}]})
+    assert found is not None
+    assert found.rows == (("pairs that are ties", (("50.0% (2 of 3 label sets)", ""),)),)
+
+
 def test_rewards_with_different_figures() -> None:
     fitted = [
         {"reward": "r", "label_set": n, "judge": "main", "calibration": [{"p": 0.1}], "heldout_loss": loss}

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from chat_server import chat_server, completion
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.question_queue import CLOSED, READY, USAGE, QuestionQueue, Topic
 from laurel.llm.responses import ResponseStore
-from laurel.params import parse_params
+from laurel.params import EnvParams, parse_params
 from laurel.rewards import judging
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import RewardContext
@@ -79,6 +80,28 @@ def test_ten_kills_lose_no_answer_and_pay_for_none_twice(
     assert calls <= 2 * len(pairs) + KILLS * IN_FLIGHT, "what was on its way, and no more"
     assert usage["calls"] <= calls
     assert capsys.readouterr().err.count("is restarted") == KILLS
+
+
+@pytest.mark.slow
+def test_questions_with_known_answers_count_where_agents_ask_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prefers_the_goal(request: web.Request, body: dict[str, Any]) -> web.Response:
+        first = "reach the goal" in body["messages"][1]["content"].partition("Text 2:")[0].partition("Text 1:")[2]
+        return web.json_response(completion(json.dumps({"analysis": "", "best_description": 1 if first else 2})))
+
+    with chat_server() as server:
+        server.behave = prefers_the_goal
+        context = context_of(tmp_path, monkeypatch, server.url)
+        with Judging(0, replace(context, env=EnvParams(id="MiniGrid-DoorKey-5x5-v0")), [TOPIC]) as asked:
+            assert asked.queue is not None
+            queue = QuestionQueue(asked.queue)
+            until = time.monotonic() + 60
+            while queue.fact(READY) is None:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        assert asked.usage["calls"] == len(server.bodies) == 2 * 16
+        assert asked.asked
 
 
 @pytest.mark.slow

@@ -333,12 +333,19 @@ def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> No
         check_agents(0, params.resolved_arms.values(), RewardContext.of(params), case.adapter)
 
 
+ALONE = "without follow-ups"
+
+
 @pytest.mark.parametrize(
     ("form", "asking", "calls"),
     [
-        ("ranking", {}, ", which take 1,000 calls"),
-        ("ranking", {"both_orders": False}, ""),
-        ("retrieval", {"votes": 3}, ", which take 1,500 calls"),
+        ("ranking", {}, f", which take 1,000 calls {ALONE}, and before that 16 with known answers, which take 32"),
+        (
+            "ranking",
+            {"both_orders": False},
+            f", which take 500 calls {ALONE}, and before that 16 with known answers, which take 16",
+        ),
+        ("retrieval", {"votes": 3}, f", which take 1,500 calls {ALONE}"),
     ],
 )
 def test_calls_per_question_are_shown_next_to_the_questions(

@@ -162,12 +162,12 @@ def test_only_the_end_of_an_episode_is_rewarded() -> None:
     expected = np.full((4, 2), UNPAID)
     expected[0, 1], expected[2, 0], expected[3, 1] = 0.25, 1.0, 0.25
     assert np.array_equal(paid, expected)
-    assert reward.unseen == 0
+    assert reward.unpaid == 0
     reward.begin(1)
     rollout = rollout_of([[0]], terminated=[[1]])
     ends = rollout.valid, rollout.terminated, rollout.truncated
     assert reward.pay(Steps(rollout.transitions, np.array([[0]]), texts, *ends)) == UNPAID
-    assert reward.unseen == 1
+    assert (reward.unpaid, reward.unseen) == (1, 0), "it was met, but earned nothing"
 
 
 def test_outcomes_of_longer_episodes_are_their_last_captions(rewarded: Project) -> None:

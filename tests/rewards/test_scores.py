@@ -164,7 +164,12 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         assert counted[2:] == [("rewards.score", 6), (6, True)]
     place = project.output("train-reward") / "score"
     quality = read_json(place / "quality.json")
-    assert (quality["judge"], quality["simulated"], quality["calls"], quality["unanswered"]) == ("tiny", False, 12, 0)
+    assert (quality["judge"], quality["simulated"], quality["questions"], quality["unanswered"]) == (
+        "tiny",
+        False,
+        12,
+        0,
+    )
     table = method_of(settings).table(place, 0.5)
     ahead = np.array(["forward" in text for text in table.texts])
     assert 0 < ahead.sum() < len(ahead)

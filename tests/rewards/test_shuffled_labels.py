@@ -143,6 +143,15 @@ def test_what_has_no_labels_is_refused_in_a_sentence(
         method_of(params.rewards["control"]).check(context, adapter_for(context.env))
 
 
+CONTROL = {"kind": "shuffled_labels", "of": "b"}
+
+
+def test_labels_of_itself_are_no_labels() -> None:
+    content = {**MINIMAL, "arms": {"x": {"reward": "a"}}, "rewards": {"a": CONTROL, "b": {**CONTROL, "of": "a"}}}
+    with pytest.raises(ParamsError, match="which is a cycle"):
+        parse_params(content, "params.yaml")
+
+
 def test_an_artefact_of_before_is_named(made: Project, tmp_path: Path) -> None:
     copy = made.copy(tmp_path / "p")
     place = copy.output("train-reward") / "not_score/seed-0"

@@ -33,12 +33,24 @@ def test_steps_are_rounded_to_whole_updates(tmp_path: Path) -> None:
 def test_pairs_are_those_of_every_label_set_and_judge(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"annotate.n_pairs": 500, "annotate.feedback_seeds": 3, "agent.seeds": [0, 1, 2]}
     assert "at most 1,500 pairs of captions in all (3 label sets), in this process" in lines(tmp_path, changes)
+    changes["annotate.probe"] = {"success_questions": 16}
+    assert "captions in all (3 label sets) and 48 with known answers, in this" in lines(tmp_path / "known", changes)
     changes |= {
         "annotate.judges": {"teacher": {"annotator": "scripted", "n_pairs": 100}},
         "rewards": {"taught": {"kind": "preference", "judge": "teacher"}},
         "arms": {"preference": {}, "taught": {"reward": "taught"}},
     }
-    assert "at most 1,800 pairs of captions in all (2 judges, 3 label sets each)" in lines(tmp_path / "two", changes)
+    assert "(2 judges, 3 label sets each) and 96 with known answers" in lines(tmp_path / "two", changes)
+
+
+def test_of_many_unused_label_sets_the_first_are_named(tmp_path: Path) -> None:
+    said = lines(tmp_path, {"annotate.feedback_seeds": 1000, "agent.seeds": [0], "arms": ["extrinsic", "preference"]})
+    assert "No agent learns from label sets 1, 2, 3, 4, 5, 6, 7, 8, and 991 more: " in said
+
+
+def test_agents_of_stable_baselines3_take_at_least_as_many_steps(tmp_path: Path) -> None:
+    changes = {"arms": ["extrinsic"], "agent.seeds": [0], "agent.steps": 3000, "agent.engine": "sb3"}
+    assert "1 agent of at least 3,000 steps with SAC (sb3)" in lines(tmp_path, changes)
 
 
 @pytest.mark.parametrize(

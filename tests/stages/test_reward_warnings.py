@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,8 +31,8 @@ def collected(*episodes: tuple[int, bool]) -> tuple[Transitions, Position]:
     return steps, Position(number, np.arange(n))
 
 
-def said(monkeypatch: pytest.MonkeyPatch, intrinsic: float, *episodes: tuple[int, bool]) -> str:
-    table = PayTable(["a"] * 10, np.ones(10, np.float32), np.zeros(10, np.float32), np.ones(10, np.int64), 0.0)
+def said(monkeypatch: pytest.MonkeyPatch, intrinsic: float, *episodes: tuple[int, bool], **of: Any) -> str:
+    table = PayTable(["a"] * 10, np.ones(10, np.float32), np.zeros(10, np.float32), np.ones(10, np.int64), 0.0, **of)
     stored = SimpleNamespace(settings={"preference": None}, table=lambda *_: table)
     monkeypatch.setattr(reward_warnings, "StoredRewards", SimpleNamespace(read=lambda _: stored))
     monkeypatch.setattr(reward_warnings, "read_trajectories", lambda _: iter([collected(*episodes)]))
@@ -50,3 +51,8 @@ def test_pay_is_compared_with_the_spread_of_returns_which_may_be_negative(monkey
     assert "lower shaping.intrinsic" not in said(monkeypatch, 1.9, (50, True), (30, True))
     assert "lower shaping.intrinsic" in said(monkeypatch, 2.1, (50, True), (30, True))
     assert "lower shaping.intrinsic" in said(monkeypatch, 0.2, (30, True), (30, True)), "alike: often of 1"
+
+
+def test_an_episode_is_paid_one_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = said(monkeypatch, 2.0, (30, True), of="outcome")
+    assert told == "a: the outcome of an episode is paid 2 at most; the environment paid the best collected episode -30"

@@ -92,7 +92,7 @@ def test_the_page_shows_finished_runs(
     assert "\n- first failed: The &lt;b>gate&lt;/b> refused the labels.\n" in page
     assert "Not finished" not in page
     assert "## second" in page
-    assert "; 10 calls, $1.50." in page
+    assert ". 10 model calls in all stages, $1.50. " in page
     found = read_json(tmp_path / "out" / "tried.json")
     assert found["not run"] == ["first"]
     assert found["failed"]["first"]["reason"] == "The <b>gate</b>\nrefused the labels."

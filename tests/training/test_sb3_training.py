@@ -291,6 +291,7 @@ def test_a_diverging_run_is_reported(tmp_path: Path) -> None:
         ("SAC", None, {"kwargs": {"use_sde": 1}}, r"use_sde is 1, but must be true or false, such as false"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"activation_fn": "os.system"}}}, r"activation_fn is 'os\.system'"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"net_arhc": [3]}}}, r"SAC cannot be made with these arguments"),
+        ("DQN", "CartPole-v1", {"kwargs": {"buffer_size": 10**13}}, r"DQN does not fit into memory: .*buffer_size"),
         ("PPO", None, {"noise": 0.1}, r"agent\.sb3\.noise is 0\.1, but PPO does not support action noise"),
     ],
 )

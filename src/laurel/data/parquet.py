@@ -16,6 +16,9 @@ import pyarrow.parquet as pq
 
 from laurel.errors import DataError, first_line
 
+EXPORT = "export"
+"""Where rows may come from that another program wrote, too."""
+
 
 class ParquetWriter:
     """Writes tables one after the other into one file.
@@ -130,7 +133,8 @@ def readable(path: Path, stage: str) -> Iterator[None]:
         raise DataError(f"{path}: no such file. Run laurel {stage} again.") from None
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         reason = first_line(error)
-        raise DataError(f"{path}: not a complete Parquet file ({reason}). Run laurel {stage} again.") from None
+        again = f"Run laurel {stage} again" if stage != EXPORT else "Write it again; laurel export does, if it made it"
+        raise DataError(f"{path}: not a complete Parquet file ({reason}). {again}.") from None
 
 
 def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema, stage: str) -> None:

@@ -330,7 +330,7 @@ def _content(message: Any) -> Any:
 
 def _clean(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise RowError(name, f"is {shown(value)}, but must be text")
+        raise RowError(name, f"is {'missing or null' if value is None else shown(value)}, but must be text")
     try:
         value.encode()
     except UnicodeEncodeError:

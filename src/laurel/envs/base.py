@@ -16,7 +16,8 @@ import numpy as np
 
 from laurel.arrays import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.checked import check_methods
-from laurel.envs.guard import named
+from laurel.envs.guard import NOT_OURS, failure, no_text
+from laurel.errors import LaurelError
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -287,9 +288,15 @@ class EnvAdapter:
                 self._seen.clear()
             if key not in self._seen:
                 transition = self._unpack(transitions, i)
-                with named(self.env_id, "caption"):
+                try:
                     caption = self.caption(transition)
-                self._seen[key] = self._intern(caption)
+                except LaurelError:
+                    raise
+                except NOT_OURS as error:
+                    raise failure(self.env_id, "adapter's caption", error) from error
+                if not isinstance(caption, str | None):
+                    raise no_text(self.env_id, caption)
+                self._seen[key] = self._intern(caption or "")
             events[i] = self._seen[key]
         return events
 

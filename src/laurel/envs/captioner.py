@@ -8,7 +8,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray, IntArray
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.envs.guard import NOT_OURS, failure
+from laurel.envs.guard import NOT_OURS, failure, no_text
 from laurel.errors import EnvError, LaurelError
 
 NO_CAPTION = -1
@@ -109,10 +109,7 @@ class Captioner:
 
     def _check_text(self, caption: object) -> None:
         if not isinstance(caption, str):
-            raise EnvError(
-                f"{self.adapter.env_id}: a caption is {repr(caption)[:60]}, which is no text. Return a text, or an "
-                "empty one for a step without a caption. Fix its adapter."
-            )
+            raise no_text(self.adapter.env_id, caption)
         try:
             caption.encode()
         except UnicodeEncodeError as error:

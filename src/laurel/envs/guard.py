@@ -80,6 +80,14 @@ def named(env_id: str, what: str) -> Iterator[None]:
         raise failure(env_id, f"environment's {what}", error) from error
 
 
+def no_text(env_id: str, caption: object) -> EnvError:
+    """Return the error for a caption of another type."""
+    return EnvError(
+        f"{env_id}: a caption is {repr(caption)[:60]}, which is no text. Return a text, or an empty one for a step "
+        "without a caption. Fix its adapter."
+    )
+
+
 def failure(env_id: str, what: str, error: BaseException) -> EnvError:
     """Return the error for an exception in the user's code; `what` is e.g. "environment's step"."""
     return EnvError(f"{env_id}: the {what} raised {in_a_line(error)}. --debug shows where.")

@@ -32,15 +32,21 @@ def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -
     for name, dtype in adapter.info_fields.items():
         given = np.asarray(info.get(f"_{name}", np.full(len(valid), name in info)))
         if (valid & ~given).any():
+            place = int(np.argmax(valid & ~given))
+            names = (key for key in info if key[0] != "_")
+            others = [key for key in names if np.broadcast_to(info.get(f"_{key}", True), valid.shape)[place]]
             raise EnvError(
                 f'{adapter.env_id}: its adapter {type(adapter).__name__} names "{name}" in info_fields, but the info '
-                f"of a step has only: {', '.join(sorted(key for key in info if key[0] != '_')) or 'nothing'}."
+                f"of a step has only: {', '.join(sorted(others)) or 'nothing'}. Give it in each, or do not name it."
             )
         column = np.zeros(len(valid), dtype=dtype)
         try:
             column[valid] = np.asarray(info[name])[valid] if valid.any() else 0
         except (TypeError, ValueError) as error:
-            raise EnvError(f'{adapter.env_id}: "{name}" in the info of a step is not one {dtype}: {error}.') from None
+            raise EnvError(
+                f'{adapter.env_id}: "{name}" in the info of a step is not one {np.dtype(dtype).name}: {error}. '
+                "Give a number, or do not name it in info_fields."
+            ) from None
         found[name] = column
     return found
 

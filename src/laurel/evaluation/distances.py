@@ -98,8 +98,8 @@ class RankPairs:
 
 
 def _tolerant(totals: DoubleArray) -> DoubleArray:
-    """Round totals that differ only by the order in which floats were added."""
-    return np.round(totals / max(float(np.abs(totals).max(initial=0)), 1e-300), 9)
+    """Round totals that differ only by rounding errors, of sums and of normalised rewards (`Normalizer`)."""
+    return np.round(totals / max(float(np.abs(totals).max(initial=0)), 1e-300), 6)
 
 
 def _pairs_within(values: IntArray) -> int:
@@ -164,7 +164,9 @@ def distances(
     if whole.any():
         totals = {name: paid[whole] for name, paid in totals.items()}
     else:
-        notes.append("Collection cut all episodes, so rewards are compared by how they rank cut ones.")
+        notes.append(
+            "Collection cut all episodes of its first file, so rewards are compared by how they rank cut ones."
+        )
     found = {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}
     return {**found, "tied": matrix(totals, tied_pairs)}, notes
 

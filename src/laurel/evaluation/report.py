@@ -20,6 +20,7 @@ from markupsafe import Markup
 from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
+from laurel.envs.base import PROGRESSION
 from laurel.evaluation.arms import arms_of
 from laurel.evaluation.distances import MOST_STEPS, Matrix, table
 from laurel.evaluation.hacking import Hacked
@@ -113,6 +114,8 @@ class ReportContent:
     """Reward above which a caption is paid for."""
     normalised: bool = True
     """Whether these rewards are normalised."""
+    pays_for: str = "caption"
+    """What has these rewards: a caption or an outcome."""
     rank: Mapping[str, Any] | None = None
     """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
     annotation: Mapping[str, Any] | None = None
@@ -176,6 +179,7 @@ def render(content: ReportContent) -> str:
         distances=_distances(content.metrics.get("distances", {})),
         online=_annotated_online(content.metrics.get("online", {})),
         further=further_columns(content.metrics),
+        progression=PROGRESSION in content.metrics.get("further", {}),
         paths=path_columns(content.metrics),
         asked=asked_columns(content.metrics),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
@@ -288,8 +292,8 @@ def _annotated_online(
     heads = (
         "arm",
         "questions",
-        "distinct, all agents",
         "labels",
+        "distinct labels, all agents",
         "read",
         "coverage",
         "lag in steps",
@@ -303,7 +307,7 @@ def _annotated_online(
     rows = [
         [
             name,
-            *(number(one["questions"]), str(one["distinct_questions"]), number(one["labels"])),
+            *(number(one["questions"]), number(one["labels"]), str(one["distinct_labels"])),
             *(share(one.get("parse_rate")), share(one["coverage"])),
             *(number(one["lag"]), number(one["dropped"]), str(one["late_agents"])),
         ]

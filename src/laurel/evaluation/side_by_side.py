@@ -65,8 +65,14 @@ def _measured(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     cells = {}
     for measure, several in found.items():
         several.sort(key=lambda figure: figure.value)
-        cells[measure] = _range([figure.shown for figure in several]), several[0].shown_interval * (len(several) == 1)
+        shown = _range([figure.shown for figure in several]) + _lacking(len(several), len(sets))
+        cells[measure] = shown, several[0].shown_interval * (len(several) == 1)
     return cells
+
+
+def _lacking(known: int, sets: int) -> str:
+    """Say of how many label sets a figure is known, if not of all."""
+    return f" ({known} of {sets} label sets)" if known < sets else ""
 
 
 def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
@@ -78,7 +84,8 @@ def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
     cells = {"label sets": (str(len(sets)), "")} if len(sets) > 1 else {}
     for key, values in found.items():
         numbers = all(isinstance(value, int | float) for value in values)
-        cells[key] = _range([in_words(value) for value in (sorted(values) if numbers else values)]), ""
+        shown = _range([in_words(value) for value in (sorted(values) if numbers else values)])
+        cells[key] = shown + _lacking(len(values), len(sets)), ""
     return cells
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from laurel.data.json_file import read_json
+from laurel.envs.base import PROGRESSION
 from laurel.errors import DataError
 from laurel.evaluation.arms import arms_of, main_of
 
@@ -355,8 +356,8 @@ def legend(metrics: Mapping[str, Any]) -> str:
         )
     if metrics.get("further"):
         sentences.append(
-            "Further measures: the highest value in an evaluation episode, averaged; progression: BALROG's measure "
-            "(arXiv 2411.13543)."
+            "Further measures: the highest value in an evaluation episode, averaged"
+            f"{'; progression: that of BALROG (arXiv 2411.13543)' * (PROGRESSION in metrics['further'])}."
         )
     if metrics.get("texts"):
         sentences.append(

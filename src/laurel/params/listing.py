@@ -89,6 +89,8 @@ def _below(model: Mapping[str, Any], models: Mapping[str, Any], prefix: str) -> 
         default = f"default {_shown(field['default'])}" if "default" in field else "required"
         if name not in model.get("required", ()) and "default" not in field:
             default = "default {}"  # a mapping that is empty by default
+        if name == "kind" and prefix.startswith("rewards.") and default == "required":
+            default = f"default {prefix[:-1].rpartition('.')[2]}"  # the reward's name
         sentence = field.get("description") or MEANING.get(name, "")
         yield Parameter(f"{prefix}{name}", _allowed(field, models), default, " ".join(sentence.split()))
         for part in (field, *field.get("anyOf", ())):

@@ -191,7 +191,7 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
 
     Raises:
         ValidationError: a setting is not allowed.
-        ParamsError: there is no such kind.
+        ParamsError: there is no such kind, or rewards depend on each other in a circle.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"is {shown(given)}, but must be a mapping of names of rewards to their settings.")
@@ -202,6 +202,7 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
         if name not in found:
             found[name] = _settings(name, given.get(name))
             left += method_of(found[name]).needs()
+    chain(found, found)
     return dict(sorted(found.items()))
 
 

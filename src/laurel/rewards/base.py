@@ -106,6 +106,16 @@ class Memoryless:
 
 
 @runtime_checkable
+class OutcomesReward(Reward, Protocol):
+    """A reward of outcomes that were asked about before training."""
+
+    @property
+    def unpaid(self) -> int:
+        """Number of distinct outcomes met that were not asked about, which earned nothing."""
+        ...
+
+
+@runtime_checkable
 class LearningReward(Reward, Protocol):
     """A reward that is learned while an agent is trained on it, and kept in the agent's checkpoints."""
 

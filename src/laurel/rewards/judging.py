@@ -231,7 +231,10 @@ def serve(
         responders[one.name] = make_responder(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
 
     if queue.fact(READY) is None:  # a restarted judge need not repeat it
-        who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}
+        try:
+            who = {n: {"judge": d.name, "simulated": d.simulated, **d.known_answers()} for n, d in responders.items()}
+        finally:
+            account.conclude()  # the agents may ask nothing
         queue.note(READY, json.dumps(who))
     most = max(responder.at_once for responder in responders.values())
     pause, rest, told = 0.0, IDLE_SECONDS, ""

@@ -166,6 +166,8 @@ class PayTable:
     """The reward at the requested quantile: shaping uses the excess over it."""
     normalised: bool = True
     """Whether rewards are in units of their spread over captions; False: as they were answered."""
+    of: Literal["caption", "outcome"] = "caption"
+    """What the texts are: captions, or outcomes, of which an episode is paid one, at its end."""
 
     @classmethod
     def of_captions(cls, place: Path, quantile: float) -> PayTable:

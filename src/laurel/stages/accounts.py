@@ -57,7 +57,7 @@ def annotated(agents: Iterable[Played]) -> dict[str, dict[str, Any]]:
 
 
 def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the means over agents, and how many distinct questions they asked."""
+    """Return the means over agents, and about how many distinct questions they have labels."""
 
     def mean(key: str) -> float | None:
         known = [one[key] for one in accounts if one[key] is not None]
@@ -68,7 +68,7 @@ def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
         "judge": accounts[0]["judge"],
         "simulated": any(one["simulated"] for one in accounts),
         **means,
-        "distinct_questions": len(set().union(*(one["distinct"] for one in accounts))),
+        "distinct_labels": len(set().union(*(one["distinct"] for one in accounts))),
         "warnings": dict(Counter(warning for one in accounts for warning in one["warnings"])),
         "late_agents": sum(one["late"] for one in accounts),
     }

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.params.search import Sweep
 
+MOST_SETS = 8
+"""Maximum number of unused label sets that are named."""
 TRAINERS = ("agent.engine", "agent.algorithm", "agent.sb3.algorithm")
 """Params that select the training algorithm; if a search varies them, those of the file need not be valid."""
 
@@ -237,7 +239,11 @@ def _left_over(params: Params) -> list[str]:
     lines = []
     for judge, used in used_label_sets(params.resolved_arms.values(), RewardContext.of(params)).items():
         if left := sorted(set(range(sets)) - used):
-            which = f"label set{'s' * (len(left) > 1)} {', '.join(map(str, left))}"
+            named = [
+                *map(str, left[:MOST_SETS]),
+                *([f"and {len(left) - MOST_SETS:,} more"] if left[MOST_SETS:] else []),
+            ]
+            which = f"label set{'s' * (len(left) > 1)} {', '.join(named)}"
             whose = "" if judge == MAIN else f" of the judge {judge}"
             lines.append(
                 f"No agent learns from {which}{whose}: the agent with seed s learns from set s modulo {sets} "

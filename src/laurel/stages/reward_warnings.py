@@ -79,12 +79,14 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
         )
         if table is None:
             continue
-        paid = np.maximum(table.rewards - table.threshold, 0)
-        most, task = arm.shaping.intrinsic * float(paid.sum()), arm.shaping.extrinsic * highest
-        line = (
-            f"{arm.name}: meeting each of {np.count_nonzero(paid)} captions once is paid {most:.3g} in all; the "
-            f"environment paid the best collected episode {task:.3g}"
-        )
+        paid, task = np.maximum(table.rewards - table.threshold, 0), arm.shaping.extrinsic * highest
+        best = f"the environment paid the best collected episode {task:.3g}"
+        if table.of == "outcome":
+            most = arm.shaping.intrinsic * float(paid.max(initial=0))
+            lines.append(f"{arm.name}: the outcome of an episode is paid {most:.3g} at most; {best}")
+            continue
+        most = arm.shaping.intrinsic * float(paid.sum())
+        line = f"{arm.name}: meeting each of {np.count_nonzero(paid)} captions once is paid {most:.3g} in all; {best}"
         # the value of doing the task better; collection may never have met a sparse reward, often 1
         if most > arm.shaping.extrinsic * (spread or 1.0):
             line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"

@@ -239,19 +239,22 @@ def _place(run: Mapping[str, Any]) -> str:
 def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
     metrics = run["metrics"]
     known = _seconds(run)
-    cost = f", {in_words(run['cost'])}" if run["calls"] else ""
     took = f"{sum(known.values()):,.0f} s in all ({', '.join(f'{stage} {s:,.0f}' for stage, s in known.items())})"
     lines: Sequence[str] = [
         f"## {name}",
         markdown_table(metrics),
         legend(metrics),
         "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
-        f"Annotator of pairs: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}."
-        f"{f' Run: {place}.' if place else ''}",
+        f"Annotator of pairs: {_annotator(metrics)}. {_calls(run)}{took}.{f' Run: {place}.' if place else ''}",
         _answers(metrics),
         "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
     ]
     return "\n\n".join(line for line in lines if line)
+
+
+def _calls(run: Mapping[str, Any]) -> str:
+    """Describe the calls of all stages to language models."""
+    return f"{run['calls']:,} model calls in all stages, {in_words(run['cost'])}. " if run["calls"] else ""
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:

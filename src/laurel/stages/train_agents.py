@@ -17,6 +17,7 @@ from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
+from laurel.evaluation.summary import counted
 from laurel.feedback.annotator_kind import kind_of
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from laurel.stages.live import LivePage
     from laurel.training.arms import Part
 
+RESETS = 0.1
+"""Share of environment steps that begin a new episode from which on a note says so."""
 Agents = Sequence[tuple[Arm, int, Path]]
 """Arm, seed and directory of each."""
 Live: TypeAlias = "Callable[[str, Sequence[ArmInfo], Agents, int, int], LivePage]"
@@ -293,7 +296,12 @@ def _remove_leftovers(path: Path) -> None:
 
 def notes_on_training(places: Agents) -> list[str]:
     """Return notes on the training of agents for readers of the report."""
-    return [*_notes_on_unseen(places), *_notes_on_idleness(places), *_notes_on_steps(places)]
+    return [
+        *_notes_on_unseen(places),
+        *_notes_on_idleness(places),
+        *_notes_on_steps(places),
+        *_notes_on_resets(places),
+    ]
 
 
 def _notes_on_questions(places: Agents) -> list[str]:
@@ -326,10 +334,18 @@ def _asked_by(places: Agents) -> list[Asked]:
 
 
 def _notes_on_unseen(places: Agents) -> list[str]:
-    """Return notes on arms that met captions missing from the table, which were scored when first met."""
+    """Return notes on arms that met captions missing from the table, which were scored when first met, or outcomes
+    that were not, since they were not asked about.
+    """
     notes = []
     for arm in dict.fromkeys(arm.name for arm, _, _ in places):
-        unseen = max(read_json(place / STATE)["unseen"] for found, _, place in places if found.name == arm)
+        states = [read_json(place / STATE) for found, _, place in places if found.name == arm]
+        unseen, unpaid = max(one["unseen"] for one in states), max(one.get("unpaid", 0) for one in states)
+        if unpaid:
+            notes.append(
+                f"Agents of {arm} met up to {counted(unpaid, 'outcome')} that collection had not met; nobody was asked "
+                f"about these, so they earned nothing."
+            )
         if unseen:
             notes.append(
                 f"Agents of {arm} met up to {unseen} captions that collection had not met; these were scored during "
@@ -369,6 +385,27 @@ def _notes_on_steps(places: Agents) -> list[str]:
         f"Agents of {', '.join(dict.fromkeys(names))} took {steps:,} environment steps each, not {wanted:,}: "
         f"{algorithm} learns from whole rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
         for (algorithm, wanted, steps), names in taken.items()
+    ]
+
+
+def _notes_on_resets(places: Agents) -> list[str]:
+    """Return a note on arms of whose steps many began a new episode: RESETS or more."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    found: dict[str, float] = {}
+    for arm, _, place in places:
+        if arm.agent.engine == "laurel":
+            episodes = pc.sum(pq.read_table(place / CURVE, columns=["episodes"])["episodes"]).as_py() or 0
+            steps = read_json(place / STATE)["env_steps"]
+            found[arm.name] = max(found.get(arm.name, 0.0), episodes / steps)
+    often = {name: share for name, share in found.items() if share >= RESETS}
+    if not often:
+        return []
+    return [
+        f"Steps that begin a new episode, without an action, count as environment steps: up to "
+        f"{max(often.values()):.0%} of those of {', '.join(often)}. With engine: sb3 they do not count, so compare "
+        f"numbers of steps with care."
     ]
 
 

@@ -111,7 +111,7 @@ def _make(
     stored = StoredRewards.read(out.path)
     out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
     out.notes += [
-        f"The reward {name} is the same for every caption ({len(table.texts):,}), so it has no preference."
+        f"The reward {name} is the same for every {table.of} ({len(table.texts):,}), so it has no preference."
         for name in stored.settings
         if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]

@@ -24,13 +24,15 @@ class Training:
     """Environment steps per agent, a multiple of the update size: may exceed agent.steps."""
     questions_each: int
     """Maximum number of questions to judges per agent during training."""
+    at_least: bool = False
+    """Whether it takes more steps, until the end of a rollout: Stable-Baselines3's algorithms do."""
 
     @classmethod
     def of(cls, arm: Arm, params: Params) -> Training:
         """Return an arm's training."""
         rewards = [params.rewards[name] for name in chain(params.rewards, arm.reward)]
         questions = sum(own.questions for own in rewards if isinstance(own, OnlineParams) and own.replay is None)
-        return cls(len(arm.agent.seeds), steps_of(arm), questions)
+        return cls(len(arm.agent.seeds), steps_of(arm), questions, at_least=arm.agent.engine == "sb3")
 
 
 def trainings(params: Params, adapter: EnvAdapter | None) -> list[Training]:
@@ -50,17 +52,20 @@ def agents_and_steps(trained: Sequence[Training]) -> str:
     each = sorted({one.steps_each for one in trained})
     if not each:
         return agents
-    return f"{agents} of {' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps"
+    least = "at least " if any(one.at_least for one in trained) else ""
+    return f"{agents} of {least}{' to '.join(f'{steps:,}' for steps in dict.fromkeys((each[0], each[-1])))} steps"
 
 
 def pairs_asked(params: Params) -> str:
-    """Describe the maximum number of pairs for all judges and label sets."""
+    """Describe the maximum number of pairs for all judges and label sets, and of questions with known answers."""
     asking, judges = params.annotate, params.judges
     sets = asking.feedback_seeds
     most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
     parts = [counted(n, what) for n, what in ((len(judges), "judge"), (sets, "label set")) if most and n > 1]
     together = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
-    return f"at most {counted(most, 'pair')} of captions{together}"
+    known = sets * sum(asking.of_judge(judge).probe.success_questions for judge in judges) if most else 0
+    checks = f" and {known:,} with known answers" if known else ""
+    return f"at most {counted(most, 'pair')} of captions{together}{checks}"
 
 
 def questions_in_training(trained: Sequence[Training]) -> list[str]:

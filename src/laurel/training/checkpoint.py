@@ -107,6 +107,7 @@ def save(
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
             "unseen": reward.unseen,
+            **({"unpaid": reward.unpaid} if reward.unpaid else {}),
             "backend": backend,
             "rng": learner.rng.bit_generator.state,
         },

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
-from laurel.rewards.base import AskingReward, LearningReward, Reward
+from laurel.rewards.base import AskingReward, LearningReward, OutcomesReward, Reward
 from laurel.rewards.functions import CaptionReward, ObservationReward, parts_of
 from laurel.rewards.paying import RewardCalculator
 from laurel.training.credit import CREDIT, SCHEMA, Credit
@@ -51,6 +51,11 @@ class TrainingReward:
     def unseen(self) -> int:
         """Number of captions met that the reward's table lacked."""
         return self._reward.unseen if self._reward else 0
+
+    @property
+    def unpaid(self) -> int:
+        """Number of distinct outcomes met that were not asked about, which earned nothing."""
+        return sum(part.unpaid for part in parts_of(self._reward) if isinstance(part, OutcomesReward))
 
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:

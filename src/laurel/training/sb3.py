@@ -181,6 +181,7 @@ class _CheckpointCallback(BaseCallback):
                 "env_steps": model.num_timesteps,
                 "finished": finished,
                 "unseen": self._envs.reward.unseen,
+                **({"unpaid": unpaid} if (unpaid := self._envs.reward.unpaid) else {}),
                 **state,
             },
         )

@@ -23,6 +23,9 @@ from laurel.errors import ActorError, LaurelError, ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import ACTORS
 
+_TYPES = {"bool": (bool, "true or false"), "str": (str, "text"), "str | None": (str | None, "text or null")}
+"""Annotations of options that are checked here -> their type, in words."""
+
 
 def make_actor(
     kind: str,
@@ -57,6 +60,8 @@ def make_actor(
         taken.bind(adapter, **options)
     except TypeError as error:
         raise ParamsError(f'{key}: the actor "{kind}" cannot be made with options {options}: {error}.') from error
+    if kind in ACTORS.builtin():
+        _check_types(kind, taken.parameters, options, key)
     if "annotate" in taken.parameters:
         options["annotate"] = annotate
     if initial is not None and "weights_seed" in taken.parameters:
@@ -74,6 +79,14 @@ def make_actor(
     if not isinstance(actor, Actor):
         raise ActorError(f'The actor "{kind}" is a {type(actor).__name__}, not a laurel.agents.actor.Actor.')
     return Checked(actor, kind, adapter.action_space)
+
+
+def _check_types(kind: str, parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any], key: str) -> None:
+    """Raise ParamsError for an option that is no text or no switch where its annotation says so."""
+    for name, value in options.items():
+        of_type, what = _TYPES.get(str(parameters[name].annotation) if name in parameters else "", (object, ""))
+        if not isinstance(value, of_type):
+            raise ParamsError(f"{key}: the option {name} of the actor {kind} is {value!r:.60}, but must be {what}.")
 
 
 def judge_asked(kind: str, options: Mapping[str, Any]) -> str | None:

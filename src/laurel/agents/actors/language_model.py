@@ -17,7 +17,8 @@ from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.algorithms.language_model import LanguageModelAlgorithm
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.base import EnvAdapter
-from laurel.params.file import refusals
+from laurel.errors import ParamsError
+from laurel.params.file import sentences
 from laurel.params.language_actor import LanguageActorParams
 
 
@@ -63,7 +64,8 @@ def base_model(adapter: EnvAdapter, *, greedy: bool = False, weights_seed: int =
     try:
         settings = LanguageActorParams.model_validate(options)
     except ValidationError as error:
-        raise refusals(LanguageActorParams, error, ("options",)) from None
+        what = sentences("the actor language_model", LanguageActorParams, error, ("options",))
+        raise ParamsError(what) from None
     algorithm = LanguageModelAlgorithm(settings)
     algorithm.check(adapter)
 

@@ -96,6 +96,10 @@ class MixesRewards(Protocol):
         """Number of captions met that the reward's table lacked."""
 
     @property
+    def unpaid(self) -> int:
+        """Number of outcomes met that were not asked about."""
+
+    @property
     def accounts(self) -> dict[str, dict[str, Any]]:
         """Cost of computing the reward, if it asks a language model about steps."""
 

@@ -44,6 +44,11 @@ def make_algorithm(
     except (AssertionError, TypeError, ValueError) as error:
         why = first_line(error)
         raise ParamsError(f"agent.sb3: {settings.algorithm} cannot be made with these arguments: {why}.") from error
+    except MemoryError as error:
+        raise ParamsError(
+            f"agent.sb3: {settings.algorithm} does not fit into memory: {first_line(error)}. Lower "
+            "agent.sb3.kwargs.buffer_size."
+        ) from error
 
 
 def initial_sb3_policy(

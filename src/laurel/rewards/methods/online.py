@@ -15,6 +15,7 @@ from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.question_queue import Topic
+from laurel.feedback.success import aims_elsewhere
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.base import LearningReward, Reward
 from laurel.rewards.method import AgentsReward, Inputs, LearningMethod, PayTable, RewardContext
@@ -61,12 +62,16 @@ class Online(LearningMethod[OnlineParams]):
         own = self.settings
         if own.replay:
             return f"labels of {own.replay} count again, and no judge is asked"
-        voters = params.annotate.of_judge(own.judge).voters
+        judge = params.annotate.of_judge(own.judge)
+        voters = judge.voters
         who = ", ".join(kind_of(voter).title for voter in voters)
         what = "pairs of captions" if own.form == "ranking" else "captions"
         asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
         each = sum(one.votes * (2 if own.form == "ranking" and one.both_orders else 1) for one in asking)
-        calls = f", which take {each * own.questions:,} calls" if each > 1 else ""
+        calls = f", which take {each * own.questions:,} calls without follow-ups" if each else ""
+        known = judge.probe.success_questions
+        if each and own.form == "ranking" and known and not aims_elsewhere(judge, adapter):
+            calls += f", and before that {known:,} with known answers, which take {each * known:,}"
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most{calls}"
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:

@@ -129,7 +129,7 @@ def _schema() -> Any:
 class OutcomeReward:
     """Rewards the last step of each episode with the probability that its outcome is a success."""
 
-    threshold = 0.0
+    threshold, unseen = 0.0, 0
 
     def __init__(self, answers: Mapping[str, float], length: int) -> None:
         self._answers = answers
@@ -138,7 +138,7 @@ class OutcomeReward:
         self.begin(0)
 
     @property
-    def unseen(self) -> int:
+    def unpaid(self) -> int:
         """Number of outcomes met that were not asked about, which have no reward."""
         return len(self._unmet)
 
@@ -363,9 +363,8 @@ class Outcome(Method[OutcomeParams]):
     def table(self, place: Path, quantile: float) -> PayTable:
         found = OutcomeTable.load(place)
         values = np.array([found.answers[text] for text in found.answers], dtype=np.float32)
-        return PayTable(
-            list(found.answers), values, np.zeros_like(values), np.array(found.counts), 0.0, normalised=False
-        )
+        unknown, counts = np.zeros_like(values), np.array(found.counts)
+        return PayTable(list(found.answers), values, unknown, counts, 0.0, normalised=False, of="outcome")
 
 
 METHOD = Outcome

@@ -134,7 +134,8 @@ class Scored:
     simulated: bool
     scores: Scores
     """(G, size), NaN if there was no answer."""
-    calls: int
+    questions: int
+    """Without follow-ups."""
 
 
 def asked(
@@ -162,8 +163,8 @@ def asked(
         values = [answer.value for answer in answers if answer.value is not None]
         if 2 * len(values) > len(answers):
             scores[number] = np.mean(values, axis=0)
-    calls = len(groups) * question.variants * params.annotate.language_model.votes
-    return Scored(judge.model_name, False, scores, calls)
+    questions = len(groups) * question.variants * params.annotate.language_model.votes
+    return Scored(judge.model_name, False, scores, questions)
 
 
 def caption_scores(segments: Segments, scores: Scores, n_captions: int) -> FloatArray:
@@ -233,7 +234,7 @@ class Score(Method[ScoreParams]):
         quality: dict[str, Any] = {
             "judge": answers.judge,
             "simulated": answers.simulated,
-            "calls": answers.calls,
+            "questions": answers.questions,
             "groups": len(groups),
             "unanswered": int((answers.scores != answers.scores).all(axis=1).sum()),
             "unscored": int((scores != scores).sum()),

@@ -1,0 +1,42 @@
+"""Notes of train-agents for readers of the report, from what agents leave behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laurel.data.json_file import write_json
+from laurel.params.arms import Arm
+from laurel.params.training import AgentParams, ShapingParams
+from laurel.stages.train_agents import notes_on_training
+from laurel.training.checkpoint import STATE
+from laurel.training.curve import CURVE, CURVE_SCHEMA
+
+ARM = Arm("a", "method", {"outcome": 1.0}, ShapingParams(), AgentParams(seeds=(0, 1), steps=1), None, {})
+
+
+def left(place: Path, episodes: int, **state: int) -> Path:
+    place.mkdir()
+    row = dict.fromkeys(CURVE_SCHEMA.names, 0) | {"episodes": episodes}
+    pq.write_table(pa.Table.from_pylist([row], schema=CURVE_SCHEMA), place / CURVE)
+    write_json(place / STATE, {"env_steps": 1000, "unseen": 0, **state})
+    return place
+
+
+def test_outcomes_that_nobody_was_asked_about_earned_nothing(tmp_path: Path) -> None:
+    places = [(ARM, 0, left(tmp_path / "0", 10, unpaid=2)), (ARM, 1, left(tmp_path / "1", 10))]
+    (note,) = notes_on_training(places)
+    assert note.startswith("Agents of a met up to 2 outcomes that collection had not met; nobody was asked")
+    assert "scored during" in notes_on_training([(ARM, 0, left(tmp_path / "2", 10, unseen=2))])[0]
+
+
+def test_many_steps_that_begin_an_episode_are_noted(tmp_path: Path) -> None:
+    """Stable-Baselines3 does not count them."""
+    theirs = replace(ARM, name="theirs", agent=AgentParams(seeds=(0,), steps=1000, engine="sb3"))
+    places = [(ARM, n, left(tmp_path / str(n), episodes)) for n, episodes in enumerate((99, 500))]
+    (note,) = notes_on_training([*places, (theirs, 0, left(tmp_path / "theirs", 500))])
+    assert "count as environment steps: up to 50% of those of a." in note
+    assert notes_on_training(places[:1]) == []
