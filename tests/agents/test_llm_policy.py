@@ -143,7 +143,7 @@ def test_without_an_answer_no_action_is_taken(asked: Callable[..., FakeChat], fa
         ({"annotate": AnnotateParams()}, r"the annotator embedding \(annotate\) judges texts and chooses nothing"),
         ({"annotate": None}, r"it can only be an arm's actor"),
         ({"temperature": 0}, r"temperature is 0, but must be a number above 0"),
-        ({"temperature": True}, r"temperature is True, but must be a number above 0"),
+        ({"temperature": True}, r"the option temperature of the actor llm_policy is True, but must be a number"),
         ({"goal": 5}, r"the option goal of the actor llm_policy is 5, but must be text or null"),
         ({"judge": ["main"]}, r"the option judge of the actor llm_policy is \['main'\], but must be text"),
         ({"per_token": "no"}, r"the option per_token of the actor llm_policy is 'no', but must be true or false"),

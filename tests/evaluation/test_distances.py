@@ -25,6 +25,7 @@ from laurel.evaluation.distances import (
     rank_distance,
     table,
     tied_pairs,
+    without_rounding,
 )
 from laurel.params import EnvParams
 from laurel.rewards.base import UNPAID, Steps
@@ -125,7 +126,14 @@ def test_ties_do_not_count_as_half_an_opposite_order() -> None:
     assert tied_pairs(sparse, dense) == pytest.approx(0.4)
     assert tied_pairs(np.array([0.1 + 0.2 + 0.3, 1.0]), np.array([0.3 + 0.2 + 0.1, 1.0])) == 0
     assert tied_pairs(np.array([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]), np.arange(2.0)) == 1, "floats added in two orders"
-    assert tied_pairs(np.array([57.2, 57.2 + 2.0**-17]), np.arange(2.0)) == 1, "rounding of normalised rewards adds up"
+    assert tied_pairs(np.array([2e6, 100, 101, 102]), np.arange(4.0)) == 0
+
+
+def test_rounding_of_normalised_rewards_makes_no_difference() -> None:
+    third, step = np.float64(np.float32(np.rint(2**20 / 3) / 2**20)), 2.0**-20
+    sums = np.array([300 * third, 300 * third + 150 * step, 300 * third + 5000 * step])
+    found = without_rounding(sums, 300)
+    assert found.tolist() == [sums[0], sums[0], sums[2]]
 
 
 def test_rankings_are_of_episodes_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +211,7 @@ def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path, ste
     cut = (
         []
         if ended
-        else ["Collection cut all episodes of its first file, so rewards are compared by how they rank cut ones."]
+        else ["Collection cut all episodes that are compared, so rewards are compared by how they rank cut ones."]
     )
     assert notes == ["The reward none has no distance from others: It cannot be paid.", *cut]
     assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}

@@ -333,27 +333,36 @@ def test_unsupported_questions_are_refused_before_training(tmp_path: Path) -> No
         check_agents(0, params.resolved_arms.values(), RewardContext.of(params), case.adapter)
 
 
-ALONE = "without follow-ups"
+ONE = {"both_orders": False}
+ALONE, KNOWN = "without follow-ups", "at most 48 with known answers, which take"
 
 
 @pytest.mark.parametrize(
-    ("form", "asking", "calls"),
+    ("env_id", "form", "asking", "calls"),
     [
-        ("ranking", {}, f", which take 1,000 calls {ALONE}, and before that 16 with known answers, which take 32"),
+        ("CartPole-v1", "ranking", {}, f", which take 1,000 calls {ALONE}"),
+        ("FrozenLake-v1", "ranking", {}, f", which take 1,000 calls {ALONE}, and before that {KNOWN} 96"),
         (
+            "FrozenLake-v1",
             "ranking",
-            {"both_orders": False},
-            f", which take 500 calls {ALONE}, and before that 16 with known answers, which take 16",
+            ONE,
+            f", which take 500 calls {ALONE}, and before that {KNOWN} 48",
         ),
-        ("retrieval", {"votes": 3}, f", which take 1,500 calls {ALONE}"),
+        ("FrozenLake-v1", "retrieval", {"votes": 3}, f", which take 1,500 calls {ALONE}"),
     ],
 )
 def test_calls_per_question_are_shown_next_to_the_questions(
-    tmp_path: Path, form: str, asking: dict[str, Any], calls: str
+    tmp_path: Path, env_id: str, form: str, asking: dict[str, Any], calls: str
 ) -> None:
     """A budget counts calls, and a chat model is asked about a pair in both orders."""
     judge = {"annotator": "openai", "openai": {"model": "m", "temperature": 1.0}, "language_model": asking}
-    params = parse_params({**MINIMAL, "arms": {"a": {"reward": "online"}}, "annotate": judge}, "a test")
+    content = {
+        **MINIMAL,
+        "env": {"id": env_id},
+        "arms": {"a": {"reward": "online"}},
+        "agent": {"seeds": [0, 1, 2], "steps": 1},
+    }
+    params = parse_params({**content, "annotate": {**judge, "feedback_seeds": 3}}, "a test")
     context = RewardContext.of(params)
     told = Online(OnlineParams.model_validate({"form": form})).estimate(context, adapter_for(params.env), tmp_path)
     what = "pairs of captions" if form == "ranking" else "captions"

@@ -26,10 +26,10 @@ def left(place: Path, episodes: int, **state: int) -> Path:
     return place
 
 
-def test_outcomes_that_nobody_was_asked_about_earned_nothing(tmp_path: Path) -> None:
+def test_outcomes_without_an_answer_are_not_called_scored(tmp_path: Path) -> None:
     places = [(ARM, 0, left(tmp_path / "0", 10, unpaid=2)), (ARM, 1, left(tmp_path / "1", 10))]
     (note,) = notes_on_training(places)
-    assert note.startswith("Agents of a met up to 2 outcomes that collection had not met; nobody was asked")
+    assert note.startswith("Agents of a met up to 2 outcomes without an answer, since collection had not")
     assert "scored during" in notes_on_training([(ARM, 0, left(tmp_path / "2", 10, unseen=2))])[0]
 
 

@@ -292,6 +292,7 @@ def test_a_diverging_run_is_reported(tmp_path: Path) -> None:
         ("SAC", None, {"kwargs": {"policy_kwargs": {"activation_fn": "os.system"}}}, r"activation_fn is 'os\.system'"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"net_arhc": [3]}}}, r"SAC cannot be made with these arguments"),
         ("DQN", "CartPole-v1", {"kwargs": {"buffer_size": 10**13}}, r"DQN does not fit into memory: .*buffer_size"),
+        ("PPO", "CartPole-v1", {"kwargs": {"n_steps": 10**13}}, r"PPO does not fit into memory: .*n_steps"),
         ("PPO", None, {"noise": 0.1}, r"agent\.sb3\.noise is 0\.1, but PPO does not support action noise"),
     ],
 )

@@ -28,6 +28,7 @@ from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import LaurelError
 from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.normalizer import GRID
 from laurel.seeding import generator
 
 Pays = Callable[[Transitions], DoubleArray]
@@ -98,8 +99,8 @@ class RankPairs:
 
 
 def _tolerant(totals: DoubleArray) -> DoubleArray:
-    """Round totals that differ only by rounding errors, of sums and of normalised rewards (`Normalizer`)."""
-    return np.round(totals / max(float(np.abs(totals).max(initial=0)), 1e-300), 6)
+    """Round totals that differ only by the order in which floats were added."""
+    return np.round(totals / max(float(np.abs(totals).max(initial=0)), 1e-300), 9)
 
 
 def _pairs_within(values: IntArray) -> int:
@@ -137,7 +138,7 @@ def distances(
     """Return the matrices, and a sentence on each reward that could not be paid and was left out, and on cut episodes.
 
     These are `epic`, `rank`, and `tied`, the share of pairs that `rank` leaves out. The last two include the
-    environment's own reward, and leave out episodes that collection cut, unless it cut all. For EPIC, each transition
+    environment's own reward, and leave out episodes that collection cut, unless all are. For EPIC, each transition
     is paid as if it began an episode, also by rewards that depend on earlier steps. Where an episode is a single text,
     no potential can be added and rewards are compared without canonicalisation: encoding other texts for each prompt
     would take minutes.
@@ -151,12 +152,12 @@ def distances(
     drawn = np.sort(rng.choice(len(steps), min(DRAWN, len(steps)), replace=False))
     captioner = Captioner(adapter)  # one for both: rewards remember captions by their ids
     shaped, totals = {}, {ENVIRONMENT: _totals(steps.reward.astype(np.float64), episode)}
-    notes = []
+    notes, longest = [], int(np.bincount(episode).max())
     for name, reward in rewards.items():
         try:
             pays = _each_alone(reward, captioner)
             alone = pays(steps[places]) if adapter.texts else canonical(pays, steps[places], steps[drawn], gamma)
-            totals[name] = _totals(_in_a_row(reward, captioner, steps, episode), episode)
+            totals[name] = without_rounding(_totals(_in_a_row(reward, captioner, steps, episode), episode), longest)
             shaped[name] = alone
         except LaurelError as error:
             notes.append(f"The reward {name} has no distance from others: {error}")
@@ -165,7 +166,7 @@ def distances(
         totals = {name: paid[whole] for name, paid in totals.items()}
     else:
         notes.append(
-            "Collection cut all episodes of its first file, so rewards are compared by how they rank cut ones."
+            "Collection cut all episodes that are compared, so rewards are compared by how they rank cut ones."
         )
     found = {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}
     return {**found, "tied": matrix(totals, tied_pairs)}, notes
@@ -173,6 +174,15 @@ def distances(
 
 def _totals(pay: DoubleArray, episode: IntArray) -> DoubleArray:
     return np.bincount(episode, pay).astype(np.float64)
+
+
+def without_rounding(totals: DoubleArray, steps: int) -> DoubleArray:
+    """Make sums equal that differ no more than sums of up to so many rewards do, each rounded to 1 / GRID."""
+    order = np.argsort(totals)
+    begins = np.diff(totals[order], prepend=-np.inf) > steps / GRID
+    alike = np.empty_like(totals)
+    alike[order] = totals[order][begins][np.cumsum(begins) - 1]
+    return alike
 
 
 def _each_alone(reward: Reward, captioner: Captioner) -> Pays:

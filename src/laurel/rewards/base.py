@@ -107,11 +107,11 @@ class Memoryless:
 
 @runtime_checkable
 class OutcomesReward(Reward, Protocol):
-    """A reward of outcomes that were asked about before training."""
+    """A reward of outcomes whose answers were given before training."""
 
     @property
     def unpaid(self) -> int:
-        """Number of distinct outcomes met that were not asked about, which earned nothing."""
+        """Number of distinct outcomes met that have no answer, for which it paid nothing."""
         ...
 
 

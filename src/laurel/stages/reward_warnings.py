@@ -61,8 +61,8 @@ def bonus_warnings(arms: Iterable[Arm], reward: Path, trajectories: Path) -> lis
     """Compare the possible sum of learned rewards in an episode with the returns of collected episodes.
 
     Args:
-        arms: of the run; those are looked at that are paid one reward of captions beside the environment's, as a bonus.
-            They are advised to pay it less if it can be more than the spread of collected returns.
+        arms: of the run; those are looked at that are paid one reward of captions or outcomes beside the environment's,
+            as a bonus. If captions can pay more than the spread of collected returns, they are advised to pay less.
 
     Raises:
         DataError: an input is not there, or damaged.

@@ -335,7 +335,7 @@ def _asked_by(places: Agents) -> list[Asked]:
 
 def _notes_on_unseen(places: Agents) -> list[str]:
     """Return notes on arms that met captions missing from the table, which were scored when first met, or outcomes
-    that were not, since they were not asked about.
+    without an answer, which the reward does not pay.
     """
     notes = []
     for arm in dict.fromkeys(arm.name for arm, _, _ in places):
@@ -343,8 +343,8 @@ def _notes_on_unseen(places: Agents) -> list[str]:
         unseen, unpaid = max(one["unseen"] for one in states), max(one.get("unpaid", 0) for one in states)
         if unpaid:
             notes.append(
-                f"Agents of {arm} met up to {counted(unpaid, 'outcome')} that collection had not met; nobody was asked "
-                f"about these, so they earned nothing."
+                f"Agents of {arm} met up to {counted(unpaid, 'outcome')} without an answer, since collection had not "
+                f"met them or the answer could not be read; the reward paid nothing for them."
             )
         if unseen:
             notes.append(

@@ -54,8 +54,8 @@ class TrainingReward:
 
     @property
     def unpaid(self) -> int:
-        """Number of distinct outcomes met that were not asked about, which earned nothing."""
-        return sum(part.unpaid for part in parts_of(self._reward) if isinstance(part, OutcomesReward))
+        """Number of distinct outcomes met that have no answer, at most of one part of the reward."""
+        return max((part.unpaid for part in parts_of(self._reward) if isinstance(part, OutcomesReward)), default=0)
 
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -23,7 +24,14 @@ from laurel.errors import ActorError, LaurelError, ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import ACTORS
 
-_TYPES = {"bool": (bool, "true or false"), "str": (str, "text"), "str | None": (str | None, "text or null")}
+_TYPES = {
+    "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
+    "float": (int | float, "a number"),
+    "str": (str, "text"),
+    "str | None": (str | None, "text or null"),
+    "Path": (str | Path, "a path"),
+}
 """Annotations of options that are checked here -> their type, in words."""
 
 
@@ -82,10 +90,11 @@ def make_actor(
 
 
 def _check_types(kind: str, parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any], key: str) -> None:
-    """Raise ParamsError for an option that is no text or no switch where its annotation says so."""
+    """Raise ParamsError for an option that is not of the type that its annotation says."""
     for name, value in options.items():
-        of_type, what = _TYPES.get(str(parameters[name].annotation) if name in parameters else "", (object, ""))
-        if not isinstance(value, of_type):
+        annotation = str(parameters[name].annotation) if name in parameters else ""
+        of_type, what = _TYPES.get(annotation, (object, ""))
+        if not isinstance(value, of_type) or (what and isinstance(value, bool) and annotation != "bool"):
             raise ParamsError(f"{key}: the option {name} of the actor {kind} is {value!r:.60}, but must be {what}.")
 
 

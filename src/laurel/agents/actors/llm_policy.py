@@ -88,7 +88,7 @@ def language_model_policy(
     from laurel.feedback.chooser import Asking, chat_of, chooser
     from laurel.feedback.questions.action import ActionQuestion
 
-    if isinstance(temperature, bool) or not (isinstance(temperature, int | float) and 0 < temperature < float("inf")):
+    if not 0 < temperature < float("inf"):
         raise ParamsError(f"{KEY}: temperature is {temperature!r}, but must be a number above 0.")
     names, start = action_names(adapter, KEY)
     blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)

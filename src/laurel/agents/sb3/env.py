@@ -97,7 +97,7 @@ class MixesRewards(Protocol):
 
     @property
     def unpaid(self) -> int:
-        """Number of outcomes met that were not asked about."""
+        """Number of outcomes met that have no answer."""
 
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:

@@ -47,7 +47,7 @@ def make_algorithm(
     except MemoryError as error:
         raise ParamsError(
             f"agent.sb3: {settings.algorithm} does not fit into memory: {first_line(error)}. Lower "
-            "agent.sb3.kwargs.buffer_size."
+            "buffer_size or n_steps in agent.sb3.kwargs, or agent.sb3.n_envs."
         ) from error
 
 

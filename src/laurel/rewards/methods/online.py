@@ -15,7 +15,8 @@ from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.question_queue import Topic
-from laurel.feedback.success import aims_elsewhere
+from laurel.feedback.success import aims_elsewhere, success_questions
+from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.base import LearningReward, Reward
 from laurel.rewards.method import AgentsReward, Inputs, LearningMethod, PayTable, RewardContext
@@ -69,10 +70,17 @@ class Online(LearningMethod[OnlineParams]):
         asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
         each = sum(one.votes * (2 if own.form == "ranking" and one.both_orders else 1) for one in asking)
         calls = f", which take {each * own.questions:,} calls without follow-ups" if each else ""
-        known = judge.probe.success_questions
-        if each and own.form == "ranking" and known and not aims_elsewhere(judge, adapter):
-            calls += f", and before that {known:,} with known answers, which take {each * known:,}"
+        known = params.annotate.feedback_seeds * self._known_answers(judge, adapter)
+        if each and known:
+            calls += f", and before that at most {known:,} with known answers, which take {each * known:,}"
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most{calls}"
+
+    def _known_answers(self, judge: AnnotateParams, adapter: EnvAdapter) -> int:
+        """Return how many questions with known answers a judge is asked first."""
+        if self.settings.form != "ranking" or aims_elsewhere(judge, adapter):
+            return 0
+        listed = [text for text in map(adapter.describe, adapter.events()) if text]
+        return len(success_questions(listed, adapter, judge.probe.success_questions, 0))
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.online_artefact import CONFIG

@@ -139,7 +139,7 @@ class OutcomeReward:
 
     @property
     def unpaid(self) -> int:
-        """Number of outcomes met that were not asked about, which have no reward."""
+        """Number of outcomes met that have no answer, and so no reward."""
         return len(self._unmet)
 
     def begin(self, n_envs: int) -> None:
