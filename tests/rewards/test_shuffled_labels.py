@@ -148,7 +148,7 @@ CONTROL = {"kind": "shuffled_labels", "of": "b"}
 
 def test_labels_of_itself_are_no_labels() -> None:
     content = {**MINIMAL, "arms": {"x": {"reward": "a"}}, "rewards": {"a": CONTROL, "b": {**CONTROL, "of": "a"}}}
-    with pytest.raises(ParamsError, match="which is a cycle"):
+    with pytest.raises(ParamsError, match=r"^params\.yaml: rewards: .* which is a cycle"):
         parse_params(content, "params.yaml")
 
 

@@ -250,6 +250,8 @@ def parse_params(content: dict[str, Any], source: str) -> Params:
         return Params.model_validate(content)
     except ValidationError as error:
         raise ParamsError(sentences(source, Params, error)) from None
+    except ParamsError as error:  # from a validator, which does not know the source
+        raise ParamsError(f"{source}: {error}") from None
 
 
 def parse_sections(content: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -261,3 +263,5 @@ def parse_sections(content: Mapping[str, Any], source: str) -> dict[str, Any]:
         return dict(create_model("Sections", __base__=Section, **fields).model_validate(content))
     except ValidationError as error:
         raise ParamsError(sentences(source, Params, error)) from None
+    except ParamsError as error:  # from a validator, which does not know the source
+        raise ParamsError(f"{source}: {error}") from None
