@@ -29,7 +29,7 @@ def left(place: Path, episodes: int, **state: int) -> Path:
 def test_outcomes_without_an_answer_are_not_called_scored(tmp_path: Path) -> None:
     places = [(ARM, 0, left(tmp_path / "0", 10, unpaid=2)), (ARM, 1, left(tmp_path / "1", 10))]
     (note,) = notes_on_training(places)
-    assert note.startswith("Agents of a met up to 2 outcomes without an answer, since collection had not")
+    assert note.startswith("Agents of a met up to 2 outcomes without an answer, since collection")
     assert "scored during" in notes_on_training([(ARM, 0, left(tmp_path / "2", 10, unseen=2))])[0]
 
 

@@ -17,7 +17,6 @@ from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
-from laurel.evaluation.summary import counted
 from laurel.feedback.annotator_kind import kind_of
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
@@ -343,8 +342,8 @@ def _notes_on_unseen(places: Agents) -> list[str]:
         unseen, unpaid = max(one["unseen"] for one in states), max(one.get("unpaid", 0) for one in states)
         if unpaid:
             notes.append(
-                f"Agents of {arm} met up to {counted(unpaid, 'outcome')} without an answer, since collection had not "
-                f"met them or the answer could not be read; the reward paid nothing for them."
+                f"Agents of {arm} met up to {unpaid} outcome{'s' * (unpaid > 1)} without an answer, since collection "
+                "had not met them or the answer could not be read; the reward paid nothing for them."
             )
         if unseen:
             notes.append(
