@@ -182,7 +182,7 @@ def _tracked(folder: Path) -> tuple[list[float], list[float], Profile]:
     from laurel.data.directory import Output
     from laurel.params import load_params
     from laurel.stages.pipeline import TRAINING_SECTIONS
-    from laurel.stages.train_agents import track_agents
+    from laurel.tracking.agents import track_agents
     from laurel.tracking.tracker import Tracker
 
     params = load_params(folder / "params.yaml")

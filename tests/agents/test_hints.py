@@ -34,7 +34,8 @@ from laurel.rewards.functions import WeightedSum
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.methods.llm_hints import LanguageModelHints, LanguageModelHintsParams, LikelyActions
 from laurel.seeding import generator
-from laurel.stages.train_agents import _asked_by, _notes_on_questions
+from laurel.stages.train_agents import _asked_by
+from laurel.stages.training_notes import notes_on_questions
 from laurel.training import loop
 from laurel.training.lockstep import can_be_on_device
 from laurel.training.task import Assignment
@@ -353,7 +354,7 @@ def test_an_unreadable_reward_model_is_reported(tmp_path: Path, capsys: pytest.C
     arm = resolve_arms([ArmParams(name="mixed", reward={})], {}, ShapingParams(), AgentParams(seeds=(1,), steps=48))[
         "mixed"
     ]
-    (note,) = _notes_on_questions([(arm, 1, tmp_path / "agent")])
+    (note,) = notes_on_questions([(arm, 1, tmp_path / "agent")])
     (sample,) = _asked_by([(arm, seed, tmp_path / "agent") for seed in (1, 2)])
     assert sample["items"] == [["an answer"]], "agents of one process share it"
     assert "asked tiny for its reward about 4 distinct states: 6 calls" in note

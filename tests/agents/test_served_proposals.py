@@ -32,7 +32,7 @@ from laurel.params.language_actor import LanguageActorParams
 from laurel.pipelines.images import needed
 from laurel.pipelines.machines import idle, uses_all
 from laurel.stages.preflight import check_run
-from laurel.stages.train_agents import _notes_on_servers
+from laurel.stages.training_notes import _notes_on_servers
 from minimal_params import MINIMAL
 from ports import free_port
 from tiny_project import REPOSITORY

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from laurel.data.json_file import write_json
 from laurel.params.arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
-from laurel.stages.train_agents import notes_on_training
+from laurel.stages.training_notes import notes_on_training
 from laurel.training.checkpoint import STATE
 from laurel.training.curve import CURVE, CURVE_SCHEMA
 

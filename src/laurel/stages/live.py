@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from laurel.console import tell
 from laurel.data.manifest import LIVE_PAGE
-from laurel.params.arms import Arm, ArmInfo
+from laurel.params.arms import ArmInfo
 from laurel.progress import Advance, Pace
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+
+    from laurel.training.task import Agent
 
 SECONDS = 10
 """Interval of writing the page, and of reloading it in a browser."""
@@ -33,8 +35,8 @@ class LivePage:
     """The file, which is written atomically."""
     title: str
     infos: Sequence[ArmInfo]
-    agents: Sequence[tuple[Arm, int, Path]]
-    """Arm, seed and directory of each agent, including finished ones."""
+    agents: Sequence[Agent]
+    """All, including finished ones."""
     done: int
     """Environment steps of an earlier run."""
     total: int

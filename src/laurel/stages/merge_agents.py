@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from laurel.errors import ParamsError
-from laurel.params.arms import Arm, ArmParams, used
+from laurel.params.arms import ArmParams, used
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.stages.parts import check_each_once
 
@@ -91,10 +91,11 @@ def run(
     from laurel.data.asked import ASKED
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.stages.train_agents import notes_on_training, track_agents
+    from laurel.stages.training_notes import notes_on_training
+    from laurel.tracking.agents import track_agents
     from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
-    from laurel.training.task import steps_of
+    from laurel.training.task import Agent, steps_of
 
     described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
@@ -106,8 +107,8 @@ def run(
         lambda agent: f"agents of {agent[0]} with seed {agent[1]}",
     )
     with output_directory(output, stage="train-agents", params=described, inputs=inputs) as out:
-        places: list[tuple[Arm, int, Path]] = []
-        untracked: list[tuple[Arm, int, Path]] = []
+        places: list[Agent] = []
+        untracked: list[Agent] = []
         left_out: list[str] = []  # notes on arms without agents come first, as in an undivided stage
         notes: list[str] = []
         for path, branch in sorted(held.items(), key=lambda item: list(every).index(item[1].arm)):

@@ -86,7 +86,7 @@ def _reward(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Outpu
 
 
 def _agents(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
-    from laurel.stages.train_agents import track_agents
+    from laurel.tracking.agents import track_agents
 
     agent = sections["agent"]
     arms = resolve_arms(sections["arms"], sections["rewards"], sections["shaping"], agent).values()

@@ -23,7 +23,6 @@ from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
 from laurel.errors import DataError, ParamsError, TrainingError
 from laurel.params import Params
-from laurel.params.arms import Arm
 from laurel.params.search import Sweep, with_values
 from laurel.pool import Job
 from laurel.progress import progress
@@ -33,7 +32,7 @@ from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.arms import train_arms
 from laurel.training.preload import preload
-from laurel.training.task import steps_of
+from laurel.training.task import Agent, steps_of
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results
@@ -198,7 +197,7 @@ def candidate_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) 
 def train_candidate(
     run_seed: int,
     context: RewardContext,
-    agents: Sequence[tuple[Arm, int, Path]],
+    agents: Sequence[Agent],
     inputs: Inputs,
     advance: Callable[[int], None],
 ) -> None:

@@ -33,7 +33,7 @@ from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE
-from laurel.training.task import steps_of
+from laurel.training.task import Agent, steps_of
 
 LOOK_SECONDS = 30.0
 """Polling interval of the checkpoints: each poll costs a request for every agent with a new one."""
@@ -45,9 +45,6 @@ NOTE = ".mlflow.json"
 """File with the run of each agent, while the stage is unfinished."""
 STAGE = "stage"
 """Key of the stage's own run in that file."""
-
-Agent = tuple[Arm, int, Path]
-"""Arm, seed and directory."""
 
 
 def name_of(arm: str, seed: int) -> str:
@@ -308,3 +305,8 @@ def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], l
     rows = pq.read_table(io.BytesIO(content)).to_pylist()
     _add_annotation(place, rows)
     return (began, now), state, [row for row in rows if row["env_steps"] <= state["env_steps"]]
+
+
+def track_agents(tracker: Tracker, run: Run, agents: Sequence[Agent]) -> None:
+    """Log finished agents as child runs of the stage's, with the times at which their training began and ended."""
+    AgentRuns(tracker, run, tracker.output.path / NOTE).finish(agents)

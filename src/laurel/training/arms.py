@@ -19,7 +19,7 @@ from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import sample_shard, train_together
-from laurel.training.task import Assignment, Task, steps_per_update
+from laurel.training.task import Agent, Assignment, Task, steps_per_update
 
 if TYPE_CHECKING:
     from laurel.agents.language_model.shards import SampledShard
@@ -63,7 +63,7 @@ class Part:
 def train_arms(
     run_seed: int,
     context: RewardContext,
-    agents: Sequence[tuple[Arm, int, Path]],
+    agents: Sequence[Agent],
     inputs: Inputs,
     advance: Callable[[int], None],
     part: Part | None = None,
@@ -103,7 +103,7 @@ def train_arms(
 def sample_arm(
     run_seed: int,
     context: RewardContext,
-    agent: tuple[Arm, int, Path],
+    agent: Agent,
     shard: int,
     output: Path,
     advance: Callable[[int], None],
@@ -129,7 +129,7 @@ def _sampled(proposals: Sequence[Path]) -> Sequence[SampledShard]:
     return [SampledShard.read(numbered[shard]) for shard in sorted(numbered)]
 
 
-def topics(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> list[Topic]:
+def topics(agents: Sequence[Agent], context: RewardContext) -> list[Topic]:
     """Return the judges that the agents will ask while they are trained, with their questions."""
     found = []
     for arm, seed, _ in agents:

@@ -23,7 +23,13 @@ from laurel.envs.tensor.vector import TensorVector
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
 from laurel.params.algorithms import AlgorithmParams, PPOParams
+from laurel.params.training import AgentParams
 from laurel.seeding import derive_seed
+
+
+def on_gpu(agent: AgentParams) -> bool:
+    """Whether Laurel's own algorithms train on a GPU."""
+    return agent.engine == "laurel" and torch_device(agent.device, "agent.device").type != "cpu"
 
 
 def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, device: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
@@ -17,6 +17,8 @@ ENV_LIFETIME = 10_000_000
 """Environment steps after which environments are recreated; episodes that are unfinished then are dropped."""
 MOST_ROWS = 50_000
 """Rows of a learning curve; if there are more updates, a row is the mean of several."""
+Agent: TypeAlias = tuple[Arm, int, Path]
+"""An arm, a seed, and the directory of the agent that is trained so."""
 
 
 @dataclass(frozen=True)

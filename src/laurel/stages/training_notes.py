@@ -1,0 +1,224 @@
+"""Notes on the training of agents, for readers of the report: what trained them, and what they met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from laurel.agents.figures import METRICS
+from laurel.console import tell
+from laurel.data.json_file import read_json
+from laurel.envs.base import EnvAdapter
+from laurel.feedback.annotator_kind import kind_of
+from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import Arm, served_actors
+from laurel.training.checkpoint import STATE, read_run
+from laurel.training.curve import CURVE
+from laurel.training.lockstep import on_device, on_gpu
+from laurel.training.task import Agent
+
+FIGURES = [name for name in METRICS if name != "epsilon"]
+"""Columns of a learning curve that are null until an algorithm has learned."""
+RESETS = 0.1
+"""Share of environment steps that begin a new episode from which on a note says so."""
+
+
+def notes_on_trainers(arms: Sequence[Arm], env: EnvParams, annotate: AnnotateParams, adapter: EnvAdapter) -> list[str]:
+    """Return notes on what trains agents other than Laurel's algorithms on the CPU, and on what is simulated."""
+    return [
+        *_notes_on_sb3(arms),
+        *_notes_on_interest(arms, annotate),
+        *_notes_on_gpu(env, arms, adapter),
+        *_notes_on_servers(arms),
+    ]
+
+
+def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
+    """Return notes on algorithms of another library, and on the consequences of interrupting them."""
+    from importlib.metadata import version
+
+    from laurel.agents.sb3.catalog import ALGORITHMS
+
+    theirs = [arm.agent for arm in arms if arm.agent.engine == "sb3"]
+    notes = []
+    for name in dict.fromkeys(agent.sb3.algorithm for agent in theirs):
+        package = ALGORITHMS[name][0]
+        trained = [arm.name for arm in arms if arm.agent.engine == "sb3" and arm.agent.sb3.algorithm == name]
+        who = "The agents" if len(trained) == len(arms) else f"Agents of {', '.join(trained)}"
+        notes.append(f"{who} were trained by {name} of {package} {version(package)}, not by Laurel's own.")
+    if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
+        notes.append(
+            "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
+            "training was interrupted and resumed may differ from uninterrupted ones."
+        )
+    return notes
+
+
+def _notes_on_interest(arms: Sequence[Arm], annotate: AnnotateParams) -> list[str]:
+    """Return notes on arms whose interest in tasks comes from a simulated judge."""
+    judges = {arm.name: arm.agent.curriculum.interest for arm in arms if arm.agent.curriculum is not None}
+    simulated = [
+        name for name, judge in judges.items() if judge is not None and kind_of(annotate.of_judge(judge)).simulated
+    ]
+    return [f"Which tasks are interesting was simulated in {', '.join(simulated)}."] if simulated else []
+
+
+def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
+    """Return notes on what ran on the GPU: the networks only, or also the environments."""
+    notes = []
+    for agent in (arm.agent for arm in arms):
+        if not on_gpu(agent):
+            continue
+        if on_device(env, adapter, agent.settings, agent.device):
+            notes.append(
+                f"The agents were trained entirely on the GPU: {adapter.env_id} ran there as tensors. Its random "
+                "numbers differ from those on the CPU, so agents of the same seed differ."
+            )
+        else:
+            notes.append(
+                f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: environments run "
+                f"on the GPU "
+                'only for PPO with an MLP in CartPole and MiniGrid\'s DoorKey and Empty, with env.backend "auto" '
+                "and no env.kwargs."
+            )
+    return list(dict.fromkeys(notes))
+
+
+def _notes_on_servers(arms: Sequence[Arm]) -> list[str]:
+    """Return notes on arms whose proposals were sampled by a server, which are not reproducible."""
+    served = served_actors(arms)
+    if not served:
+        return []
+    return [
+        f"Proposals of {', '.join(served)} were sampled by a server (agent.language_model.serve), whose batches "
+        f"differ from run to run: if these agents are trained again, or interrupted and resumed, they and their "
+        f"results differ."
+    ]
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What an agent's training left behind."""
+
+    arm: Arm
+    seed: int
+    state: Mapping[str, Any]
+    learned: bool
+    """Whether any update has the figures of an algorithm."""
+    episodes: int
+
+    @classmethod
+    def read(cls, arm: Arm, seed: int, place: Path) -> _Trained:
+        """Return what an agent's files say."""
+        curve = pq.read_table(place / CURVE, columns=[*FIGURES, "episodes"])
+        learned = any(column.null_count < len(column) for column in curve.select(FIGURES).columns)
+        return cls(arm, seed, read_json(place / STATE), learned, pc.sum(curve["episodes"]).as_py() or 0)
+
+
+def notes_on_training(places: Sequence[Agent]) -> list[str]:
+    """Return notes on what agents met and did while they trained."""
+    trained = [_Trained.read(*place) for place in places]
+    return [
+        *_notes_on_unseen(trained),
+        *_notes_on_idleness(trained),
+        *_notes_on_steps(trained),
+        *_notes_on_resets(trained),
+    ]
+
+
+def _notes_on_unseen(trained: Sequence[_Trained]) -> list[str]:
+    """Return notes on arms that met captions missing from the table, which were scored when first met, or outcomes
+    without an answer, which the reward does not pay.
+    """
+    notes = []
+    for arm in dict.fromkeys(one.arm.name for one in trained):
+        states = [one.state for one in trained if one.arm.name == arm]
+        unseen, unpaid = max(state["unseen"] for state in states), max(state.get("unpaid", 0) for state in states)
+        if unpaid:
+            notes.append(
+                f"Agents of {arm} met up to {unpaid} outcome{'s' * (unpaid > 1)} without an answer, since collection "
+                "had not met them or the answer could not be read; the reward paid nothing for them."
+            )
+        if unseen:
+            notes.append(
+                f"Agents of {arm} met up to {unseen} captions that collection had not met; these were scored during "
+                f"training."
+            )
+    return notes
+
+
+def _notes_on_idleness(trained: Sequence[_Trained]) -> list[str]:
+    """Return notes on agents that never learned, e.g. because no episode ended, or a replay memory never held
+    enough.
+    """
+    idle: dict[str, list[str]] = {}
+    for one in trained:
+        if not one.learned:
+            idle.setdefault(one.arm.agent.section, []).append(f"{one.arm.name} seed {one.seed}")
+    return [
+        f"{', '.join(names)} never had enough to learn from: their weights are the initial ones. Raise "
+        f"agent.steps, or lower n_envs or learning_starts of agent.{section}."
+        for section, names in idle.items()
+    ]
+
+
+def _notes_on_steps(trained: Sequence[_Trained]) -> list[str]:
+    """Return notes on runs in which Stable-Baselines3 took many more steps than requested to finish its last
+    rollout.
+    """
+    taken: dict[tuple[str, int, int], list[str]] = {}
+    for one in trained:
+        agent, steps = one.arm.agent, one.state["env_steps"]
+        if agent.engine == "sb3" and steps > 1.1 * agent.steps:
+            taken.setdefault((agent.sb3.algorithm, agent.steps, steps), []).append(one.arm.name)
+    return [
+        f"Agents of {', '.join(dict.fromkeys(names))} took {steps:,} environment steps each, not {wanted:,}: "
+        f"{algorithm} learns from whole rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
+        for (algorithm, wanted, steps), names in taken.items()
+    ]
+
+
+def _notes_on_resets(trained: Sequence[_Trained]) -> list[str]:
+    """Return a note on arms of whose steps many began a new episode: RESETS or more."""
+    found: dict[str, float] = {}
+    for one in trained:
+        if one.arm.agent.engine == "laurel":
+            share = one.episodes / one.state["env_steps"]
+            found[one.arm.name] = max(found.get(one.arm.name, 0.0), share)
+    often = {name: share for name, share in found.items() if share >= RESETS}
+    if not often:
+        return []
+    return [
+        f"Steps that begin a new episode, without an action, count as environment steps: up to "
+        f"{max(often.values()):.0%} of those of {', '.join(often)}. With engine: sb3 they do not count, so compare "
+        f"numbers of steps with care."
+    ]
+
+
+def notes_on_questions(places: Sequence[Agent]) -> list[str]:
+    """Return notes on language-model usage in training, with warnings about unreadable answers.
+
+    Agents of one process share the answers to hints.
+    """
+    notes, unread = [], dict[str, str]()
+    for arm, seed, place in places:
+        for purpose, account in read_run(place).get("accounts", {}).items():
+            about = account.get("about", "states")
+            instead = account.get("instead", "all actions counted as equally likely")
+            notes.append(
+                f"The process that trained {arm.name} seed {seed} asked {account['model']} for {purpose} about "
+                f"{account['states']:,} distinct {about}: {account.get('calls', 0):,} calls, "
+                f"{account.get('cached', 0):,} answers from the store. {account['unread']:,} {about} had no answer "
+                f"that could be read: {instead} there."
+            )
+            if account["unread"]:
+                unread.setdefault(f"{arm.name} {purpose}", notes[-1])  # once, not for every seed
+    for note in unread.values():
+        tell(f"train-agents: {note}")
+    return notes
