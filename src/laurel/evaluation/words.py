@@ -11,6 +11,7 @@ NAMES = {
     "brier": "Brier score",
     "clear_pairs": "distinct pairs with a clear label (p up to 25% or from 75% on)",
     "clear_pairs_followed": "of these, pairs that the trained reward orders as labelled",
+    "contradicted": "pairs whose two texts are also ranked the other way",
     "heldout_epochs": "epochs after which held-out figures were measured",
     "judged_share": "share of the pairs of judged texts that have a label",
     "trained_epochs": "epochs for which the reward itself was trained",

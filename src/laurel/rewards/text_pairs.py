@@ -78,6 +78,14 @@ class TextPairs:
         groups = int(self.group.max()) + 1
         return (generator(seed, "text folds").permutation(groups) % FOLDS)[self.group]
 
+    def contradicted(self) -> int:
+        """Count the pairs with a better text whose other text is the better one in another pair of the same two."""
+        ends = np.stack([self.first, self.second], axis=1)
+        _, alike = np.unique(np.sort(ends, axis=1), axis=0, return_inverse=True)
+        side = np.sign(self.p_first - 0.5) * np.sign(self.second - self.first)
+        both = np.bincount(alike, side > 0).astype(bool) & np.bincount(alike, side < 0).astype(bool)
+        return int((both[alike] & (side != 0)).sum())
+
 
 def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, Any]:
     """Measure the agreement of predictions with held-out labels, and that of baselines without learning.
@@ -87,9 +95,9 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
         logits: (P,) of p(first better), by a model that has not seen one of the texts; 0 counts as 1/2.
 
     Returns:
-        pairs, ties, texts; heldout_pairs, those with a side; heldout_agreement with `heldout_ci95`; heldout_loss, over
-        ties, too; and baselines: the longer text, and the first, None where all rows name the better text first.
-        Figures without held-out pairs are None.
+        pairs, ties, contradicted (as `TextPairs.contradicted`), texts; heldout_pairs, those with a side;
+        heldout_agreement with `heldout_ci95`; heldout_loss, over ties, too; and baselines: the longer text, and the
+        first, None where all rows name the better text first. Figures without held-out pairs are None.
     """
     target = pairs.p_first[held_out]
     side = target != 0.5
@@ -105,6 +113,7 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: Array) -> dict[str, A
     return {
         "pairs": len(pairs.first),
         "ties": int((pairs.p_first == 0.5).sum()),
+        "contradicted": pairs.contradicted(),
         "texts": len(pairs.texts),
         "heldout_pairs": int(side.sum()),
         "heldout_agreement": agreement["value"] if agreement else None,
