@@ -134,6 +134,64 @@ def test_it_says_which_limit_may_be_reached(project: Project, capsys: pytest.Cap
     assert forecast(capsys)["budget"] == "max_calls 1,000: suffices"
 
 
+def test_all_judges_and_label_sets_are_counted_and_share_the_budget(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, "http://127.0.0.1:9/v1", budget={"max_calls": 3 * PAIRS})
+    alone = forecast(capsys)
+    assert alone["calls"].startswith(f"{2 * PAIRS}, ")
+    project.change({"annotate.feedback_seeds": 2})
+    both = forecast(capsys)
+    assert both["pairs"].split(",")[0] == f"{2 * PAIRS}"
+    most = int(both["calls"].split(",")[0])
+    assert 3 * PAIRS < most < 4 * PAIRS, "pairs that both sets draw are asked once"
+    assert both["budget"] == f"max_calls {3 * PAIRS}: may be reached, and then: stop"
+    other = {"openai": {"model": "other", "base_url": "http://127.0.0.1:9/v1"}}
+    project.change({"annotate.feedback_seeds": 1, "annotate.judges": {"other": other}})
+    assert forecast(capsys) == alone, "no arm needs the other judge"
+    project.change({"rewards": {"theirs": {"kind": "preference", "judge": "other"}}})
+    project.change({"arms": {"extrinsic": {}, "preference": {}, "theirs": {"reward": "theirs"}}})
+    said = forecast(capsys)
+    assert said["calls"].startswith(f"{4 * PAIRS}, ")
+    assert said["budget"] == f"max_calls {3 * PAIRS}: may be reached, and then: stop"
+    project.change({"arms": {"extrinsic": {}, "theirs": {"reward": "theirs"}}})
+    said = forecast(capsys)
+    assert said["annotator"].startswith("other (prompt ")
+    assert said["budget"] == f"max_calls {3 * PAIRS}: suffices"
+    project.change({"annotate.judges": {"other": {"annotator": "embedding"}}})
+    assert forecast(capsys) == {}, "the only judge that is needed works in this process"
+
+
+def test_the_dry_run_of_two_judges_and_label_sets_matches_the_run(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {"other": {"openai": {"model": "other", "base_url": server.url}}}
+    asking(project, server.url, feedback_seeds=2, judges=other)
+    project.change({"rewards": {"theirs": {"kind": "preference", "judge": "other"}}})
+    project.change({"arms": {"extrinsic": {}, "preference": {}, "theirs": {"reward": "theirs"}}})
+    most = int(forecast(capsys)["calls"].split(",")[0])
+    assert run(project)["usage"]["calls"] == most
+    assert forecast(capsys)["calls"].startswith("0, ")
+
+
+def test_members_of_an_ensemble_share_the_budget(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    members = [{"openai": {"model": name, "base_url": "http://127.0.0.1:9/v1"}} for name in ("a", "b", "a")]
+    asking(project, "http://127.0.0.1:9/v1", budget={"max_calls": 3 * PAIRS})
+    members = [{"annotator": "openai", **member} for member in members]
+    project.change({"annotate.annotator": "ensemble", "annotate.ensemble": {"members": members}})
+    said = forecast(capsys)
+    assert said["calls"].startswith(f"{4 * PAIRS}, "), "the third asks what the first has asked"
+    assert said["budget"] == f"max_calls {3 * PAIRS}: may be reached, and then: stop"
+
+
+def test_without_an_arm_that_needs_labels_nothing_is_asked(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.change({"arms": ["extrinsic"]})
+    assert main(["annotate", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("No arm has a reward learned from preferences, so nothing is asked")
+
+
 @pytest.mark.parametrize("annotator", ["embedding", "scripted"])
 def test_annotators_without_questions(project: Project, capsys: pytest.CaptureFixture[str], annotator: str) -> None:
     project.change({"annotate.annotator": annotator})

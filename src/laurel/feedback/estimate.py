@@ -5,15 +5,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from laurel.llm.prices import Price, in_words
+from laurel.llm.prices import Price, add_costs, in_words
 from laurel.params.annotation import BudgetParams
 
 BATCH_MINUTES = 24 * 60
 """Minutes after which a batch is answered, or has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The estimated cost of asking one annotator; None is unknown."""
+
+    questions: int = 0
+    stored: int = 0
+    """Questions with a stored answer, in a batch sent before, or asked by an earlier annotator."""
+    calls: int = 0
+    input_tokens: float = 0.0
+    usual_output: float | None = 0.0
+    """Expected output tokens, based on stored answers."""
+    most_output: int = 0
+    usual_cost: float | None = 0.0
+    most_cost: float | None = 0.0
+    minutes: float | None = 0.0
+
+    def __add__(self, other: Needs) -> Needs:
+        sums = {one.name: add_costs(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
+        return Needs(**sums)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -73,6 +94,24 @@ class Estimate:
         """Return the number of requests, without follow-ups."""
         return self.distinct - self.answered - self.sent
 
+    @property
+    def needs(self) -> Needs:
+        """Return the amounts, to be added to those of other annotators."""
+        price = self.price
+        usual = None if price is None or self.usual_output is None else price.of(self.input_tokens, self.usual_output)
+        most = None if price is None else price.of(self.input_tokens, self.most_output)
+        return Needs(
+            questions=self.distinct,
+            stored=self.answered + self.sent,
+            calls=self.calls,
+            input_tokens=self.input_tokens,
+            usual_output=self.usual_output if self.calls else 0.0,
+            most_output=self.most_output,
+            usual_cost=usual if self.calls else 0.0,
+            most_cost=most if self.calls else 0.0,
+            minutes=float(BATCH_MINUTES) if self.in_batches and self.calls else self.minutes,
+        )
+
     def costs(self, price: Price | None) -> str:
         """Return the cost of asking at a price as text: the expected and maximum amounts."""
         if price is None:
@@ -83,8 +122,11 @@ class Estimate:
         return f"{in_words(price.of(self.input_tokens, self.usual_output))}, {most} at most"
 
 
-def in_lines(found: Estimate, budget: BudgetParams) -> str:
-    """Write an estimate as lines of text."""
+FOLLOW_UPS = "and one more for each answer that cannot be read, not counted below"
+
+
+def in_lines(found: Estimate, limits: Sequence[str] = ()) -> str:
+    """Write an estimate as lines of text, with those about the limits of the budget."""
     orders = "both orders" if found.orders > 1 else "one order"
     ways = f"{orders}, {found.votes} vote{'s' * (found.votes > 1)} each"
     same = f", {found.identical:,} of identical texts, which are ties without asking" if found.identical else ""
@@ -97,7 +139,7 @@ def in_lines(found: Estimate, budget: BudgetParams) -> str:
         ("questions", f"{found.distinct:,} distinct ({ways})"),
         ("answered", f"{found.answered:,} of them, in {found.responses}"),
         *([("sent", f"{found.sent:,} more are in batches that wait to be fetched")] if found.sent else []),
-        ("calls", f"{found.calls:,}, and one more for each answer that cannot be read, not counted below"),
+        ("calls", f"{found.calls:,}, {FOLLOW_UPS}"),
         ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
         ("tokens out", f"{usual}{found.most_output:,} at most"),
         ("money", f"{found.costs(price)}{dated}"),
@@ -106,9 +148,37 @@ def in_lines(found: Estimate, budget: BudgetParams) -> str:
     if found.can_batch:
         within = f"up to {BATCH_MINUTES:,} minutes for each round of batches"
         lines += [("in batches", f"{found.costs(found.batch_price)}; {within}")]
-    lines += [("budget", sentence) for sentence in _budget(found, budget)]
+    return _aligned([*lines, *(("budget", limit) for limit in limits)])
+
+
+def total_lines(needs: Needs, limits: Sequence[str]) -> str:
+    """Write the sum over several annotators, and the limits of the budget that they share."""
+    usual = None if needs.usual_output is None else f"{needs.usual_output:,.0f}"
+    lines = [
+        ("calls", f"{needs.calls:,.0f}, {FOLLOW_UPS}"),
+        ("tokens in", f"{needs.input_tokens:,.0f}"),
+        ("tokens out", at_most(usual, f"{needs.most_output:,.0f}")),
+        ("money", money(needs)),
+        ("minutes", in_minutes(needs.minutes)),
+    ]
+    return _aligned([*lines, *(("budget", limit) for limit in limits)])
+
+
+def _aligned(lines: Sequence[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in lines) + 2
     return "".join(f"{name:<{width}}{value}\n" for name, value in lines)
+
+
+def money(needs: Needs) -> str:
+    """Write the expected and the maximum cost."""
+    if needs.most_cost is None:
+        return "unknown"
+    return at_most(None if needs.usual_cost is None else in_words(needs.usual_cost), in_words(needs.most_cost))
+
+
+def at_most(usual: str | None, most: str) -> str:
+    """Write an expected amount, if known, and the maximum."""
+    return most if usual == most else f"{most} at most" if usual is None else f"{usual} ({most} at most)"
 
 
 def in_minutes(minutes: float | None) -> str:
@@ -122,28 +192,18 @@ def in_minutes(minutes: float | None) -> str:
     return "below 0.1" if 0 < minutes < 0.1 else f"{minutes:,.1f}"
 
 
-def _budget(found: Estimate, budget: BudgetParams) -> Iterator[str]:
-    """Return lines about limits that may be reached."""
-    price = found.price
-    yield from limits(
-        budget,
-        calls=found.calls,
-        tokens=found.input_tokens + found.most_output,
-        cost=price.of(found.input_tokens, found.most_output) if price else None,
-        minutes=found.minutes,
-        reached=f"may be reached, and then: {budget.on_limit}",
-    )
+def budget_lines(needs: Needs, budget: BudgetParams) -> list[str]:
+    """Return a line per limit that the annotate stage may reach."""
+    return list(limits(budget, needs, f"may be reached, and then: {budget.on_limit}"))
 
 
-def limits(
-    budget: BudgetParams, *, calls: int, tokens: float, cost: float | None, minutes: float | None, reached: str
-) -> Iterator[str]:
+def limits(budget: BudgetParams, needs: Needs, reached: str) -> Iterator[str]:
     """Return a line per limit: whether these amounts may reach it, and what happens then (`reached`)."""
     taken = (
-        ("max_calls", budget.max_calls, calls),
-        ("max_tokens", budget.max_tokens, tokens),
-        ("max_cost", budget.max_cost, cost),
-        ("max_minutes", budget.max_minutes, minutes),
+        ("max_calls", budget.max_calls, needs.calls),
+        ("max_tokens", budget.max_tokens, needs.input_tokens + needs.most_output),
+        ("max_cost", budget.max_cost, needs.most_cost),
+        ("max_minutes", budget.max_minutes, needs.minutes),
     )
     for name, limit, most in taken:
         if limit is None:

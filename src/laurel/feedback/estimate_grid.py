@@ -6,42 +6,20 @@ A question that two of them share is counted with the first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import LaurelError
 from laurel.feedback.annotator import Pair
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.estimate import BATCH_MINUTES, in_minutes, limits
+from laurel.feedback.estimate import BATCH_MINUTES, Needs, at_most, in_minutes, limits, money
 from laurel.feedback.leaderboard import aligned, plain
-from laurel.llm.prices import add_costs, in_words
 from laurel.params.annotation import AnnotateParams, BudgetParams
 from laurel.params.grid import Cell
 
 HEADS = ("judge", "questions", "stored", "calls", "tokens in", "tokens out", "money", "minutes")
 IN_ALL = "in all"
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """The estimated cost of asking one annotator; None is unknown."""
-
-    questions: int = 0
-    stored: int = 0
-    """Questions with a stored answer, in a batch sent before, or asked by an earlier annotator."""
-    calls: int = 0
-    input_tokens: float = 0.0
-    usual_output: float | None = 0.0
-    """Expected output tokens, based on stored answers."""
-    most_output: int = 0
-    usual_cost: float | None = 0.0
-    most_cost: float | None = 0.0
-    minutes: float | None = 0.0
-
-    def __add__(self, other: Needs) -> Needs:
-        sums = {one.name: add_costs(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
-        return Needs(**sums)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -79,10 +57,8 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
             notes[f"{cell.title} would fail: {' '.join(str(error).split())}"] = None
             continue
         found.rows.append((cell.title, needs))
-    total = found.total
-    spent = {"calls": total.calls, "tokens": total.input_tokens + total.most_output, "cost": total.most_cost}
     stopped = "may be reached, and then unfinished judges fail"
-    found.notes = [*notes, *limits(budget, **spent, minutes=total.minutes, reached=stopped)]  # type: ignore[arg-type]
+    found.notes = [*notes, *limits(budget, found.total, stopped)]
     return found
 
 
@@ -95,30 +71,16 @@ def _needs(
     if found is None:
         return Needs(), iter(())
     kept |= found.to_ask
-    batch, price = found.in_batches, found.price
-    usual = None if price is None or found.usual_output is None else price.of(found.input_tokens, found.usual_output)
-    most = None if price is None else price.of(found.input_tokens, found.most_output)
-    needs = Needs(
-        questions=found.distinct,
-        stored=found.answered + found.sent,
-        calls=found.calls,
-        input_tokens=found.input_tokens,
-        usual_output=found.usual_output if found.calls else 0.0,
-        most_output=found.most_output,
-        usual_cost=usual if found.calls else 0.0,
-        most_cost=most if found.calls else 0.0,
-        minutes=float(BATCH_MINUTES) if batch and found.calls else found.minutes,
-    )
 
     def notes() -> Iterator[str]:
         if found.calls:
             yield f"Tokens of {found.model} are {found.counted_by}."
         if found.calls and found.single_price and found.single_price.source:
             yield f"Prices of {found.model} are of {found.single_price.date}: {found.single_price.source}"
-        if batch and found.calls:
+        if found.in_batches and found.calls:
             yield f"A round of batches may take {BATCH_MINUTES:,} minutes."
 
-    return needs, notes()
+    return found.needs, notes()
 
 
 def in_table(found: Forecast) -> str:
@@ -138,13 +100,7 @@ def _cells(needs: Needs | None) -> list[str]:
         f"{needs.stored:,.0f}",
         f"{needs.calls:,.0f}",
         f"{needs.input_tokens:,.0f}",
-        _at_most(None if needs.usual_output is None else f"{needs.usual_output:,.0f}", f"{needs.most_output:,.0f}"),
-        "unknown"
-        if needs.most_cost is None
-        else _at_most(None if needs.usual_cost is None else in_words(needs.usual_cost), in_words(needs.most_cost)),
+        at_most(None if needs.usual_output is None else f"{needs.usual_output:,.0f}", f"{needs.most_output:,.0f}"),
+        money(needs),
         in_minutes(needs.minutes),
     ]
-
-
-def _at_most(usual: str | None, most: str) -> str:
-    return most if usual == most else f"{most} at most" if usual is None else f"{usual} ({most} at most)"

@@ -2,72 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from laurel.data.captions import read_segments, read_vocabulary
+from laurel.data.captions import Segments, read_segments, read_vocabulary
 from laurel.data.lineage import read_inputs
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Pair
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.estimate import in_lines
+from laurel.feedback.estimate import Estimate, budget_lines, in_lines, total_lines
 from laurel.feedback.pairs import sample_pairs
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.params import Params
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.seeding import derive_seed
 from laurel.stages.label_quality import questions_about_success
+from laurel.stages.label_sets import label_sets
 
 NOTHING = "Nothing was asked, and nothing was written."
 
 
 def run(params: Params, captions: Path) -> str:
-    """Return the estimated cost of `annotate.run` as text.
+    """Return the estimated cost of `annotate.run` as text: all label sets of all judges that arms need.
 
     Args:
-        params: sections seed, env, caption and annotate are used.
+        params: sections seed, env, caption, annotate and arms are used.
 
     Raises:
-        AnnotationError: the prompt does not fit the model.
+        AnnotationError: a prompt does not fit its model.
         DataError: the captions or the store of answers cannot be read.
     """
-    asking = params.annotate
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
-    segments = read_segments(captions)
+    segments, texts = read_segments(captions), read_vocabulary(captions).texts
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    rng = np.random.default_rng(derive_seed(params.seed, "annotate"))
-    sampler = "uniform" if asking.adaptive else asking.sampler
-    first, second = sample_pairs(segments.counts, asking.n_pairs, sampler, rng)
-    pairs = zip(first.tolist(), second.tolist(), strict=True)
-    questions = [Pair(segments.texts[a], segments.texts[b]) for a, b in pairs]
-    notes = []
-    if asking.adaptive:
-        notes.append(
-            f"The sampler {asking.sampler} depends on labels: this estimate is for the same number of "
-            f"uniformly drawn pairs."
-        )
-    if asking.feedback_seeds > 1 or asking.judges:
-        notes.append(
-            f"This is for the first of {asking.feedback_seeds} label sets of annotate.annotator alone; further sets "
-            f"and judges cost about the same each."
-        )
-    if asking.stop.rule != "none":
-        notes.append("This is for all pairs; annotate.stop may end annotation earlier.")
-    if asking.probe.min_score is not None and has_probe(adapter.env_id):
-        known = load_probe(adapter.env_id).asked
-        questions += known
-        notes.append(f"{len(known)} of the pairs are the probe's, asked first and in both orders.")
-    success, why_not = questions_about_success(params.seed, asking, adapter, read_vocabulary(captions).texts)
-    if success:
-        questions += [one.question for one in success]
-        notes.append(
-            f"{len(success)} of the pairs ask first whether success at the task is better than another outcome."
-        )
-    notes += [why_not] if why_not else []
-    return "\n".join([*notes, *_of_all(asking, adapter, questions), NOTHING]) + "\n"
+    judges = list(dict.fromkeys(one.judge for one in label_sets(params.annotate, params.judges)))
+    if not judges:
+        return f"No arm has a reward learned from preferences, so nothing is asked about pairs.\n\n{NOTHING}\n"
+    sets = params.annotate.feedback_seeds
+    blocks = _Blocks(adapter)
+    for judge in judges:
+        asking = params.annotate.of_judge(judge)
+        known, notes = _known(params.seed, asking, adapter, texts)
+        questions = [*known * sets, *_drawn(params.seed, asking, segments, sets)]
+        if sets > 1:
+            notes = [f"The figures are of all {sets} label sets together.", *notes]
+        blocks.add(asking, questions, f"judge {judge}" if judges != [MAIN] else "", notes)
+    return blocks.text(params.annotate)
 
 
 def of_probe(params: Params) -> str:
@@ -76,24 +59,86 @@ def of_probe(params: Params) -> str:
     Raises:
         AnnotationError: no probe is for the environment.
     """
-    questions = load_probe(params.env.id).asked
-    adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    return "\n".join([*_of_all(params.annotate, adapter, questions), NOTHING]) + "\n"
+    blocks = _Blocks(adapter_for(params.env, with_action=params.caption.with_action))
+    blocks.add(params.annotate, load_probe(params.env.id).asked)
+    return blocks.text(params.annotate)
 
 
-def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> Iterator[str]:
-    """Yield the estimated cost of each annotator."""
-    for number, voter in enumerate(asking.voters):
-        heading = f"member {number + 1} of {len(asking.voters)}\n" if len(asking.voters) > 1 else ""
-        yield heading + _of_one(voter, adapter, questions)
+def _drawn(seed: int, asking: AnnotateParams, segments: Segments, sets: int) -> list[Pair]:
+    """Return the pairs of all label sets, as annotate draws them if its sampler does not depend on labels."""
+    drawn = []
+    for number in range(sets):
+        rng = np.random.default_rng(derive_seed(seed, "annotate", *([str(number)] if number else [])))
+        first, second = sample_pairs(segments.counts, asking.n_pairs, asking.drawn_by, rng)
+        numbers = zip(first.tolist(), second.tolist(), strict=True)
+        drawn += [Pair(segments.texts[a], segments.texts[b]) for a, b in numbers]
+    return drawn
 
 
-def _of_one(asking: AnnotateParams, adapter: EnvAdapter, pairs: Sequence[Pair]) -> str:
-    """Return the estimated cost of one annotator as text."""
-    found = kind_of(asking).estimate(adapter, pairs)
-    if found is None:
-        return (
-            f"{len(pairs):,} pairs. The annotator {asking.annotator} works in this process: "
-            "no calls, no tokens, no cost.\n"
+def _known(
+    seed: int, asking: AnnotateParams, adapter: EnvAdapter, captions: Sequence[str]
+) -> tuple[list[Pair], list[str]]:
+    """Return a label set's questions with known answers, and notes on the estimate."""
+    questions, notes = list[Pair](), []
+    if asking.adaptive:
+        notes.append(
+            f"The sampler {asking.sampler} depends on labels: this estimate is for the same number of "
+            f"uniformly drawn pairs."
         )
-    return in_lines(found, asking.budget)
+    if asking.stop.rule != "none":
+        notes.append("This is for all pairs; annotate.stop may end annotation earlier.")
+    each = " in each label set" * (asking.feedback_seeds > 1)
+    if asking.probe.min_score is not None and has_probe(adapter.env_id):
+        probe = load_probe(adapter.env_id).asked
+        questions += probe
+        notes.append(f"{len(probe)} of the pairs{each} are the probe's, asked first and in both orders.")
+    success, why_not = questions_about_success(seed, asking, adapter, captions)
+    if success:
+        questions += [one.question for one in success]
+        notes.append(
+            f"{len(success)} of the pairs{each} ask first whether success at the task is better than another outcome."
+        )
+    return questions, [*notes, *([why_not] if why_not else [])]
+
+
+class _Blocks:
+    """The estimates of annotators that are asked one after the other, within one budget."""
+
+    def __init__(self, adapter: EnvAdapter) -> None:
+        self._adapter = adapter
+        self._blocks: list[tuple[list[str], Estimate | str]] = []
+        self._asked: dict[Path, set[str]] = {}
+
+    def add(
+        self, asking: AnnotateParams, questions: Sequence[Pair], title: str = "", notes: Sequence[str] = ()
+    ) -> None:
+        """Add a judge's voters; questions that an earlier one asks are answered by then."""
+        members = len(asking.voters)
+        for number, voter in enumerate(asking.voters):
+            of = f"member {number + 1} of {members}" if members > 1 else ""
+            heading = ", ".join(filter(None, [title, of]))
+            asked = self._asked.setdefault(voter.language_model.store, set())
+            found = kind_of(voter).estimate(self._adapter, questions, asked)
+            nothing = (
+                f"{len(questions):,} pairs. The annotator {voter.annotator} works in this process: "
+                "no calls, no tokens, no cost.\n"
+            )
+            own = [*([heading] if heading else []), *(notes if number == 0 else [])]
+            if found is not None:
+                own += ["Questions that one above asks, too, count as answered."] if asked else []
+                asked |= found.to_ask
+            self._blocks.append((own, found or nothing))
+
+    def text(self, asking: AnnotateParams) -> str:
+        """Return all as text, with the limits of the budget that they share."""
+        found = [one for _, one in self._blocks if isinstance(one, Estimate)]
+        needs = sum((one.needs for one in found[1:]), found[0].needs) if found else None
+        limits = budget_lines(needs, asking.budget) if needs else []
+        parts = []
+        for notes, one in self._blocks:
+            if isinstance(one, Estimate):
+                one = in_lines(one, limits if len(found) == 1 else [])
+            parts.append("\n".join([*notes, one]))
+        if needs and len(found) > 1:
+            parts.append(f"in all\n{total_lines(needs, limits)}")
+        return "\n".join([*parts, NOTHING]) + "\n"
