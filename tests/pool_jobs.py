@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,10 +36,10 @@ def fail(error: Exception, advance: Advance) -> None:
     raise error
 
 
-def fail_as_a_plug_in(advance: Advance) -> None:
+def fail_as_a_plug_in(error: BaseException, advance: Advance) -> None:
     """Raise as another package's code does."""
     plugins._loaded[__name__] = 'colour "teal" (pool_jobs)'
-    raise KeyError("left")
+    raise error
 
 
 def exit_at_once(code: int, advance: Advance) -> None:
@@ -73,7 +72,8 @@ def tell_and_wait(heard: Path, advance: Advance) -> None:
     deadline = time.monotonic() + GUARD
     while not heard.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    sys.exit(not heard.exists())
+    if not heard.exists():
+        raise TimeoutError
 
 
 def say_pid(path: Path) -> None:

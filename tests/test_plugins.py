@@ -104,6 +104,13 @@ def test_an_exception_in_another_packages_plug_in_is_put_down_to_it(tmp_path: Pa
         "The colour \"paint\" (their_paint) of another package raised KeyError in COLOUR.mix: 'left'. Fix that "
         "package; --debug shows where."
     )
+    (tmp_path / "their_brush.py").write_text("from their_tools import COLOUR\n")
+    (tmp_path / "their_tools.py").write_text((tmp_path / "their_paint.py").read_text())
+    write(tmp_path, "more", {COLOURS.group: {"brush": "their_brush"}})
+    brush = CALLED.load("brush", "paint.colour")
+    with pytest.raises(KeyError) as defined_elsewhere:
+        brush().mix()
+    assert str(blame(defined_elsewhere.value)).startswith('The colour "brush" (their_brush) of another package raised')
     with pytest.raises(ZeroDivisionError) as ours:
         _ = 1 / 0
     assert blame(ours.value) is None

@@ -113,10 +113,13 @@ def test_a_user_error_is_one_sentence_and_stops_the_other_jobs(tmp_path: Path) -
         wait_until_gone(read_pids([tmp_path / "pid"]))
 
 
-def test_an_exception_in_a_plug_in_is_a_sentence() -> None:
-    said = r"The colour \"teal\" \(pool_jobs\) of another package raised KeyError in fail_as_a_plug_in: 'left'\."
-    with pytest.raises(LaurelError, match=said):
-        run_jobs([Job("theirs", fail_as_a_plug_in, ())], 1, ignore)
+@pytest.mark.parametrize(
+    ("error", "said"), [(KeyError("left"), "KeyError in fail_as_a_plug_in: 'left'"), (SystemExit(0), "SystemExit in ")]
+)
+def test_an_exception_in_a_plug_in_is_a_sentence(error: BaseException, said: str) -> None:
+    """`sys.exit(0)`, too, which would look like a job that has ended."""
+    with pytest.raises(LaurelError, match=rf"The colour \"teal\" \(pool_jobs\) of another package raised {said}"):
+        run_jobs([Job("theirs", fail_as_a_plug_in, (error,))], 1, ignore)
 
 
 def test_a_sentence_of_any_length() -> None:
@@ -132,6 +135,7 @@ def test_a_sentence_of_any_length() -> None:
     [
         (exit_at_once, 3, r"exit code 3, see its traceback above"),
         (die, signal.SIGKILL, r"killed by signal 9 \(out of memory\?\)"),
+        (die, signal.SIGABRT, r"killed by signal 6 \(SIGABRT\)"),
     ],
 )
 def test_a_process_that_dies_is_named(work: Any, argument: int, how: str, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from laurel.extras import missing
 
 T_co = TypeVar("T_co", covariant=True)
 _loaded: dict[str, str] = {}
-"""Module of another package -> the plug-in that was loaded from it, in words."""
+"""Module or package of others -> the plug-in that was loaded from it, in words."""
 
 
 class Plugins(Generic[T_co]):
@@ -139,17 +139,23 @@ class Plugins(Generic[T_co]):
         abstract = sorted(getattr(plugin, "__abstractmethods__", ()))
         if lacking := [*abstract, *(name for name in self.needs if not hasattr(plugin, name))]:
             raise ParamsError(f"{begin}: its class {plugin.__name__} does not define {', '.join(lacking)}.")
-        _loaded[entry.module] = f'{self.noun} "{entry.name}" ({entry.value})'
+        title = f'{self.noun} "{entry.name}" ({entry.value})'
+        _loaded[entry.module] = title
+        for module in (entry.module, str(getattr(plugin, "__module__", ""))):  # a class may be defined elsewhere
+            package = module.partition(".")[0]
+            if package not in ("laurel", *sys.stdlib_module_names):
+                _loaded.setdefault(module, title)
+                _loaded.setdefault(package, title)
         return plugin
 
 
-def blame(error: Exception) -> PluginError | None:
+def blame(error: BaseException) -> PluginError | None:
     """Return the error for an exception that another package's plug-in raised, None if none was involved."""
     found, trace = None, error.__traceback__
     while trace is not None:
         code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
-        if module in _loaded:
-            found = f"The {_loaded[module]} of another package raised {type(error).__name__} in {code.co_qualname}"
+        if title := _loaded.get(module) or _loaded.get(module.partition(".")[0]):
+            found = f"The {title} of another package raised {type(error).__name__} in {code.co_qualname}"
         trace = trace.tb_next
     if found is None:
         return None

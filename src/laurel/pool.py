@@ -275,10 +275,18 @@ def _poll(worker: _Worker) -> int:
 def _check_exit(worker: _Worker) -> None:
     code = worker.process.exitcode
     if code != 0:
-        how = f"killed by signal {-code} (out of memory?)" if code < 0 else f"exit code {code}, see its traceback above"
+        how = f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}, see its traceback above"
         raise WorkerError(
             f"{worker.job.name}: its process died ({how}). Finished work is kept: run the same command again to resume."
         )
+
+
+def _signal(number: int) -> str:
+    """Describe a signal; the kernel sends SIGKILL where memory runs out."""
+    if number == signal.SIGKILL:
+        return f"signal {number} (out of memory?)"
+    known = {one.value: one.name for one in signal.Signals}
+    return f"signal {number} ({known[number]})" if number in known else f"signal {number}"
 
 
 def _main(job: Job, sender: Connection) -> None:
@@ -294,9 +302,11 @@ def _main(job: Job, sender: Connection) -> None:
     report(0)
     try:
         job.work(*job.args, report)
-    except Exception as error:  # a plug-in of another package may raise anything
+    except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()
         said = error if isinstance(error, LaurelError) else blame(error)
         if said is None:
+            if isinstance(error, SystemExit):
+                raise RuntimeError("sys.exit() was called") from error
             raise
         report((str(said), f"\n{traceback.format_exc()}"))
         sys.exit(2)

@@ -177,13 +177,16 @@ class _JobProgress:
     def left(self, expected: float) -> float:
         """Return the seconds to its end, where jobs of its kind take `expected` in all.
 
-        Its own pace gets more weight the further it has progressed.
+        Its own pace gets more weight the further it has progressed. One that has taken longer already is expected to
+        take as much time for each unit as so far, or as long again where none is done.
         """
         if self.pace is None:
             return expected
-        share = min(1.0, self.done / self.units)
+        share, so_far = min(1.0, self.done / self.units), self.pace.so_far
         whole = expected if self.whole is None else share * self.whole + (1 - share) * expected
-        return max(0.0, whole - self.pace.so_far)
+        if whole > so_far:
+            return whole - so_far
+        return so_far * (1 - share) / share if share else so_far
 
 
 class _Lines:

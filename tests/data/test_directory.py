@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from laurel.data.directory import output_directory
+from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import digest_directory, read_manifest
 from laurel.data.replacing import written_whole
@@ -50,7 +50,7 @@ def test_failure_leaves_only_the_old_output(tmp_path: Path) -> None:
     write(tmp_path / "a")
 
     def fail() -> None:
-        with output_directory(tmp_path / "a", stage="x", params={}) as out:
+        with output_directory(tmp_path / "a", stage="collect", params={}) as out:
             (out.path / "file.txt").write_text("half")
             raise RuntimeError("half")
 
@@ -84,7 +84,7 @@ def test_failure_while_publishing_leaves_the_old_output(tmp_path: Path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "a", "two")
     monkeypatch.undo()
-    with pytest.raises(RuntimeError), output_directory(tmp_path / "a", stage="x", params={}):
+    with pytest.raises(RuntimeError), output_directory(tmp_path / "a", stage="collect", params={}):
         raise RuntimeError  # the next try does not get far
     assert (tmp_path / "a" / "file.txt").read_text() == "one"
     write(tmp_path / "a", "three")
@@ -94,7 +94,7 @@ def test_failure_while_publishing_leaves_the_old_output(tmp_path: Path, monkeypa
 
 def test_resumable_work_is_kept_for_the_same_params_alone(tmp_path: Path) -> None:
     def fail(seed: int, found: list[str]) -> None:
-        with output_directory(tmp_path / "a", stage="x", params={"seed": seed}, resumable=True) as out:
+        with output_directory(tmp_path / "a", stage="collect", params={"seed": seed}, resumable=True) as out:
             found += sorted(file.name for file in out.path.glob("[!.]*"))
             (out.path / f"done-{len(found)}").touch()
             raise RuntimeError
@@ -115,7 +115,7 @@ def test_seconds_are_those_of_all_runs_that_it_took(tmp_path: Path) -> None:
     """Also of one that was killed, until it last wrote something; but not of the time in between."""
 
     def attempt(*, ends: bool) -> None:
-        with output_directory(tmp_path / "a", stage="x", params={}, resumable=True) as out:
+        with output_directory(tmp_path / "a", stage="collect", params={}, resumable=True) as out:
             (out.path / "folder").mkdir(exist_ok=True)
             (out.path / "folder" / "done").touch()
             if not ends:
@@ -137,7 +137,7 @@ def test_seconds_are_those_of_all_runs_that_it_took(tmp_path: Path) -> None:
 
 def test_run_specific_details_are_not_in_the_manifest(tmp_path: Path) -> None:
     for place, took in (("a", 5), ("b", 6)):
-        with output_directory(tmp_path / place, stage="x", params={}) as out:
+        with output_directory(tmp_path / place, stage="collect", params={}) as out:
             (out.path / "file.txt").write_text("one")
             out.usage, out.mlflow_run_id, out.started = {"calls": took}, f"run {place}", out.started - took
     assert (tmp_path / "a" / "manifest.json").read_bytes() == (tmp_path / "b" / "manifest.json").read_bytes()
@@ -154,7 +154,7 @@ def test_run_specific_details_are_not_in_the_manifest(tmp_path: Path) -> None:
 
 
 def test_two_writers_at_once(tmp_path: Path) -> None:
-    with output_directory(tmp_path / "a", stage="x", params={}) as out:
+    with output_directory(tmp_path / "a", stage="collect", params={}) as out:
         (out.path / "f").touch()
         with pytest.raises(DataError, match="another process is writing it"):
             write(tmp_path / "a")
@@ -164,7 +164,7 @@ def test_two_writers_at_once(tmp_path: Path) -> None:
 
 def test_full_disk_and_rights_are_sentences(tmp_path: Path) -> None:
     def failing(number: int, name: str | None) -> None:
-        with output_directory(tmp_path / "a", stage="x", params={}) as out:
+        with output_directory(tmp_path / "a", stage="collect", params={}) as out:
             raise OSError(number, os.strerror(number), *([str(out.path / name)] if name else []))
 
     write(tmp_path / "a")
@@ -180,7 +180,7 @@ def test_full_disk_and_rights_are_sentences(tmp_path: Path) -> None:
 
 def test_errors_that_are_not_about_the_output_pass(tmp_path: Path) -> None:
     for error in (ConnectionError("refused"), FileNotFoundError(errno.ENOENT, "none", "/elsewhere")):
-        with pytest.raises(type(error)) as caught, output_directory(tmp_path / "a", stage="x", params={}):
+        with pytest.raises(type(error)) as caught, output_directory(tmp_path / "a", stage="collect", params={}):
             raise error
         assert caught.value is error
 
@@ -235,6 +235,26 @@ def test_folders_not_written_by_a_stage_are_not_replaced(tmp_path: Path) -> None
     (tmp_path / "empty").mkdir()
     write(tmp_path / "empty")
     assert read_manifest(tmp_path / "empty")
+
+
+def test_another_stages_output_is_neither_replaced_nor_added_to(tmp_path: Path) -> None:
+    write(tmp_path / "agents")
+    lost = "agents: holds the output of laurel collect, which would be lost"
+    with pytest.raises(DataError, match=lost), output_directory(tmp_path / "agents", stage="caption", params={}):
+        pass
+    with pytest.raises(DataError, match=lost):
+        check_output(tmp_path / "agents", "caption")
+    check_output(tmp_path / "agents", "collect")
+    for place in (tmp_path / "agents" / "rows.jsonl", tmp_path / "agents" / "a" / "b.csv", tmp_path / "agents"):
+        with (
+            pytest.raises(DataError, match=r"agents is the output of laurel collect\. Choose another --output"),
+            written_whole(place),
+        ):
+            pass
+    assert read_manifest(tmp_path / "agents")["stage"] == "collect"
+    (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
+    with written_whole(tmp_path / "rows.jsonl") as partial:
+        partial.write_text("x")
 
 
 def test_names_with_glob_characters(tmp_path: Path) -> None:

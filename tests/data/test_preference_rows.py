@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from laurel.cli.app import main
+from laurel.data.directory import output_directory
 from laurel.data.motif import write_motif
 from laurel.data.own_preferences import import_rows, read_any
 from laurel.data.preference_rows import LAYOUTS, PreferenceRows, Row, extras_of
@@ -63,6 +64,16 @@ def test_motif_keeps_ties_and_what_was_not_answered(tmp_path: Path) -> None:
     (tmp_path / "motif/laurel.parquet").unlink()  # as Motif's own arrays are
     bare = read_any(tmp_path / "motif/preference/laurel.npy").rows()
     assert [(row.p_first, row.status) for row in bare] == [(0.0, "ok"), (0.5, "tie"), (None, "parse_failed")]
+
+
+def test_an_import_replaces_an_import_only(tmp_path: Path) -> None:
+    rows = PreferenceRows.of([Row("", "a", "b", 1.0)], "rows")
+    for _ in range(2):
+        import_rows(rows, tmp_path)
+    with output_directory(tmp_path / "preferences", stage="annotate", params={"seed": 0}):
+        pass
+    with pytest.raises(DataError, match="preferences: holds the output of laurel annotate, which would be lost"):
+        import_rows(rows, tmp_path)
 
 
 def test_trl_and_gemini_have_their_own_columns(tmp_path: Path) -> None:

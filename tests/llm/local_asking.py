@@ -42,6 +42,7 @@ SETS = {
     "shared": SHARED,
     "unshared": UNSHARED,
     "words": [request(own, WORDS) for own in OWN],
+    "begin differently": [request(own, ("turn left", "go on", "stop")) for own in OWN],
     "mixed": [*SHARED, *(request(own, WORDS) for own in OWN), *UNSHARED, request("third", ["1", "2", "the same"])],
     "one": SHARED[:1],
     "identical": SHARED[:1] * 3,
@@ -79,8 +80,6 @@ def next_logprobs(local: LocalModel, tokens: list[int]) -> torch.Tensor:
 def scored_slowly(local: LocalModel, asked: ChatRequest) -> dict[str, float]:
     tokens = prompt_tokens(local, asked)
     of_choices = {choice: local.tokenizer(choice)["input_ids"] for choice in asked.choices}
-    if len({of_choice[0] for of_choice in of_choices.values()}) == len(of_choices):
-        of_choices = {choice: of_choice[:1] for choice, of_choice in of_choices.items()}
     total = {
         choice: sum(next_logprobs(local, tokens + of_choice[:i])[token].item() for i, token in enumerate(of_choice))
         for choice, of_choice in of_choices.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 import random
@@ -17,6 +18,7 @@ from aiohttp import web
 from chat_asking import KEY, chat, only, question, reply, until_stopped
 from chat_server import ChatServer, completion, problem, top_logprobs
 
+from laurel.llm.batch_wire import read_line
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat, read_key
 from laurel.params.judges import OpenAIParams
@@ -297,6 +299,25 @@ def test_the_key_is_nowhere(server: ChatServer, caplog: pytest.LogCaptureFixture
     assert len(answers) >= 4
     said = [repr(model), repr(model.identity), repr(error), caplog.text, repr(answers)]
     assert all("4711" not in text for text in said)
+
+
+@pytest.mark.parametrize("message", ["content", "refusal"])
+def test_a_key_that_the_server_echoes_in_an_answer_is_not_kept(server: ChatServer, message: str) -> None:
+    def echo(request: Any, _: dict[str, Any]) -> web.Response:
+        answer = completion("")
+        answer["choices"][0]["message"] = {"content": None, message: f"you sent {request.headers['Authorization']}"}
+        return web.json_response(answer)
+
+    server.behave = echo
+    assert reply(chat(server).ask([question("q")])).text.endswith("you sent Bearer ***")
+
+
+def test_a_placeholder_for_a_key_is_no_secret() -> None:
+    """Servers on this machine often take any key; text of answers must not be replaced by accident."""
+    assert Reply("1 or EMPTY").without_secrets(["1", "EMPTY"]).text == "1 or EMPTY"
+    body = completion(f"{KEY} and 1")
+    line = json.dumps({"custom_id": "k", "response": {"status_code": 200, "body": body}})
+    assert read_line(line, {"k": question("q")}, [KEY, "1"]) == ("k", Reply("*** and 1", None, 5, 1))
 
 
 @pytest.mark.parametrize("url", ["http://u:p4ss@h/v1", "http://h/v1?key=p4ss", "ftp://h/p4ss", "http://h/v1#p4ss"])

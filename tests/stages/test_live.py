@@ -108,7 +108,7 @@ def test_a_live_page_does_not_prevent_writing_the_report(tmp_path: Path) -> None
     reports = tmp_path / "reports"
     reports.mkdir()
     (reports / LIVE_PAGE).write_text("live")
-    check_output(reports)
+    check_output(reports, "evaluate")
     with output_directory(reports, stage="evaluate", params={}) as out:
         (out.path / "metrics.json").write_text("{}")
     (reports / LIVE_PAGE).write_text("live again")

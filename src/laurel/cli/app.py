@@ -111,7 +111,7 @@ def _run(options: argparse.Namespace) -> Any:
         return options.run(options)
     except LaurelError:
         raise
-    except Exception as error:  # a plug-in of another package may raise anything
+    except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()
         if (blamed := blame(error)) is None:
             raise
         raise blamed from error

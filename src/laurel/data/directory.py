@@ -2,7 +2,7 @@
 
 A stage writes into a hidden directory beside its output, which is renamed into place when it is complete. A killed
 stage leaves that hidden directory: a resumable stage continues in it, any other starts over. An output that is a
-    symbolic link stays one: the directory it points to is replaced.
+symbolic link stays one: the directory it points to is replaced.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from laurel.data import digests
 from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import LIVE_PAGE, MANIFEST, RUN, checked_manifest, digest_directory
+from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.errors import DataError
 from laurel.machine import machine
@@ -96,7 +97,7 @@ def output_directory(
             output.parent.mkdir(parents=True, exist_ok=True)
             held.enter_context(FileLock(lock_of(output), blocking=False))
             recover(output)
-            _check_replaceable(output)
+            _check_replaceable(output, stage)
             _remove_partial(output, keep=partial if resumable else None)
         try:
             with _explaining(output):
@@ -142,11 +143,11 @@ def output_directory(
             replace_directory(partial, output)
 
 
-def check_output(output: Path) -> None:
+def check_output(output: Path, stage: str) -> None:
     """Make the checks of `output_directory` before long work begins.
 
     Raises:
-        DataError: the output cannot be written, or contains files that no stage wrote.
+        DataError: the output cannot be written, or contains files that this stage did not write.
     """
     output = _followed(output)
     with _explaining(output):
@@ -154,7 +155,7 @@ def check_output(output: Path) -> None:
         if not os.access(output.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         recover(output)
-        _check_replaceable(output)
+        _check_replaceable(output, stage)
 
 
 def _digest_input(path: Path) -> str:
@@ -180,14 +181,15 @@ def _remove_half_written(partial: Path) -> None:
             file.unlink()
 
 
-def _check_replaceable(output: Path) -> None:
-    """Refuse to replace files that no stage wrote: publishing deletes the previous content."""
+def _check_replaceable(output: Path, stage: str) -> None:
+    """Refuse to replace files that this stage did not write: publishing deletes the previous content."""
     if output.is_dir():
+        check_replaceable(output, stage)
         if (output / MANIFEST).is_file() or all(file.name == LIVE_PAGE for file in output.iterdir()):
             return
         raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
     if output.exists():
-        raise DataError(f"{output}: is a file, but a directory is needed. Choose another --output.")
+        raise DataError(f"{output}: is a file, but a directory is needed. Remove it, or choose another --output.")
 
 
 def _remove_partial(output: Path, keep: Path | None) -> None:

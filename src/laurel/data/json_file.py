@@ -20,7 +20,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Run the stage that writes it again.") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise DataError(f"{path}: cannot be read ({error}). Run the stage that writes it again.") from None
 
 

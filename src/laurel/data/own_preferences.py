@@ -15,6 +15,7 @@ from laurel.data.directory import output_directory
 from laurel.data.labels import write_labels
 from laurel.data.manifest import MANIFEST, read_manifest
 from laurel.data.motif import is_motif, read_motif
+from laurel.data.ownership import stage_of, would_be_lost
 from laurel.data.preference_rows import PreferenceRows
 from laurel.data.preferences import Pairs, read_pairs, read_preferences
 from laurel.data.row_files import read_file
@@ -70,8 +71,11 @@ def import_rows(rows: PreferenceRows, output: Path) -> None:
     """Write rows as outputs of caption and annotate, in the folders CAPTIONS and PREFERENCES of a directory.
 
     Raises:
-        DataError: the place cannot be written.
+        DataError: the place cannot be written, or holds outputs of these stages that were not imported.
     """
+    for place in (output / CAPTIONS, output / PREFERENCES):
+        if (stage := stage_of(place)) is not None and not set(read_manifest(place)["params"]) <= {PROMPTED}:
+            raise would_be_lost(place, stage)
     prompted = any(rows.prompts)
     items = [*zip(rows.prompts, rows.first, strict=True), *zip(rows.prompts, rows.second, strict=True)]
     numbers = {item: number for number, item in enumerate(dict.fromkeys(items))}

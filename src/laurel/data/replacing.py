@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from laurel.data.ownership import check_outside_outputs
 from laurel.errors import DataError
 
 LOCK_SECONDS = 10.0
@@ -44,8 +45,10 @@ def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iter
         parents: create missing parent directories.
 
     Raises:
-        DataError: the path cannot be written; the block's errors about other files and connections are not converted.
+        DataError: the path cannot be written, or lies in a stage's output; the block's errors about other files and
+            connections are not converted.
     """
+    check_outside_outputs(path)
     folder = path.with_name(f".{path.name}.partial")
     partial = folder / path.name  # the temporary name keeps the suffix, from which some writers infer the format
     try:

@@ -341,7 +341,10 @@ def legend(metrics: Mapping[str, Any]) -> str:
         f"the lowest or the highest {ends}{success}; IQM: interquartile mean."
     ]
     if any(arm["solved"] for arm in arms.values()):
-        sentences.append("Solved seeds: how many seeds solved the task, with Wilson's interval of their share.")
+        sentences.append(
+            "Solved seeds: how many seeds solved the task, with Wilson's interval of their share, corrected for "
+            "continuity."
+        )
     if AREA in heads:
         sentences.append(
             "Return while training: the mean of the learning curve (the area under it) from the first 50 episodes on; "
@@ -361,9 +364,10 @@ def legend(metrics: Mapping[str, Any]) -> str:
         )
     if metrics.get("texts"):
         sentences.append(
-            "Wins: share of prompts for which the arm's text has a higher return than the base model's; Elo: by a "
-            "Bradley-Terry model, with the base model at 0; KL: divergence from the base model at the end of training, "
-            "in nats per completion; intervals are over episodes."
+            "Wins: share of episodes in which the arm's text has a higher return than the base model's for the same "
+            "prompt, equal ones half a win each; Elo: by a Bradley-Terry model, with the base model at 0; KL: "
+            "divergence from the base model at the end of training, in nats per completion; intervals allow for "
+            "episodes with the same prompt."
         )
     for arm, found in metrics.get("hacking", {}).items():
         sentences.append(

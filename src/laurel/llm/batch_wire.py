@@ -77,7 +77,7 @@ def _outcome(content: Mapping[str, Any], request: ChatRequest, secrets: Iterable
     status = response.get("status_code") if isinstance(response, Mapping) else None
     if status == 200:
         reply = read_completion(body, request, 0.0)
-        return reply if isinstance(reply, Reply) else Again(one_line(reply.reason, secrets))
+        return reply.without_secrets(secrets) if isinstance(reply, Reply) else Again(one_line(reply.reason, secrets))
     if isinstance(status, int) and isinstance(body, Mapping):
         error = body.get("error", body)
     message = error.get("message") or error.get("code") if isinstance(error, Mapping) else error

@@ -14,6 +14,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from laurel.errors import AnnotationError
 
+LEAST_SECRET = 8
+"""Characters of the shortest text that is taken for a secret in an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -97,6 +100,24 @@ class Reply(NamedTuple):
     """Duration at the server; 0 if not measured, e.g. in a batch."""
     cached_tokens: int | None = None
     """Cached input tokens, if the server reports them."""
+
+    def without_secrets(self, secrets: Iterable[str]) -> Reply:
+        """Return the answer with secrets replaced, since a server may echo the key that it got.
+
+        Placeholders of servers that need no key, shorter than LEAST_SECRET, may be words of an answer and stay.
+        """
+        return self._replace(text=without(self.text, (secret for secret in secrets if len(secret) >= LEAST_SECRET)))
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """Return a server's text with secrets replaced.
+
+    >>> without("Bearer k-1 is not allowed", ["k-1"])
+    'Bearer *** is not allowed'
+    """
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 The prefix that all prompts share is computed once, for all batches. The rest of each is packed into rows as trees:
 prompts with a longer common prefix, such as the same first text, share these tokens, and each token attends only to its
-ancestors (tree attention; Miao et al. 2023, arXiv 2305.09781). If the first tokens of the answers differ, only they are
-compared; otherwise the probability of an answer is the product over its tokens, or their mean if requested.
+ancestors (tree attention; Miao et al. 2023, arXiv 2305.09781). The log-probability of an answer is the sum over its
+tokens, or their mean if requested.
 """
 
 from __future__ import annotations
@@ -176,12 +176,11 @@ def padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
 def _paths(prompt: Prompt, shared: int) -> list[tuple[list[int], list[Read]]]:
     """Return the rows of tokens that a prompt adds to the shared beginning, each with the positions to read off.
 
-    That is a single row, the prompt's, unless answers have the same first token, or means over tokens are wanted.
+    That is a single row, the prompt's, if each answer is one token.
     """
     own = prompt.tokens[shared:]
     last = len(own) - 1
-    first = {answer[0] for answer in prompt.answers.values()}
-    if len(first) == len(prompt.answers) and not prompt.request.per_token:
+    if all(len(answer) == 1 for answer in prompt.answers.values()):
         return [(own, [Read(last, answer[0], prompt.number, choice) for choice, answer in prompt.answers.items()])]
     return [
         (own + answer[:-1], [Read(last + j, token, prompt.number, choice) for j, token in enumerate(answer)])

@@ -207,7 +207,7 @@ class _Run:
             if isinstance(reply, Failure):
                 raise TransientError(retries.one_line(reply.reason, self._secrets))
             self._limits.window.grow(reply.seconds)
-            return reply
+            return reply.without_secrets(self._secrets)
 
     async def _post(self, body: dict[str, Any]) -> tuple[httpx2.Response, bytes | None]:
         """Send a request with the package's address, key and connections; return the content, None if it is too large.

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import aiohttp
 import httpx2
 
-from laurel.llm.chat import Failure, RefusedError
+from laurel.llm.chat import Failure, RefusedError, without
 from laurel.permissions import why_key_is_withheld
 
 AGAIN = frozenset({408, 409, 425, 429})
@@ -80,9 +80,7 @@ async def persistently(
 
 def one_line(text: Any, secrets: Iterable[str]) -> str:
     """Return a server's text as one short line, without secrets."""
-    line = " ".join(str(text).split())
-    for secret in secrets:
-        line = line.replace(secret, "***")
+    line = without(" ".join(str(text).split()), secrets)
     line = re.sub(r"\b(sk-|Bearer )\S+", r"\1***", line)
     return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
 

@@ -42,7 +42,7 @@ def run(
         AnnotationError: there is no such model.
         MissingPackageError: TRL or `datasets` is needed and not installed.
     """
-    check_output(output)
+    check_output(output, STAGE)
     if tuning:
         require_trl()
     found = read_any(rows)

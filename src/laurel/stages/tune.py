@@ -79,7 +79,7 @@ def run(
         "prune": search.prune,
         "version": __version__,
     }
-    check_output(output)
+    check_output(output, STAGE)
     name = search.study or sweep.arm
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # already logged by earlier stages

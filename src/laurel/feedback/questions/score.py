@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from laurel.feedback.parsing import last_value
@@ -75,4 +74,4 @@ QUESTION = ScoreQuestion
 
 def _is_score(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and isfinite(value) and 0 <= value <= HIGHEST
+    return number and 0 <= value <= HIGHEST  # NaN is not

@@ -1,0 +1,52 @@
+"""Which stage wrote a directory, so that no other command replaces or adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from laurel.data.json_file import read_json
+from laurel.errors import DataError
+
+MANIFEST = "manifest.json"
+PARTIAL = {"annotate-shard": "annotate", "train-agents-part": "train-agents"}
+"""Stages that write a part of another's output."""
+
+
+def stage_of(directory: Path) -> str | None:
+    """Return the stage that wrote a directory; None if no stage did, or its manifest cannot be read."""
+    try:
+        manifest = read_json(directory / MANIFEST)
+    except DataError:
+        return None
+    stage = manifest.get("stage") if isinstance(manifest, dict) and "digest" in manifest else None
+    return stage if isinstance(stage, str) else None
+
+
+def check_replaceable(output: Path, stage: str) -> None:
+    """Refuse to replace another stage's output.
+
+    Raises:
+        DataError: another stage wrote it.
+    """
+    found = stage_of(output)
+    if found is not None and PARTIAL.get(found, found) != PARTIAL.get(stage, stage):
+        raise would_be_lost(output, found)
+
+
+def would_be_lost(output: Path, stage: str) -> DataError:
+    """Return the error for an output that must not be replaced."""
+    return DataError(
+        f"{output}: holds the output of laurel {stage}, which would be lost. Choose another --output, or remove it "
+        "first."
+    )
+
+
+def check_outside_outputs(path: Path) -> None:
+    """Refuse to write a file or directory into a stage's output, whose digest would then be wrong.
+
+    Raises:
+        DataError: it lies in such an output, or is one.
+    """
+    for directory in (path, *path.absolute().parents):
+        if (stage := stage_of(directory)) is not None:
+            raise DataError(f"{path}: {directory} is the output of laurel {stage}. Choose another --output.")
