@@ -156,6 +156,19 @@ def test_the_time_that_jobs_will_take_is_right_within_a_fifth_from_a_tenth_of_th
             assert left == pytest.approx(now - moment, rel=0.2, abs=4)
 
 
+def test_a_job_that_outruns_others_of_its_kind_is_not_nearly_done(wait: Clock) -> None:
+    schedule = module.Schedule([("quick", 1), ("slow", 1)], 1)
+    schedule.begin(0)
+    wait(1.0)
+    schedule.add(0, 1, ended=True)
+    schedule.begin(1)
+    left = []
+    for _ in range(3):
+        wait(20.0)
+        left.append(schedule.seconds_left())
+    assert left == [20.0, 40.0, 60.0], "as long again"
+
+
 def test_the_first_answers_give_no_estimate_of_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     """A server answers after 25 s; the window opens from 4 pairs at once to 32."""
     with progress(2000, "annotate", "pairs") as advance:

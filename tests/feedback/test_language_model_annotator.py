@@ -316,7 +316,10 @@ def test_the_name_has_the_model_and_prompt(adapter: EnvAdapter, store: ResponseS
             ("cut off", " times", "raise max_tokens (512 now), or try another model or prompt"),
         ),
         (Reply("", None, 9, 512, "reasoning_length"), ("still reasoning", "a lower annotate.openai.reasoning_effort")),
-        (Reply("Hm, 日本.", None, 9, 5), ("does not say which is better", "Hm, \\u65e5", "another model or prompt")),
+        (
+            Reply("Hm, 日本.", None, 9, 5),
+            ("no answer in the form that was asked for", "Hm, \\u65e5", "another model or prompt"),
+        ),
     ],
 )
 def test_asking_stops_early_if_no_answer_can_be_read(

@@ -32,3 +32,22 @@ def test_numbers_of_any_type_are_taken(found: Any) -> None:
     judge = Theirs(found)
     assert judge.helpful(["a", "b"]).tolist() == [True, False]
     assert judge.utility(["a", "b"]).dtype == np.float64
+
+
+def test_the_other_answers_are_checked_too() -> None:
+    class Whole(Theirs):
+        def reached(self, texts: Any) -> Any:
+            return self.found
+
+        def scores(self, texts: Any, groups: Any) -> Any:
+            return self.found
+
+    groups = np.array([[0, 1]])
+    for wrong in (None, [True], np.array([0.2, 1.0]), np.array([[1.0, np.nan]]), np.array([["a", "b"]])):
+        with pytest.raises(AnnotationError, match=r"its reached returned .* array of Booleans of shape \(2,\)"):
+            Whole(wrong).reached(["a", "b"])
+        with pytest.raises(AnnotationError, match=r"its scores returned .* finite numbers of shape \(1, 2\)"):
+            Whole(wrong).scores(["a", "b"], groups)
+    assert Whole([True, False]).reached(["a", "b"]).tolist() == [True, False]
+    assert Whole([[3, 0.5]]).scores(["a", "b"], groups).tolist() == [[3.0, 0.5]]
+    assert Theirs(np.array([-1.0, 2.0])).reached(["a", "b"]).tolist() == [False, True], "by utility"

@@ -37,6 +37,14 @@ def test_an_attack_is_stopped_without_effect(attack: str, honest: Sandbox) -> No
     np.testing.assert_array_equal(honest.evaluate(*ROWS).rewards, [4.0] * 3)
 
 
+@pytest.mark.parametrize("reason", ["10**5000", "None", "(1,)"])
+def test_a_function_that_replaces_names_of_its_caller_is_found_out(reason: str) -> None:
+    """The rows after the first; a whole number of 5,000 digits cannot even be written."""
+    body = f"global _row\n    _row = lambda before, action, after: (False, {reason})\n    return 1.0\n"
+    with Sandbox(f"{HEAD}{body}", ["x"]) as sandbox:
+        assert sandbox.evaluate(*ROWS).failures == {"it changed what its caller returns": 2}
+
+
 def test_there_are_enough_attacks() -> None:
     assert len(set(ATTACKS)) == len(ATTACKS) >= 125
 

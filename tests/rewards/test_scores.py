@@ -98,6 +98,12 @@ def test_offsets_of_groups_do_not_move_a_text() -> None:
     np.testing.assert_array_equal(alone, [2.0, np.nan, 5.0])
 
 
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "1e400", "NaN", "-1", "true", '"7"'])
+def test_what_is_no_score_is_an_unreadable_answer(number: str) -> None:
+    """A whole number may be too large to be a float."""
+    assert ScoreQuestion.parse(f'{{"scores": [{number}]}}') is None
+
+
 def test_a_caption_has_the_mean_of_its_segments() -> None:
     segments = Segments(["a b", "b"], np.array([1, 1]), np.array([[0, 1], [1, -1]]))
     np.testing.assert_array_equal(caption_scores(segments, np.array([2.0, 4.0]), 3), np.float32([2, 3, 3]))

@@ -148,7 +148,7 @@ REASONS = {
     ("unread", "it was cut off after as many tokens as it may have (max_tokens)"),
     ("unread", "it is empty"),
     ("unread", "the server's filter held it back (content_filter)"),
-    ("unread", "it does not say which is better"),
+    ("unread", "it has no answer in the form that was asked for"),
 }
 
 

@@ -66,6 +66,8 @@ class Judgement(NamedTuple):
     """Name and judgement of each member, where several annotators voted."""
 
 
+MOST_VOTES = 2**31 - 1
+"""Votes of a judgement are stored as 32-bit integers."""
 TIE = Judgement("tie", 0.5, votes=0)
 """The judgement on two identical texts, which no annotator is asked about."""
 
@@ -240,8 +242,8 @@ def _checked(annotator: Annotator, judgement: object, surplus: int) -> Judgement
         raise AnnotationError(f"{said}ok and tie need a probability from 0 to 1, and other statuses have None.")
     if status == "tie" and p != TIE.p_first:
         raise AnnotationError(f"{said}a tie has the probability 0.5.")
-    if not isinstance(votes, Integral) or votes < 0:
-        raise AnnotationError(f"{said}its votes must be a number of answers, 0 or more.")
+    if not isinstance(votes, Integral) or not 0 <= int(votes) <= MOST_VOTES:
+        raise AnnotationError(f"{said}its votes must be a number of answers, from 0 to {MOST_VOTES:,}.")
     if not (swap is None or isinstance(swap, bool | np.bool_)):
         raise AnnotationError(f"{said}its swap_consistent must be True, False or None.")
     for values, field, fits in zip(several, ("answers", "members"), (_is_answer, _is_member), strict=True):

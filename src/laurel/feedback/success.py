@@ -83,7 +83,9 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
     annotator.prepare(asked)
     sure: list[tuple[float, SuccessQuestion]] = []
     shown_first: list[bool] = []
+    unasked = 0
     for one, judgement in zip(questions, judge(annotator, asked), strict=True):
+        unasked += judgement.status == "unasked"
         sided = [answer for answer in judgement.answers if answer.verdict in ("first", "second")]
         shown_first += [(answer.verdict == "first") != bool(answer.variant) for answer in sided]
         if judgement.p_first is not None and judgement.p_first != 0.5:
@@ -91,7 +93,7 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
     wrong = sorted((found for found in sure if found[0] < 0.5), key=lambda found: found[0])
     return {
         **(rate(len(sure) - len(wrong), len(sure)) or {}),
-        "questions": len(questions),
+        "questions": len(questions) - unasked,
         "sided": len(shown_first),
         "first_named": sum(shown_first),
         "above": list(dict.fromkeys(one.other for _, one in wrong))[:MOST_NAMED],

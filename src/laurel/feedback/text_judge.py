@@ -13,9 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from laurel.arrays import BoolArray, DoubleArray, IntArray
+from laurel.arrays import Array, BoolArray, DoubleArray, IntArray
 from laurel.errors import AnnotationError
 from laurel.plugins import is_ours
+
+ANSWERS = {
+    "utility": ("biuf", "an array of finite numbers"),
+    "scores": ("biuf", "an array of finite numbers"),
+    "helpful": ("b", "an array of Booleans"),
+    "reached": ("b", "an array of Booleans"),
+}
+"""Methods that another package's judge may define -> kinds of numpy's types, and these in words."""
 
 
 class TextJudge(ABC):
@@ -26,8 +34,11 @@ class TextJudge(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "utility" in vars(cls) and not is_ours(cls):
-            cls.utility = _checked(cls.utility)  # type: ignore[method-assign]
+        if is_ours(cls):
+            return
+        for name, (kinds, what) in ANSWERS.items():
+            if name in vars(cls):
+                setattr(cls, name, _checked(name, vars(cls)[name], kinds, what))
 
     @property
     def provenance(self) -> str:
@@ -55,20 +66,20 @@ class TextJudge(ABC):
         return self.utility(texts) > 0
 
 
-def _checked(utility: Callable[..., Any]) -> Callable[..., DoubleArray]:
-    """Wrap `utility` of another package's judge to refuse what are not finite numbers, one for each text."""
+def _checked(name: str, method: Callable[..., Any], kinds: str, what: str) -> Callable[..., Array]:
+    """Wrap a method of another package's judge to refuse what are not answers, one for each text."""
 
-    @wraps(utility)
-    def checked(self: TextJudge, texts: Sequence[str]) -> DoubleArray:
-        given = utility(self, texts)
-        found = np.asarray(given)
-        if found.shape == (len(texts),) and found.dtype.kind in "biuf" and np.isfinite(found).all():
-            return found.astype(np.float64, copy=False)
-        right = found.shape == (len(texts),) and found.dtype.kind == "f"
+    @wraps(method)
+    def checked(self: TextJudge, texts: Sequence[str], *groups: IntArray) -> Array:
+        shape = groups[0].shape if groups else (len(texts),)
+        found = np.asarray(method(self, texts, *groups))
+        if found.shape == shape and found.dtype.kind in kinds and np.isfinite(found).all():
+            return found.astype(np.bool_ if kinds == "b" else np.float64, copy=False)
+        right = found.shape == shape and found.dtype.kind == "f" and "f" in kinds
         said = "NaN or infinity" if right else f"an array of shape {found.shape} and type {found.dtype}"
         raise AnnotationError(
-            f"The judge {type(self).__module__}.{type(self).__qualname__}: its utility returned {said} for "
-            f"{len(texts):,} texts, but an array of {len(texts):,} finite numbers is required. Fix it."
+            f"The judge {type(self).__module__}.{type(self).__qualname__}: its {name} returned {said} for "
+            f"{len(texts):,} texts, but {what} of shape {shape} is required. Fix it."
         )
 
     return checked

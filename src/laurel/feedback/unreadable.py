@@ -33,7 +33,7 @@ def why_unreadable(text: str, finish_reason: str) -> str:
             return "it was cut off after as many tokens as it may have (max_tokens)"
         case "content_filter":
             return "the server's filter held it back (content_filter)"
-    return "it does not say which is better" if text.strip() else "it is empty"
+    return "it has no answer in the form that was asked for" if text.strip() else "it is empty"
 
 
 class UnreadableError(AnnotationError):

@@ -50,7 +50,7 @@ class BudgetParams(Section):
     """Limits of what each asking stage may spend; stored answers cost nothing."""
 
     max_calls: Count | None = None
-    """Maximum number of requests; null: no limit."""
+    """Maximum number of requests, not counting repetitions of those that failed; null: no limit."""
     max_tokens: Count | None = None
     """Maximum number of tokens, prompts and completions together."""
     max_cost: Positive | None = None

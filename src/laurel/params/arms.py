@@ -208,7 +208,8 @@ def _read(value: Any) -> Any:
             found.append(arm_of(item))
         else:
             hint = closest(item, WELL_KNOWN) if isinstance(item, str) else ""
-            raise refusal((number,), f"is {shown(item)}, but must be one of {allowed}.{hint}", item)
+            other = " Or name an arm's reward, as in {name: mine, reward: score}."
+            raise refusal((number,), f"is {shown(item)}, but must be one of {allowed}.{hint}{other}", item)
     return tuple(found)
 
 

@@ -95,7 +95,8 @@ class PairLabelling:
         if not whole:
             of = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
             judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
-            cut_short = f"{judged}: the budget of {budget.reached} was reached."
+            why = f"the budget of {budget.reached} was reached" if budget.reached else "the others were not asked about"
+            cut_short = f"{judged}: {why}."
             out.notes.append(cut_short)
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
