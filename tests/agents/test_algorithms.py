@@ -17,7 +17,8 @@ from probe_environments import Bar, RewardByAction, Targets, probe_id
 from stopping import caption_reward, content
 
 from laurel.agents.a2c import A2C
-from laurel.agents.algorithms import algorithm_of, make_learner
+from laurel.agents.algorithms import algorithm_of, initial_policy, make_learner
+from laurel.agents.algorithms.ppo import PPOAlgorithm
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.learner import LearnerGroup
 from laurel.agents.policy import ActorCritic
@@ -217,6 +218,46 @@ def test_a_learner_that_returns_no_metrics_is_named() -> None:
     learner, rollout, _ = collected(probe(Targets, limit=5), A2CParams(n_envs=4, n_steps=8, hidden=(8,)))
     learner.__class__ = Silent
     with pytest.raises(
-        PluginError, match=r"test_algorithms\.\S*Silent: its learn returned None, but a mapping of metrics"
+        PluginError, match=r"test_algorithms\.\S*Silent: its learn returned None, but a mapping of metrics to numbers"
     ):
         LearnerGroup([learner]).learn([rollout])
+
+
+@pytest.mark.parametrize("found", [{"policy": "low"}, {"value": 1j}, np.zeros(2)])
+def test_metrics_that_a_curve_cannot_hold_are_refused(found: Any) -> None:
+    class Odd(A2C):
+        def learn(self, rollout: Any) -> Any:
+            return found
+
+    learner, rollout, _ = collected(probe(Targets, limit=5), A2CParams(n_envs=4, n_steps=8, hidden=(8,)))
+    learner.__class__ = Odd
+    with pytest.raises(PluginError, match="a mapping of metrics to numbers is required"):
+        LearnerGroup([learner]).learn([rollout])
+
+
+def test_an_algorithm_of_another_package_whose_policy_cannot_be_loaded_is_refused_before_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Network(ActorCritic):
+        kind = "theirs"
+
+    class Theirs(PPOAlgorithm):
+        made: Any = None
+
+        def policy(self, adapter: Any) -> Any:
+            return self.made
+
+        def learner(self, policy: Any, rng: Any) -> Any:
+            return None
+
+    monkeypatch.setattr("laurel.agents.algorithms.algorithm_of", Theirs)
+    adapter, settings = adapter_for(EnvParams(id="CartPole-v1")), SMALL["ppo"]
+    with pytest.raises(PluginError, match=r"\.Theirs: its policy returned None, but a PolicyNetwork is required"):
+        initial_policy(adapter, settings, 0, 0)
+    Theirs.made = Network(4, 2, continuous=False, hidden=(4,))
+    with pytest.raises(PluginError, match=r"Network of the kind 'theirs', could not be loaded after training\. Bind"):
+        initial_policy(adapter, settings, 0, 0)
+    Theirs.made = ActorCritic(4, 2, continuous=False, hidden=(4,))
+    assert initial_policy(adapter, settings, 0, 0) is Theirs.made
+    with pytest.raises(PluginError, match=r"its learner returned None, but a Learner is required"):
+        make_learner(Theirs.made, settings, np.random.default_rng(0))

@@ -278,6 +278,20 @@ def test_table(finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         assert f"{number:.2f}" in markdown[3]
 
 
+def test_a_table_of_changed_metrics_is_refused(
+    finished: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = tmp_path / "reports"
+    shutil.copytree(finished.path / "reports", reports)
+    content = json.loads((reports / "metrics.json").read_text())
+    (reports / "metrics.json").write_text(json.dumps({**content, "order": None}))
+    assert main(["table", str(reports)]) == 2
+    assert "metrics.json: is not what laurel evaluate wrote" in capsys.readouterr().err
+    (reports / "manifest.json").unlink()
+    assert main(["table", str(reports)]) == 2
+    assert "metrics.json: does not hold the metrics of a report (TypeError" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", [None, "", "[]", '{"arms": 3}', '{"env": "x"}', '{"arms": {}}'])
 def test_table_of_something_else(refused: Refused, project: Project, content: str | None) -> None:
     if content is not None:

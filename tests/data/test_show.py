@@ -1,4 +1,6 @@
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,7 @@ from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import ActorCritic
 from laurel.data.captions import Vocabulary, write_vocabulary
 from laurel.data.directory import output_directory
-from laurel.data.json_file import write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.data.show import describe_directory
 from laurel.data.trajectories import Rows, TrajectoryWriter, trajectory_schema
 from laurel.errors import DataError
@@ -115,6 +117,27 @@ def test_foreign_or_damaged_files(tmp_path: Path) -> None:
             (out.path / name).write_bytes(b"\xff\x00garbage and more of it")
         with pytest.raises(DataError, match=rf"{name}: .*Run"):
             describe_directory(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [(".run.json", "usage", None), (".run.json", "run_notes", "x"), (".run.json", None, [])]
+    + [("manifest.json", key, value) for key, value in {"notes": None, "inputs": 7, "counts": [], "stage": 1}.items()],
+)
+def test_records_with_values_of_other_types_are_refused(tmp_path: Path, file: str, key: str | None, value: Any) -> None:
+    with output_directory(tmp_path / "p", stage="caption", params={}):
+        pass
+    place = tmp_path / "p" / file
+    content = value if key is None else {**read_json(place), key: value}
+    place.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"{file}: not (a manifest|the record of a run) of Laurel's\."):
+        describe_directory(tmp_path / "p")
+
+
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"x\.json: cannot be read"):
+        read_json(tmp_path / "x.json")
 
 
 def test_empty_output(tmp_path: Path) -> None:

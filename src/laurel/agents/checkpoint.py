@@ -85,6 +85,14 @@ def load_policy(path: Path | str) -> PolicyNetwork:
     return policy
 
 
+def can_be_loaded(policy: PolicyNetwork) -> bool:
+    """Whether `load_policy` finds the class of a policy by its kind."""
+    try:
+        return isinstance(policy, _network_of(policy.kind, Path()))
+    except (DataError, KeyError):
+        return False
+
+
 def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
     """Return the class of a network; raise DataError where neither Laurel nor an installed package has it."""
     found = next((network for network in OURS if network.kind == kind), None)

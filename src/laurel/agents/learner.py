@@ -262,13 +262,17 @@ class LearnerGroup:
 
 
 def _metrics(learner: Learner, found: Any) -> Mapping[str, float]:
-    if isinstance(found, Mapping):
+    if isinstance(found, Mapping) and all(map(_is_number, found.values())):
         return found
     kind = type(learner)
     raise PluginError(
         f"The learner {kind.__module__}.{kind.__qualname__}: its learn returned {found!r:.60}, but a mapping of "
-        f"metrics is required; their names are some of {', '.join(METRICS)}. Fix it."
+        f"metrics to numbers is required; their names are some of {', '.join(METRICS)}. Fix it."
     )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, complex | np.complexfloating)
 
 
 class AdamLearner(Learner):

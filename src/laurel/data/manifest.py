@@ -29,6 +29,8 @@ RUN_FACTS: Mapping[str, Any] = {
     ASKED: [],
 }
 """Keys of RUN that `read_manifest` adds to the manifest -> defaults if RUN is missing."""
+TYPES = {"stage": str, "digest": str, "params": dict, "inputs": dict, "counts": dict, "notes": list}
+RUN_TYPES = {key: type(empty) for key, empty in RUN_FACTS.items() if empty is not None}
 
 
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     if not path.is_dir():
         raise DataError(f"{path}: no such directory. Run laurel run or {command} first.")
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or "stage" not in manifest or "digest" not in manifest:
+    if not isinstance(manifest, dict) or not {"stage", "digest"} <= manifest.keys() or not _has_types(manifest, TYPES):
         raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
     if stage is not None and manifest["stage"] != stage:
         raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
@@ -54,10 +56,17 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 def _run_facts(path: Path, digest: str) -> dict[str, Any]:
     """Read RUN if it belongs to this content: DVC replaces the content but not this file."""
     run = read_json(path / RUN) if (path / RUN).exists() else {}
+    if not isinstance(run, dict) or not _has_types(run, RUN_TYPES):
+        raise DataError(f"{path / RUN}: not the record of a run of Laurel's. Remove it.")
     return {
         **RUN_FACTS,
         **({key: run.get(key, empty) for key, empty in RUN_FACTS.items()} if run.get("digest") == digest else {}),
     }
+
+
+def _has_types(content: Mapping[str, Any], types: Mapping[str, type]) -> bool:
+    """Whether the values of these keys, if present, have these types."""
+    return all(isinstance(content[key], kind) for key, kind in types.items() if key in content)
 
 
 def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:

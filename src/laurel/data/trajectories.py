@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from laurel.arrays import Array, BoolArray, FloatArray, IntArray
-from laurel.data.manifest import read_manifest
+from laurel.data.manifest import MANIFEST, read_manifest
 from laurel.data.parquet import ParquetWriter, opened, read_table, readable
 from laurel.envs.base import Transitions
 from laurel.errors import DataError
@@ -217,13 +217,26 @@ def shard_path(path: Path, number: int) -> Path:
     return path / f"shard-{number:05d}.parquet"
 
 
+def count_of(path: Path, manifest: Mapping[str, Any], key: str) -> int:
+    """Return a count in the manifest of the collect stage's output.
+
+    Raises:
+        DataError: the manifest lacks it.
+    """
+    count = manifest.get("counts", {}).get(key)
+    if not isinstance(count, int):
+        raise DataError(f"{path / MANIFEST}: lacks the number of {key}. Run laurel {STAGE} again.")
+    return count
+
+
 def trajectory_shards(path: Path) -> list[Path]:
     """List the shards of the collect stage's output.
 
     Raises:
-        DataError: it is another directory, or a shard is missing.
+        DataError: it is another directory, its manifest lacks their number, or a shard is missing.
     """
-    shards = [shard_path(path, number) for number in range(int(read_manifest(path, STAGE)["counts"]["shards"]))]
+    number = count_of(path, read_manifest(path, STAGE), "shards")
+    shards = [shard_path(path, number) for number in range(number)]
     for shard in shards:
         if not shard.is_file():
             raise DataError(f"{shard}: no such file. Run laurel {STAGE} again.")

@@ -34,7 +34,7 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
     from laurel.data.directory import output_directory
     from laurel.data.lineage import check_adapter
     from laurel.data.manifest import checked_manifest
-    from laurel.data.trajectories import read_metadata, read_trajectories
+    from laurel.data.trajectories import count_of, read_metadata, read_trajectories
     from laurel.envs import adapter_for, words_of
     from laurel.envs.captioner import Captioner
     from laurel.progress import progress
@@ -50,13 +50,14 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
     check_adapter(trajectories, manifest, env.id, env.kwargs)
     sections = {"env": env, "caption": caption}
     inputs = {"trajectories": trajectories}
+    total = count_of(trajectories, manifest, "transitions")
     with output_directory(output, stage="caption", params=dumped(sections), inputs=inputs) as out:
         out.adapter = words_of(env.id, env.kwargs)
         adapter = adapter_for(env, with_action=caption.with_action)
         captioner = Captioner(adapter, enumerate_events=caption.enumerate)
         steps, windows = CaptionTally(), SegmentTally(caption.segment_length)
         shards = 0
-        with progress(manifest["counts"]["transitions"], "caption", "steps") as advance:
+        with progress(total, "caption", "steps") as advance:
             for transitions, position in read_ahead(read_trajectories(trajectories)):
                 rows = range(0, len(transitions), 2**14)  # bounds the adapter's memory per batch
                 ids = np.concatenate([captioner.ids(transitions[row : row + 2**14]) for row in rows])

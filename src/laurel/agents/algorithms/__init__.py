@@ -12,8 +12,10 @@ import numpy as np
 
 from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
+from laurel.errors import PluginError
 from laurel.params.algorithms import AlgorithmParams
 from laurel.params.kinds import ALGORITHMS
+from laurel.plugins import is_ours
 from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -36,14 +38,48 @@ def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int
 
     Raises:
         EnvError: the algorithm does not fit the environment's observations or actions.
+        PluginError: another package's algorithm returns something else, or a policy that could not be loaded again.
     """
     import torch
 
+    from laurel.agents.checkpoint import can_be_loaded
+    from laurel.agents.learner import PolicyNetwork
+
+    algorithm = algorithm_of(settings)
     with torch.random.fork_rng():
         torch.manual_seed(weights_seed(run_seed, seed))
-        return algorithm_of(settings).policy(adapter)
+        policy = algorithm.policy(adapter)
+    if not is_ours(type(algorithm)):
+        _require(policy, PolicyNetwork, algorithm, "policy")
+        if not can_be_loaded(policy):
+            raise PluginError(
+                f"{_named(algorithm)}: its policy, {type(policy).__qualname__} of the kind {policy.kind!r}, could not "
+                f"be loaded after training. Bind the class to the algorithm's Network, and set the class's kind to "
+                f"{settings.algorithm!r}."
+            )
+    return policy
 
 
 def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.random.Generator) -> Learner:
-    """Return the learner of an `initial_policy` with the same settings."""
-    return algorithm_of(settings).learner(policy, rng)
+    """Return the learner of an `initial_policy` with the same settings.
+
+    Raises:
+        PluginError: another package's algorithm returns something else.
+    """
+    from laurel.agents.learner import Learner
+
+    algorithm = algorithm_of(settings)
+    learner = algorithm.learner(policy, rng)
+    _require(learner, Learner, algorithm, "learner")
+    return learner
+
+
+def _require(found: object, kind: type, algorithm: Algorithm[Any], method: str) -> None:
+    if not isinstance(found, kind):
+        raise PluginError(
+            f"{_named(algorithm)}: its {method} returned {found!r:.60}, but a {kind.__name__} is required. Fix it."
+        )
+
+
+def _named(algorithm: Algorithm[Any]) -> str:
+    return f"The algorithm {type(algorithm).__module__}.{type(algorithm).__qualname__}"
