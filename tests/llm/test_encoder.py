@@ -137,6 +137,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_texts_that_are_cut_are_told_once(encoder: SentenceEncoder, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder._told = False
+    for _ in range(2):
+        encoder.encode(["short", "a " * 1000, "b " * 2000])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (f"2 of 3 texts fill the 512 tokens that {encoder.name} reads: what comes after them has no effect.")
+
+
 def test_a_model_in_a_directory(tiny: Path) -> None:
     encoder = load_encoder(str(tiny))
     assert encoder.name == str(tiny)

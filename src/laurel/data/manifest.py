@@ -29,6 +29,8 @@ RUN_FACTS: Mapping[str, Any] = {
     ASKED: [],
 }
 """Keys of RUN that `read_manifest` adds to the manifest -> defaults if RUN is missing."""
+OF_DVC = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
+"""Stages in dvc.yaml."""
 TYPES = {"stage": str, "digest": str, "params": dict, "inputs": dict, "counts": dict, "notes": list}
 RUN_TYPES = {key: type(empty) for key, empty in RUN_FACTS.items() if empty is not None}
 
@@ -84,10 +86,8 @@ def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
         stage = manifest["stage"]
         changed = _changed_since(path)
         what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
-        raise DataError(
-            f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again (with DVC: "
-            f"`dvc repro --force {stage}`)."
-        )
+        dvc = f" (with DVC: `dvc repro --force {stage}`)" if stage in OF_DVC else ""
+        raise DataError(f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again{dvc}.")
     return manifest
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from laurel.arrays import FloatArray
+from laurel.console import tell
 from laurel.errors import AnnotationError, first_line
 from laurel.llm.damage import damaged
 
@@ -40,6 +41,8 @@ class TokenEncoder(Protocol):
     """A tokenizer and a transformer."""
 
     width: int
+    longest: int
+    """Maximum number of tokens that it reads of a text."""
 
     def __call__(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a vector per token (B, T, E), and the mask of tokens (B, T); the rest is padding."""
@@ -52,25 +55,34 @@ class SentenceEncoder:
         self.name = name
         self._tokens = tokens
         self._pooling = pooling
+        self._told = False
 
     def encode(self, texts: list[str]) -> FloatArray:
         """Return unit vectors (N, E). Texts are batched by length to reduce padding.
 
-        Texts with more tokens than the model's maximum are truncated. On a GPU, and with a model of more
-        than LARGEST_PRECISE parameters, the model computes in its own precision, and vectors may differ between
-        machines.
+        Texts with more tokens than the model's maximum are truncated, which is printed once. On a GPU, and with a model
+        of more than LARGEST_PRECISE parameters, the model computes in its own precision, and vectors may differ
+        between machines.
         """
         import torch
 
         vectors = np.zeros((len(texts), self._tokens.width), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        cut = 0
         for start in range(0, len(texts), BATCH):
             rows = order[start : start + BATCH]
             with torch.inference_mode():
                 hidden, mask = self._tokens([texts[i] for i in rows])
+                cut += int((mask.sum(dim=1) >= self._tokens.longest).sum())
                 # adding zero turns -0.0, which rounding may leave of a tiny number, into 0.0
                 unit = torch.nn.functional.normalize(self._pool(hidden, mask).double(), dim=-1)
                 vectors[rows] = ((torch.round(unit * GRID) + 0.0) / GRID).cpu().numpy()
+        if cut and not self._told:
+            self._told = True
+            tell(
+                f"{cut:,} of {len(texts):,} texts fill the {self._tokens.longest:,} tokens that {self.name} reads: "
+                "what comes after them has no effect."
+            )
         return vectors
 
     def _pool(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -99,12 +111,12 @@ class _Loaded:
         self._model = model.double() if precise else model
         # a tokenizer saved without its maximum length would exceed the model's positions
         limit = tokenizer.model_max_length
-        self._max_length = min(limit, getattr(model.config, "max_position_embeddings", limit))
+        self.longest = min(limit, getattr(model.config, "max_position_embeddings", limit))
 
     def __call__(self, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = self._tokenizer(
-            texts, padding=True, truncation=True, max_length=self._max_length, return_tensors="pt"
-        ).to(self._device)
+        tokens = self._tokenizer(texts, padding=True, truncation=True, max_length=self.longest, return_tensors="pt").to(
+            self._device
+        )
         return self._model(**tokens).last_hidden_state, tokens["attention_mask"]
 
 

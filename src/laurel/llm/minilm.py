@@ -40,7 +40,8 @@ class MiniLM:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self.width: int = config["hidden_size"]
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.enable_truncation(config["max_position_embeddings"])
+        self.longest: int = config["max_position_embeddings"]
+        self._tokenizer.enable_truncation(self.longest)
         self._tokenizer.enable_padding(pad_id=config["pad_token_id"])
         self._device = device or torch.device("cpu")
         dtype = torch.float64 if self._device.type == "cpu" else torch.float32

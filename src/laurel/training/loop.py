@@ -218,10 +218,11 @@ class _Run:
         task, progress = self.task, self.progress
         lost = not math.isfinite(metrics.get(self.learner.main_loss, 0.0)) or any(map(math.isinf, metrics.values()))
         if self.rollout.valid.any() and lost:
+            rate = hasattr(task.settings, "learning_rate")
+            lower = f"agent.{self.learner.name}.learning_rate, or " if rate else ""
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                f"steps (its loss is NaN or infinite). Lower agent.{self.learner.name}.learning_rate, or the "
-                "reward's weights (shaping)."
+                f"steps (its loss is NaN or infinite). Lower {lower}the reward's weights (shaping)."
             )
         progress.update += 1
         progress.seconds += seconds
