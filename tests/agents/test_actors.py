@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,8 +17,8 @@ import torch
 from pydantic import ValidationError
 
 from installed import install
-from laurel.agents.actor import View
-from laurel.agents.actors import make_actor
+from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.actors import Checked, make_actor
 from laurel.agents.behaviour import Behaviour
 from laurel.cli.app import main
 from laurel.data.trajectories import read_metadata, read_trajectories
@@ -29,8 +30,10 @@ from laurel.evaluation import play
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams, Params, PolicyShare, parse_params
 from laurel.params.arms import arm_infos
+from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
 from laurel.stages import collect
+from minimal_params import MINIMAL
 
 FAULTY = """
 from laurel.agents.actor import Actor, Rule, actor_kind
@@ -229,6 +232,36 @@ def test_errors_in_an_actor_are_reported(kind: str, sentence: str) -> None:
     view = View(adapter, np.array([[12, 3, 0], [20, 1, 1]], dtype=adapter.observation_dtype))
     with pytest.raises(ActorError, match=sentence):
         make_actor(kind, adapter, "actor").act(view, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"log_prob": np.zeros(2)}, r"a log_prob of shape \(2,\) and type float64, but 3 numbers are required"),
+        ({"log_prob": "a"}, r"a log_prob of shape \(\) and type <U1, but 3 numbers"),
+        ({"log_prob": np.array([np.nan, 0.0, 5.0])}, "the log-probability 5, which is above 0"),
+        ({"value": np.zeros((3, 3))}, r"a value of shape \(3, 3\)"),
+    ],
+)
+def test_log_probabilities_and_values_of_an_actor_are_checked(more: dict[str, Any], sentence: str) -> None:
+    class Odd(Actor):
+        def act(self, view: View, rng: np.random.Generator) -> Acted:
+            return Acted(np.zeros(len(view), dtype=np.int64), **more)
+
+    view = View(adapter_for(EnvParams(id="CartPole-v1")), np.zeros((3, 4), dtype=np.float32))
+    actor = Checked(Odd(), "odd", gym.spaces.Discrete(2))
+    with pytest.raises(ActorError, match=rf'The actor "odd" returned {sentence}'):
+        actor.act(view, np.random.default_rng(0))
+
+
+def test_a_reward_method_has_one_of_four_roles(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = {**MINIMAL, "arms": {"outcome": {"reward": "outcome"}}}
+    method = method_of(parse_params(params, "p").rewards["outcome"])
+    monkeypatch.setattr(type(method), "role", "hero")
+    with pytest.raises(
+        ParamsError, match="The reward kind \"outcome\" declares the role 'hero', but it must be one of"
+    ):
+        _ = parse_params(params, "p").resolved_arms
 
 
 def test_an_unknown_kind_or_option_is_refused() -> None:

@@ -27,7 +27,7 @@ from laurel.errors import ParamsError, closest
 from laurel.params.annotation import MAIN
 from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
-from laurel.params.kinds import ALGORITHMS, Role, known_actor, replays_agent, role_of_actor
+from laurel.params.kinds import ALGORITHMS, Role, check_role, known_actor, replays_agent, role_of_actor
 from laurel.params.language_actor import LanguageActorParams
 from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams, ShapingParams
@@ -359,6 +359,8 @@ def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
 
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     methods = {name: method_of(rewards[name]) for name in arm.reward}
+    for name, method in methods.items():
+        check_role(f'The reward kind "{rewards[name].kind}"', method.role)
     roles = [method.role for method in methods.values()]
     hinted = _own_hints(arm)
     role: Role

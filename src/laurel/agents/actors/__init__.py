@@ -124,11 +124,15 @@ class Checked(Actor):
         acted: object = self._guarded(self.actor.act, view, rng)
         if not isinstance(acted, Acted):
             raise ActorError(f'The actor "{self._kind}": its act returned {acted!r:.60}, but an Acted is required.')
-        return acted._replace(action=self._actions(acted.action, len(view)))
+        n = len(view)
+        return Acted(
+            self._actions(acted.action, n),
+            None if acted.log_prob is None else self._log_probs(acted.log_prob, n),
+            None if acted.value is None else self._numbers(acted.value, n, "value"),
+        )
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
-        found: FloatArray = self._guarded(self.actor.log_prob, view, action)
-        return found
+        return self._log_probs(self._guarded(self.actor.log_prob, view, action), len(view))
 
     @property
     def account(self) -> Mapping[str, Any]:
@@ -143,11 +147,29 @@ class Checked(Actor):
             return method(*given)
         except LaurelError:
             raise
-        except Exception as error:  # another package's code may raise anything
+        except (Exception, SystemExit) as error:  # another package's code may raise anything, or call sys.exit()
             name = getattr(method, "__name__", "method")
             raise ActorError(
                 f'The actor "{self._kind}": its {name} raised {in_a_line(error)}. --debug shows where.'
             ) from error
+
+    def _log_probs(self, found: Any, n: int) -> FloatArray:
+        """Check log-probabilities; NaN is unknown, and only a density may be above 1."""
+        checked = self._numbers(found, n, "log_prob")
+        if isinstance(self._space, gym.spaces.Discrete) and (checked > 1e-4).any():
+            raise ActorError(
+                f'The actor "{self._kind}" returned the log-probability {np.nanmax(checked):g}, which is above 0.'
+            )
+        return checked
+
+    def _numbers(self, found: Any, n: int, name: str) -> FloatArray:
+        numbers = np.asarray(found)
+        if numbers.shape != (n,) or numbers.dtype.kind not in "iuf":
+            raise ActorError(
+                f'The actor "{self._kind}" returned a {name} of shape {numbers.shape} and type {numbers.dtype}, but '
+                f"{n} numbers are required."
+            )
+        return numbers.astype(np.float32)
 
     def _actions(self, action: Any, n: int) -> Array:
         """Check actions and convert them to the space's dtype."""
