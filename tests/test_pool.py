@@ -114,11 +114,15 @@ def test_a_user_error_is_one_sentence_and_stops_the_other_jobs(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(KeyError("left"), "KeyError in fail_as_a_plug_in: 'left'"), (SystemExit(0), "SystemExit in ")]
+    ("error", "said"),
+    [
+        (KeyError("left"), "raised KeyError in fail_as_a_plug_in: 'left'"),
+        (SystemExit(0), r"called sys\.exit\(\) in fail_as_a_plug_in: 0"),
+    ],
 )
 def test_an_exception_in_a_plug_in_is_a_sentence(error: BaseException, said: str) -> None:
     """`sys.exit(0)`, too, which would look like a job that has ended."""
-    with pytest.raises(LaurelError, match=rf"The colour \"teal\" \(pool_jobs\) of another package raised {said}"):
+    with pytest.raises(LaurelError, match=rf"The colour \"teal\" \(pool_jobs\) of another package {said}"):
         run_jobs([Job("theirs", fail_as_a_plug_in, (error,))], 1, ignore)
 
 

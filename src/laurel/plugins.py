@@ -33,7 +33,7 @@ from laurel.extras import missing
 
 T_co = TypeVar("T_co", covariant=True)
 _loaded: dict[str, str] = {}
-"""Module or package of others -> the plug-in that was loaded from it, in words."""
+"""Module of another package -> the plug-in that was loaded from it, in words."""
 
 
 class Plugins(Generic[T_co]):
@@ -141,11 +141,9 @@ class Plugins(Generic[T_co]):
             raise ParamsError(f"{begin}: its class {plugin.__name__} does not define {', '.join(lacking)}.")
         title = f'{self.noun} "{entry.name}" ({entry.value})'
         _loaded[entry.module] = title
-        for module in (entry.module, str(getattr(plugin, "__module__", ""))):  # a class may be defined elsewhere
-            package = module.partition(".")[0]
-            if package not in ("laurel", *sys.stdlib_module_names):
-                _loaded.setdefault(module, title)
-                _loaded.setdefault(package, title)
+        defined = str(getattr(plugin, "__module__", ""))  # the entry's module may only import the class
+        if defined.partition(".")[0] not in ("laurel", *sys.stdlib_module_names):
+            _loaded.setdefault(defined, title)
         return plugin
 
 
@@ -154,8 +152,10 @@ def blame(error: BaseException) -> PluginError | None:
     found, trace = None, error.__traceback__
     while trace is not None:
         code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
-        if title := _loaded.get(module) or _loaded.get(module.partition(".")[0]):
+        if title := _loaded.get(module):
             found = f"The {title} of another package raised {type(error).__name__} in {code.co_qualname}"
+            if isinstance(error, SystemExit):
+                found = f"The {title} of another package called sys.exit() in {code.co_qualname}"
         trace = trace.tb_next
     if found is None:
         return None

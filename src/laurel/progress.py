@@ -178,7 +178,7 @@ class _JobProgress:
         """Return the seconds to its end, where jobs of its kind take `expected` in all.
 
         Its own pace gets more weight the further it has progressed. One that has taken longer already is expected to
-        take as much time for each unit as so far, or as long again where none is done.
+        take as much time for each unit as so far, or as long again before its second report.
         """
         if self.pace is None:
             return expected
@@ -186,7 +186,7 @@ class _JobProgress:
         whole = expected if self.whole is None else share * self.whole + (1 - share) * expected
         if whole > so_far:
             return whole - so_far
-        return so_far * (1 - share) / share if share else so_far
+        return so_far if self.whole is None else so_far * (1 - share) / share
 
 
 class _Lines:

@@ -281,14 +281,9 @@ def test_table(finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_a_table_of_changed_metrics_is_refused(
     finished: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reports = tmp_path / "reports"
-    shutil.copytree(finished.path / "reports", reports)
-    content = json.loads((reports / "metrics.json").read_text())
-    (reports / "metrics.json").write_text(json.dumps({**content, "order": None}))
-    assert main(["table", str(reports)]) == 2
-    assert "metrics.json: is not what laurel evaluate wrote" in capsys.readouterr().err
-    (reports / "manifest.json").unlink()
-    assert main(["table", str(reports)]) == 2
+    content = json.loads((finished.path / "reports/metrics.json").read_text())
+    (tmp_path / "metrics.json").write_text(json.dumps({**content, "order": None}))
+    assert main(["table", str(tmp_path)]) == 2
     assert "metrics.json: does not hold the metrics of a report (TypeError" in capsys.readouterr().err
 
 

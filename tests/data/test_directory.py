@@ -239,7 +239,7 @@ def test_folders_not_written_by_a_stage_are_not_replaced(tmp_path: Path) -> None
 
 def test_another_stages_output_is_neither_replaced_nor_added_to(tmp_path: Path) -> None:
     write(tmp_path / "agents")
-    lost = "agents: holds the output of laurel collect, which would be lost"
+    lost = 'agents: holds the output of the stage "collect", which would be lost'
     with pytest.raises(DataError, match=lost), output_directory(tmp_path / "agents", stage="caption", params={}):
         pass
     with pytest.raises(DataError, match=lost):
@@ -247,11 +247,19 @@ def test_another_stages_output_is_neither_replaced_nor_added_to(tmp_path: Path) 
     check_output(tmp_path / "agents", "collect")
     for place in (tmp_path / "agents" / "rows.jsonl", tmp_path / "agents" / "a" / "b.csv", tmp_path / "agents"):
         with (
-            pytest.raises(DataError, match=r"agents is the output of laurel collect\. Choose another --output"),
+            pytest.raises(
+                DataError, match=r'agents, the output of the stage "collect", which would then count as chan'
+            ),
             written_whole(place),
         ):
             pass
     assert read_manifest(tmp_path / "agents")["stage"] == "collect"
+    (tmp_path / "agents" / "part").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "agents" / "part")
+    with pytest.raises(DataError, match="lies in"), written_whole(tmp_path / "link" / "x.csv"):
+        pass
+    with written_whole(tmp_path / "agents" / ".." / "rows.csv") as partial:
+        partial.write_text("x")
     (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
     with written_whole(tmp_path / "rows.jsonl") as partial:
         partial.write_text("x")

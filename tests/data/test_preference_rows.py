@@ -72,7 +72,7 @@ def test_an_import_replaces_an_import_only(tmp_path: Path) -> None:
         import_rows(rows, tmp_path)
     with output_directory(tmp_path / "preferences", stage="annotate", params={"seed": 0}):
         pass
-    with pytest.raises(DataError, match="preferences: holds the output of laurel annotate, which would be lost"):
+    with pytest.raises(DataError, match=r'preferences: holds the output of the stage "annotate", which would'):
         import_rows(rows, tmp_path)
 
 

@@ -88,7 +88,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
 def can_be_loaded(policy: PolicyNetwork) -> bool:
     """Whether `load_policy` finds the class of a policy by its kind."""
     try:
-        return isinstance(policy, _network_of(policy.kind, Path()))
+        return type(policy) is _network_of(policy.kind, Path())
     except (DataError, KeyError):
         return False
 

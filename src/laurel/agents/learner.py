@@ -272,7 +272,7 @@ def _metrics(learner: Learner, found: Any) -> Mapping[str, float]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, complex | np.complexfloating)
+    return isinstance(value, int | float | np.integer | np.floating)
 
 
 class AdamLearner(Learner):

@@ -121,6 +121,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _checked_output(form: str, output: Path | None) -> Path:
+    from laurel.data.ownership import check_outside_outputs
     from laurel.evaluation.film import SUFFIXES
 
     if form != "gif":
@@ -130,6 +131,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
     path = output or FILM
     if path.suffix.lower() not in SUFFIXES:
         raise ParamsError(f"--output {path}: must end in one of {', '.join(SUFFIXES)}, which names its format.")
+    check_outside_outputs(path)
     if not path.parent.is_dir():
         raise DataError(f"{path}: cannot be written, there is no directory {path.parent}. Make it, or choose another.")
     return path

@@ -20,17 +20,15 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from laurel.data.manifest import MANIFEST, checked_manifest
     from laurel.errors import DataError
     from laurel.evaluation.summary import markdown_table, read_metrics, table
 
     file = options.directory / "metrics.json"
     metrics = read_metrics(file)
-    if (options.directory / MANIFEST).exists():
-        checked_manifest(options.directory, "evaluate")
     try:
-        return say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
+        shown = markdown_table(metrics) if options.markdown else table(metrics)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{file}: does not hold the metrics of a report ({error!r}). Run laurel evaluate again."
         ) from None
+    return say(f"{shown}\n")

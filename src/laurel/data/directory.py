@@ -25,7 +25,7 @@ from laurel.data import digests
 from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import LIVE_PAGE, MANIFEST, RUN, checked_manifest, digest_directory
-from laurel.data.ownership import check_replaceable
+from laurel.data.ownership import check_own
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.errors import DataError
 from laurel.machine import machine
@@ -184,7 +184,7 @@ def _remove_half_written(partial: Path) -> None:
 def _check_replaceable(output: Path, stage: str) -> None:
     """Refuse to replace files that this stage did not write: publishing deletes the previous content."""
     if output.is_dir():
-        check_replaceable(output, stage)
+        check_own(output, stage)
         if (output / MANIFEST).is_file() or all(file.name == LIVE_PAGE for file in output.iterdir()):
             return
         raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")

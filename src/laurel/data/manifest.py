@@ -58,7 +58,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 def _run_facts(path: Path, digest: str) -> dict[str, Any]:
     """Read RUN if it belongs to this content: DVC replaces the content but not this file."""
     run = read_json(path / RUN) if (path / RUN).exists() else {}
-    if not isinstance(run, dict) or not _has_types(run, RUN_TYPES):
+    if not isinstance(run, dict) or (run.get("digest") == digest and not _has_types(run, RUN_TYPES)):
         raise DataError(f"{path / RUN}: not the record of a run of Laurel's. Remove it.")
     return {
         **RUN_FACTS,

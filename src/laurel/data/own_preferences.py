@@ -74,7 +74,7 @@ def import_rows(rows: PreferenceRows, output: Path) -> None:
         DataError: the place cannot be written, or holds outputs of these stages that were not imported.
     """
     for place in (output / CAPTIONS, output / PREFERENCES):
-        if (stage := stage_of(place)) is not None and not set(read_manifest(place)["params"]) <= {PROMPTED}:
+        if (stage := stage_of(place)) is not None and not set(read_manifest(place).get("params", {})) <= {PROMPTED}:
             raise would_be_lost(place, stage)
     prompted = any(rows.prompts)
     items = [*zip(rows.prompts, rows.first, strict=True), *zip(rows.prompts, rows.second, strict=True)]

@@ -1,4 +1,6 @@
-"""Which stage wrote a directory, so that no other command replaces or adds to it."""
+"""Which stage wrote a directory, for writers of outputs and of users' files, which must not replace or add to another's
+output.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,6 @@ from laurel.data.json_file import read_json
 from laurel.errors import DataError
 
 MANIFEST = "manifest.json"
-PARTIAL = {"annotate-shard": "annotate", "train-agents-part": "train-agents"}
-"""Stages that write a part of another's output."""
 
 
 def stage_of(directory: Path) -> str | None:
@@ -22,22 +22,22 @@ def stage_of(directory: Path) -> str | None:
     return stage if isinstance(stage, str) else None
 
 
-def check_replaceable(output: Path, stage: str) -> None:
+def check_own(output: Path, stage: str) -> None:
     """Refuse to replace another stage's output.
 
     Raises:
         DataError: another stage wrote it.
     """
     found = stage_of(output)
-    if found is not None and PARTIAL.get(found, found) != PARTIAL.get(stage, stage):
+    if found is not None and found != stage:
         raise would_be_lost(output, found)
 
 
 def would_be_lost(output: Path, stage: str) -> DataError:
     """Return the error for an output that must not be replaced."""
     return DataError(
-        f"{output}: holds the output of laurel {stage}, which would be lost. Choose another --output, or remove it "
-        "first."
+        f'{output}: holds the output of the stage "{stage}", which would be lost. Choose another --output, or remove '
+        "it first."
     )
 
 
@@ -47,6 +47,10 @@ def check_outside_outputs(path: Path) -> None:
     Raises:
         DataError: it lies in such an output, or is one.
     """
-    for directory in (path, *path.absolute().parents):
+    place = path.resolve()
+    for directory in (place, *place.parents):
         if (stage := stage_of(directory)) is not None:
-            raise DataError(f"{path}: {directory} is the output of laurel {stage}. Choose another --output.")
+            raise DataError(
+                f'{path}: lies in {directory}, the output of the stage "{stage}", which would then count as changed. '
+                "Choose another --output."
+            )

@@ -178,7 +178,10 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
 def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
     """Describe an annotator that preferred neither success at the task nor another outcome."""
     if not found["questions"]:
-        return "No question whether success at the task is better than another outcome was asked: a budget was spent."
+        return (
+            "No question whether success at the task is better than another outcome was asked. Raise annotate.budget, "
+            "if it was spent."
+        )
     finding = (
         f"The annotator preferred neither text in any of {found['questions']} questions whether success at the task "
         f"is better than another outcome"

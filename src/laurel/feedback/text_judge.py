@@ -70,9 +70,11 @@ def _checked(name: str, method: Callable[..., Any], kinds: str, what: str) -> Ca
     """Wrap a method of another package's judge to refuse what are not answers, one for each text."""
 
     @wraps(method)
-    def checked(self: TextJudge, texts: Sequence[str], *groups: IntArray) -> Array:
-        shape = groups[0].shape if groups else (len(texts),)
-        found = np.asarray(method(self, texts, *groups))
+    def checked(self: TextJudge, texts: Sequence[str], groups: IntArray | None = None) -> Array:
+        shape = (len(texts),) if groups is None else groups.shape
+        found = np.asarray(method(self, texts) if groups is None else method(self, texts, groups))
+        if not found.size and found.shape == shape:
+            return found.astype(np.bool_ if kinds == "b" else np.float64)
         if found.shape == shape and found.dtype.kind in kinds and np.isfinite(found).all():
             return found.astype(np.bool_ if kinds == "b" else np.float64, copy=False)
         right = found.shape == shape and found.dtype.kind == "f" and "f" in kinds

@@ -137,6 +137,11 @@ def _rows(local: LocalModel, items: Sequence[Item]) -> tuple[list[tuple[int, lis
         for prompt in prompts:
             if isinstance(prompt, Failure):
                 raise AnnotationError(f"A question cannot be asked to {local.identity.model}: {prompt.reason}.")
+            if any(len(tokens) > 1 for tokens in prompt.answers.values()):
+                raise AnnotationError(
+                    f"{local.identity.model} cannot be tuned: it writes one of the answers "
+                    f"{', '.join(prompt.answers)} in several tokens."
+                )
             answers.add(tuple(tokens[0] for tokens in prompt.answers.values()))
         grouped.setdefault(item.group, []).append([prompt for prompt in prompts if isinstance(prompt, Prompt)])
         targets.setdefault(item.group, []).append(item.targets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def run(params: Params, captions: Path) -> str:
     blocks = _Blocks(adapter)
     for judge in judges:
         asking = params.annotate.of_judge(judge)
-        known, notes = _known(params.seed, asking, adapter, texts)
+        known, notes = _known(params.seed, asking, adapter, texts, sets)
         questions = [*known * sets, *_drawn(params.seed, asking, segments, sets)]
         if sets > 1:
             notes = [f"The figures are of all {sets} label sets together.", *notes]
@@ -76,7 +77,7 @@ def _drawn(seed: int, asking: AnnotateParams, segments: Segments, sets: int) -> 
 
 
 def _known(
-    seed: int, asking: AnnotateParams, adapter: EnvAdapter, captions: Sequence[str]
+    seed: int, asking: AnnotateParams, adapter: EnvAdapter, captions: Sequence[str], sets: int
 ) -> tuple[list[Pair], list[str]]:
     """Return a label set's questions with known answers, and notes on the estimate."""
     questions, notes = list[Pair](), []
@@ -87,7 +88,7 @@ def _known(
         )
     if asking.stop.rule != "none":
         notes.append("This is for all pairs; annotate.stop may end annotation earlier.")
-    each = " in each label set" * (asking.feedback_seeds > 1)
+    each = " in each label set" * (sets > 1)
     if asking.probe.min_score is not None and has_probe(adapter.env_id):
         probe = load_probe(adapter.env_id).asked
         questions += probe
@@ -118,14 +119,18 @@ class _Blocks:
             of = f"member {number + 1} of {members}" if members > 1 else ""
             heading = ", ".join(filter(None, [title, of]))
             asked = self._asked.setdefault(voter.language_model.store, set())
-            found = kind_of(voter).estimate(self._adapter, questions, asked)
+            kind = kind_of(voter)
+            found = alone = kind.estimate(self._adapter, questions)
+            if alone is not None and asked:
+                found = kind.estimate(self._adapter, questions, asked)
             nothing = (
                 f"{len(questions):,} pairs. The annotator {voter.annotator} works in this process: "
                 "no calls, no tokens, no cost.\n"
             )
             own = [*([heading] if heading else []), *(notes if number == 0 else [])]
-            if found is not None:
-                own += ["Questions that one above asks, too, count as answered."] if asked else []
+            if alone is not None and found is not None:
+                if shared := found.answered - alone.answered:
+                    own.append(f"{shared:,} of the questions are asked above, too, and count as answered.")
                 asked |= found.to_ask
             self._blocks.append((own, found or nothing))
 
@@ -133,6 +138,9 @@ class _Blocks:
         """Return all as text, with the limits of the budget that they share."""
         found = [one for _, one in self._blocks if isinstance(one, Estimate)]
         needs = sum((one.needs for one in found[1:]), found[0].needs) if found else None
+        in_batches = any(one.in_batches and one.calls for one in found)
+        if needs and in_batches:  # each round may take BATCH_MINUTES, and their number is not known
+            needs = replace(needs, minutes=None)
         limits = budget_lines(needs, asking.budget) if needs else []
         parts = []
         for notes, one in self._blocks:
@@ -140,5 +148,6 @@ class _Blocks:
                 one = in_lines(one, limits if len(found) == 1 else [])
             parts.append("\n".join([*notes, one]))
         if needs and len(found) > 1:
-            parts.append(f"in all\n{total_lines(needs, limits)}")
+            by = ", at the price of batches where these are used" if in_batches else ""
+            parts.append(f"in all{by}\n{total_lines(needs, limits)}")
         return "\n".join([*parts, NOTHING]) + "\n"

@@ -18,6 +18,7 @@ import yaml
 from laurel import __version__
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
+from laurel.data.ownership import check_outside_outputs
 from laurel.data.replacing import written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.summary import (
@@ -59,7 +60,9 @@ def run_suite(
 
     Raises:
         ParamsError: there is no run of such a name.
+        DataError: the directory lies in a stage's output.
     """
+    check_outside_outputs(output)
     names = [run.name for run in suite.runs]
     unknown = next((name for name in only if name not in names), None)
     if unknown is not None:

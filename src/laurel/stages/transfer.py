@@ -23,6 +23,7 @@ from laurel import __version__
 from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
+from laurel.data.ownership import check_outside_outputs
 from laurel.data.replacing import written_whole
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.play import load_actor
@@ -123,9 +124,10 @@ def transfer(
         train: False computes only the diagonal of the rewards' matrix, so that nothing is trained.
 
     Raises:
-        DataError: agents of one run do not fit the environment of another.
+        DataError: agents of one run do not fit the environment of another, or the output lies in a stage's output.
         StageError: a training run failed, and has printed why; finished ones are kept.
     """
+    check_outside_outputs(output)
     agents = _agents(sources, work / "agents")
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
     for origin in sources:

@@ -62,8 +62,9 @@ class ActionQuestion(Question[str, Choice]):
         return {"state": quote(item), "options": self._listed}
 
     def shared(self) -> dict[str, Any]:
-        """Return the shared part of the answers' keys, options included."""
-        return {**super().shared(), "options": self.options, "per_token": self.per_token}
+        """Return the shared part of the answers' keys, options included, and how they are scored."""
+        scored = {"scored": "whole"} if self.choices else {}  # earlier, only their first tokens, if these differed
+        return {**super().shared(), "options": self.options, "per_token": self.per_token, **scored}
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Choice] | None:
