@@ -102,3 +102,11 @@ def test_a_reward_that_lacks_something_is_named() -> None:
     ):
         require_reward("mine", None)
     assert isinstance(require_reward("mine", Theirs(None)), Theirs)
+
+
+@pytest.mark.parametrize(("name", "value"), [("threshold", float("nan")), ("threshold", "1"), ("unseen", "a")])
+def test_a_reward_with_an_odd_threshold_is_named(name: str, value: Any) -> None:
+    odd = Theirs(None)
+    setattr(odd, name, value)
+    with pytest.raises(PluginError, match=rf"rewards\.mine: its method made a reward whose {name} is {value!r}, but a"):
+        require_reward("mine", odd)

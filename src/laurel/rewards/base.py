@@ -62,13 +62,20 @@ def require_reward(name: str, made: Any) -> Reward:
     """Return what a method's `load` made for the reward of this name.
 
     Raises:
-        PluginError: it lacks something of a reward.
+        PluginError: it lacks something of a reward, or has a threshold that is not finite.
     """
     if lacking := [part for part in ("threshold", "unseen", "begin", "pay") if not hasattr(made, part)]:
         raise PluginError(
             f"rewards.{name}: its method made {made!r:.60}, which has no {', '.join(lacking)}. Define what "
             "laurel.rewards.base.Reward lists (CONTRIBUTING.md, Add a reward method)."
         )
+    for name_of, kinds in (("threshold", (int, float, np.number)), ("unseen", (int, np.integer))):
+        number = getattr(made, name_of)
+        if not isinstance(number, kinds) or not np.isfinite(number):
+            raise PluginError(
+                f"rewards.{name}: its method made a reward whose {name_of} is {number!r:.60}, but a finite number is "
+                "required. Fix it."
+            )
     reward: Reward = made
     return reward
 
