@@ -212,7 +212,6 @@ def test_the_content_is_not_changed() -> None:
         ),
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("arms", ["oracel"], 'arms[0] is "oracel", but must be one of extrinsic, preference, '),
-        ("env.kwargs", {"x": [1.0, float("inf")]}, "env.kwargs.x[1] is inf, but must be a finite number."),
         ("arms", "ful", 'arms is "ful", but must be full or a list of extrinsic, preference, '),
         ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of checkpoint, '),
         # entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -80,6 +81,15 @@ def test_changed_files_are_refused(tmp_path: Path, change: Callable[[Path], None
     with pytest.raises(DataError, match=r"other files|is not what"):
         write(tmp_path / "captions", stage="caption", inputs={"trajectories": place})
     assert not (tmp_path / "captions").exists()
+
+
+def test_params_that_are_nan_are_the_same_params(tmp_path: Path) -> None:
+    place, params = tmp_path / "reward", {"rewards": {"mine": {"bonus": math.nan, "more": [math.nan]}}}
+    with output_directory(place, stage="train-reward", params=params):
+        pass
+    read_inputs({"rewards": {"mine": {"bonus": float("nan"), "more": [float("nan")]}}}, {"reward": place})
+    with pytest.raises(DataError, match=r"made with rewards\.mine\.bonus NaN, but it is 1\.0"):
+        read_inputs({"rewards": {"mine": {"bonus": 1.0, "more": [math.nan]}}}, {"reward": place})
 
 
 def test_the_changed_file_is_named(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def _differences(then: Any, now: Any, key: str) -> Iterator[tuple[str, Any, Any]
         for name in dict.fromkeys((*then, *now)):
             below = f"{key}.{name}" if key else str(name)
             yield from _differences(then.get(name, _UNSET), now.get(name, _UNSET), below)
-    elif then != now:
+    elif then != now and _shown(then) != _shown(now):  # NaN differs from itself
         yield key, then, now
 
 

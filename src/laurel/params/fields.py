@@ -54,6 +54,4 @@ def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
 class Section(BaseModel):
     """A group of parameters: immutable, and unknown names are refused."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)

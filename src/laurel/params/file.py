@@ -120,27 +120,13 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
         model: the model that was validated.
         item: one of `ValidationError.errors()`. A validator's own message follows the key, with its full stop.
     """
-    loc, value = _without_tags(item["loc"]), item["input"]
+    loc, value = item["loc"], item["input"]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
     if item["type"] == "invalid_key" or loc[-1:] == ("[key]",):
         section = ".".join(map(str, loc[: -2 if loc[-1] == "[key]" else -1]))
         where = f" in {section}" if section else ""
         return printable(f"{source}: key {shown(value)}{where} must be text; write it in quotes.")
     return printable(f"{source}: {key or 'it'} {_says(model, item)}")
-
-
-def _without_tags(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Remove the types that pydantic puts between the keys of free values, such as those of env.kwargs.
-
-    >>> _without_tags(("env", "kwargs", "x", "list", 0, "float"))
-    ('env', 'kwargs', 'x', 0)
-    """
-    parts = list(loc)
-    for place in range(len(loc) - 1, 0, -2):
-        if loc[-1] != "float" or loc[place] not in ("float", "list", "dict"):
-            break
-        del parts[place]
-    return tuple(parts)
 
 
 def refusal(loc: tuple[str | int, ...], says: str, value: Any) -> ValidationError:
