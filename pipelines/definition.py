@@ -40,7 +40,7 @@ from laurel.components.train_agents import train_agents as train_agents_step
 from laurel.components.train_reward import train_reward as train_reward_step
 from laurel.components.train_round import train_round as train_round_step
 from laurel.components.try_candidate import try_candidate as try_candidate_step
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER

@@ -8,7 +8,7 @@ import pytest
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import digest_directory, read_manifest
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.errors import DataError
 
 

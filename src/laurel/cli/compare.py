@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from laurel.data.replacing import written_whole
+    from laurel.data.written import written_whole
     from laurel.stages.compare_reports import compare
 
     found = compare(options.a, options.b)

@@ -24,8 +24,8 @@ from laurel import __version__
 from laurel.data import digests
 from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.json_file import digest_json, read_json, write_json
-from laurel.data.manifest import LIVE_PAGE, MANIFEST, RUN, checked_manifest, digest_directory
-from laurel.data.ownership import check_own
+from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
+from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.errors import DataError
 from laurel.machine import machine
@@ -97,7 +97,7 @@ def output_directory(
             output.parent.mkdir(parents=True, exist_ok=True)
             held.enter_context(FileLock(lock_of(output), blocking=False))
             recover(output)
-            _check_replaceable(output, stage)
+            check_replaceable(output, stage)
             _remove_partial(output, keep=partial if resumable else None)
         try:
             with _explaining(output):
@@ -155,7 +155,7 @@ def check_output(output: Path, stage: str) -> None:
         if not os.access(output.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         recover(output)
-        _check_replaceable(output, stage)
+        check_replaceable(output, stage)
 
 
 def _digest_input(path: Path) -> str:
@@ -179,17 +179,6 @@ def _remove_half_written(partial: Path) -> None:
     for file in partial.rglob(".*.partial"):
         if file.is_file():
             file.unlink()
-
-
-def _check_replaceable(output: Path, stage: str) -> None:
-    """Refuse to replace files that this stage did not write: publishing deletes the previous content."""
-    if output.is_dir():
-        check_own(output, stage)
-        if (output / MANIFEST).is_file() or all(file.name == LIVE_PAGE for file in output.iterdir()):
-            return
-        raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
-    if output.exists():
-        raise DataError(f"{output}: is a file, but a directory is needed. Remove it, or choose another --output.")
 
 
 def _remove_partial(output: Path, keep: Path | None) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from laurel.data import digests
 from laurel.data.asked import ASKED
 from laurel.data.json_file import read_json
-from laurel.data.ownership import MANIFEST as MANIFEST
 from laurel.data.replacing import recover_killed
 from laurel.errors import DataError
 
+MANIFEST = "manifest.json"
 RUN = ".run.json"
 """File with facts of a single run: duration, cost, MLflow runs. DVC ignores it, so that two runs with the same result
 have the same hashes; it is inside the output, so it is replaced and moved together with it."""

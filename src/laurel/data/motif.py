@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from laurel.data.parquet import opened, write_table
 from laurel.data.preference_rows import PreferenceRows, Row, RowError, extras_of, with_extras
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.envs.captioner import collapse
 from laurel.errors import DataError, first_line
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from laurel.data.json_file import read_json
+from laurel.data.manifest import LIVE_PAGE, MANIFEST
 from laurel.errors import DataError
-
-MANIFEST = "manifest.json"
 
 
 def stage_of(directory: Path) -> str | None:
@@ -22,15 +21,21 @@ def stage_of(directory: Path) -> str | None:
     return stage if isinstance(stage, str) else None
 
 
-def check_own(output: Path, stage: str) -> None:
-    """Refuse to replace another stage's output.
+def check_replaceable(output: Path, stage: str) -> None:
+    """Refuse to replace what this stage did not write: publishing an output deletes the previous content.
 
     Raises:
-        DataError: another stage wrote it.
+        DataError: another stage's output, files of the user's, or a file is there.
     """
+    if not output.is_dir():
+        if output.exists():
+            raise DataError(f"{output}: is a file, but a directory is needed. Remove it, or choose another --output.")
+        return
     found = stage_of(output)
     if found is not None and found != stage:
         raise would_be_lost(output, found)
+    if not (output / MANIFEST).is_file() and any(file.name != LIVE_PAGE for file in output.iterdir()):
+        raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
 
 
 def would_be_lost(output: Path, stage: str) -> DataError:

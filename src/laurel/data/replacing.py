@@ -5,14 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-
-from laurel.data.ownership import check_outside_outputs
-from laurel.errors import DataError
 
 LOCK_SECONDS = 10.0
 """How long a reader waits for a writer that is between its two renames, which take almost no time."""
@@ -33,39 +29,6 @@ def replace_directory(finished: Path, place: Path) -> None:
     finished.rename(place)
     sync_directory(place.parent)
     _remove(previous)
-
-
-@contextmanager
-def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iterator[Path]:
-    """Yield a temporary path for a file or directory; it is moved to `path` if the block succeeds, and removed
-    otherwise.
-
-    Args:
-        advice: what to do if it cannot be written, for the error.
-        parents: create missing parent directories.
-
-    Raises:
-        DataError: the path cannot be written, or lies in a stage's output; the block's errors about other files and
-            connections are not converted.
-    """
-    check_outside_outputs(path)
-    folder = path.with_name(f".{path.name}.partial")
-    partial = folder / path.name  # the temporary name keeps the suffix, from which some writers infer the format
-    try:
-        folder.mkdir(parents=parents, exist_ok=True)
-        yield partial
-        if partial.is_dir():
-            replace_directory(partial, path)
-        else:
-            partial.replace(path)
-    except OSError as error:
-        named = None if error.filename is None else Path(os.fsdecode(error.filename))
-        ours = named is None or named.is_relative_to(folder) or named in (path, *path.parents)
-        if isinstance(error, ConnectionError) or not ours:
-            raise
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}).{advice}") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -27,7 +27,7 @@ from laurel.data.preference_rows import (
     layout_of,
     with_extras,
 )
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.errors import DataError, MissingPackageError, first_line
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.evaluation.animation import HOLD, INK, LINE, MARGIN, MUTED, PAPER, font, tone, tone_of, write_webp
 from laurel.evaluation.episode import Moment, signed
 from laurel.evaluation.rendering import SIDE, scaled

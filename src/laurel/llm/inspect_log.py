@@ -16,7 +16,7 @@ from laurel import __version__
 from laurel.data.manifest import checked_manifest
 from laurel.data.own_preferences import read_own
 from laurel.data.preferences import STAGE, read_answers
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.errors import DataError
 from laurel.llm.responses import ResponseStore
 from laurel.llm.responses_export import Costs

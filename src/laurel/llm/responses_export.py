@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from laurel.data.parquet import ParquetWriter
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.errors import DataError
 from laurel.llm.chat import Identity, Reply
 from laurel.llm.prices import Price, Prices

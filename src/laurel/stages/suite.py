@@ -19,7 +19,7 @@ from laurel import __version__
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.summary import (
     brief,

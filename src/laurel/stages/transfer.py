@@ -24,7 +24,7 @@ from laurel.data.digests import digest_file
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
-from laurel.data.replacing import written_whole
+from laurel.data.written import written_whole
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
