@@ -255,7 +255,7 @@ def _reported(folder: Path) -> tuple[float, float, float, Profile]:
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.verdict import headline
     from laurel.params import load_params
-    from laurel.params.arms import arm_infos
+    from laurel.params.arm_infos import arm_infos
 
     params_of(folder, arms=list(ARMS))
     params, rng = load_params(folder / "params.yaml"), np.random.default_rng(0)

@@ -9,8 +9,8 @@ from laurel.errors import ParamsError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import served_actors, tuned_together
 from laurel.params.pipeline import Accelerator
+from laurel.params.resolved_arms import served_actors, tuned_together
 from laurel.params.rewards import method_of
 from laurel.rewards.methods.text import TextParams
 from laurel.stages.preflight import judges_in_training

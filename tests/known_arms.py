@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from laurel.params import parse_params
-from laurel.params.arms import ArmInfo, arm_infos
+from laurel.params.arm_infos import ArmInfo, arm_infos
 from minimal_params import MINIMAL
 
 _PARAMS = parse_params({**MINIMAL, "arms": "full"}, "params")

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from laurel.errors import ParamsError
 from laurel.params import Params, PolicyShare, parse_params
-from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
+from laurel.params.arm_infos import arm_infos
+from laurel.params.arms import WELL_KNOWN, arm_of
 from minimal_params import MINIMAL, with_value
 
 

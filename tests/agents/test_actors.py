@@ -29,7 +29,7 @@ from laurel.errors import ActorError, EnvError, ParamsError
 from laurel.evaluation import play
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams, Params, PolicyShare, parse_params
-from laurel.params.arms import arm_infos
+from laurel.params.arm_infos import arm_infos
 from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
 from laurel.stages import collect

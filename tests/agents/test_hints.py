@@ -27,7 +27,9 @@ from laurel.evaluation.arms import comparisons_of, main_of
 from laurel.params import EnvParams, parse_params
 from laurel.params.algorithms import HintsParams, PPOParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import ArmParams, arm_infos, resolve_arms
+from laurel.params.arm_infos import arm_infos
+from laurel.params.arms import ArmParams
+from laurel.params.resolved_arms import resolve_arms
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.functions import WeightedSum

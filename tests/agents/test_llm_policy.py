@@ -22,7 +22,7 @@ from laurel.feedback.questions.action import ActionQuestion
 from laurel.llm.chat import ChatRequest, Failure, Identity, Reply, Withheld
 from laurel.params import EnvParams, parse_params
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import arm_infos
+from laurel.params.arm_infos import arm_infos
 
 BLACKJACK = EnvParams(id="Blackjack-v1")
 HANDS = np.array([[12, 3, 0], [20, 1, 1], [12, 3, 0]], dtype=np.int32)

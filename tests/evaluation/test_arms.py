@@ -16,7 +16,7 @@ from laurel.evaluation.statistics import rank_agreement, summarise
 from laurel.evaluation.style import styles
 from laurel.evaluation.summary import markdown_table, table
 from laurel.evaluation.verdict import headline
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 from tiny_project import REPOSITORY
 
 MANY = (

@@ -15,7 +15,7 @@ from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
 from laurel.evaluation.summary import SCHEMA, legend, markdown_table, read_metrics, table
 from laurel.evaluation.verdict import headline, outcome
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 
 @pytest.mark.parametrize("module", [summary, statistics, run_page])

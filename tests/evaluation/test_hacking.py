@@ -17,7 +17,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.evaluation.hacking import Earner, earners, hacked, misled, periods
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.paying import Pay

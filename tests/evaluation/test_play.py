@@ -22,7 +22,7 @@ from laurel.evaluation.play import Evaluation, load_actor, play_agent, watched_a
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import Params
 from laurel.params.algorithms import PPOParams
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.model import RewardModel
 from laurel.training import lockstep

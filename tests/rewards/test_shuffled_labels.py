@@ -13,7 +13,7 @@ from laurel.data.captions import read_vocabulary
 from laurel.envs import adapter_for
 from laurel.errors import DataError, ParamsError
 from laurel.params import EnvParams, parse_params
-from laurel.params.arms import arm_infos
+from laurel.params.arm_infos import arm_infos
 from laurel.params.rewards import method_of
 from laurel.rewards.base import Steps
 from laurel.rewards.functions import ScoredCaptions

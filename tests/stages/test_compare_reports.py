@@ -15,7 +15,7 @@ from laurel.data.json_file import write_json
 from laurel.errors import DataError
 from laurel.evaluation.statistics import summarise
 from laurel.evaluation.summary import SCHEMA
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 from laurel.stages.compare_reports import compare
 
 SEEDS = range(6)

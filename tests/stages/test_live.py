@@ -17,7 +17,7 @@ from laurel.data.directory import check_output, output_directory
 from laurel.data.manifest import LIVE_PAGE, checked_manifest
 from laurel.errors import DataError
 from laurel.params import load_params
-from laurel.params.arms import resolve_arms
+from laurel.params.resolved_arms import resolve_arms
 from laurel.stages.live import LivePage
 from laurel.training.checkpoint import STATE
 from laurel.training.curve import CURVE, CURVE_SCHEMA

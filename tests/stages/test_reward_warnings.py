@@ -11,7 +11,7 @@ import pytest
 
 from laurel.data.trajectories import Position
 from laurel.envs.base import Transitions
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.method import PayTable
 from laurel.stages import reward_warnings

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from laurel.agents.language_model.calibration import KEPT
 from laurel.evaluation.play import Evaluation, Played
 from laurel.params import parse_params
-from laurel.params.arms import arm_infos
+from laurel.params.arm_infos import arm_infos
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages.films import small_world_figures
 from laurel.training.arms import task_of

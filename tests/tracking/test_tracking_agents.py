@@ -19,7 +19,7 @@ from laurel.data.directory import Output
 from laurel.data.json_file import write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import replace_directory
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.tracking import agents as tracking_agents
 from laurel.tracking.agents import ADAPTER, NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
 from laurel.tracking.run import Run

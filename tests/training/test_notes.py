@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laurel.data.json_file import write_json
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.stages.training_notes import notes_on_training
 from laurel.training.checkpoint import STATE

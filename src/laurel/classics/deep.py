@@ -18,9 +18,9 @@ from laurel.data.json_file import write_json
 from laurel.envs import EnvAdapter, make_reference
 from laurel.envs.builtin import CATCH, POSITION_ONLY
 from laurel.envs.vector import make_vector
+from laurel.evaluation.formats import markdown
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing
-from laurel.evaluation.summary import markdown
 from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, AlgorithmParams, DQNParams, PPOParams, ReinforceParams
 from laurel.seeding import derive_seed, generator

@@ -29,9 +29,9 @@ from laurel.classics.running import run_agent, run_episodes
 from laurel.envs.builtin import ARMED_BANDIT, GRID_WORLD
 from laurel.envs.builtin.model import model_of
 from laurel.envs.builtin.simulator import Simulator
+from laurel.evaluation.formats import markdown
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing, settings
-from laurel.evaluation.summary import markdown
 
 ARMS = 10
 LAST = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"]
 """Groups of arms that share a style in figures and are listed together. ours: the main arm and methods paid the same

@@ -10,7 +10,7 @@ import numpy as np
 from laurel.arrays import DoubleArray
 from laurel.evaluation.arms import comparisons_of
 from laurel.evaluation.intervals import wilson
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 Scores = Mapping[str, Mapping[str, DoubleArray]]
 """Measure -> arm -> the score of each of its seeds (S,), NaN where it is unknown."""

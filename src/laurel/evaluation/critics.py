@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from safetensors import safe_open
 
 from laurel.agents.language_model.calibration import KEPT, Calibration
+from laurel.evaluation.formats import number
 from laurel.evaluation.style import POSITIVE, drawing
-from laurel.evaluation.summary import number
 from laurel.training.checkpoint import OPTIMIZER
 
 _ACROSS = 4

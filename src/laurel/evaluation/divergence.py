@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from laurel.evaluation.arms import ordered
 from laurel.evaluation.style import drawing, mark, styles
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 WINDOW = 3
 """Number of updates averaged into one point."""

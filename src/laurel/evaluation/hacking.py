@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from laurel.data.parquet import read_table
-from laurel.evaluation.summary import number
-from laurel.params.arms import Arm
+from laurel.evaluation.formats import number
+from laurel.params.resolved_arms import Arm
 from laurel.training.credit import CREDIT, SCHEMA, THIRDS
 from laurel.training.curve import KL as DIVERGENCE
 

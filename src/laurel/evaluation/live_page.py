@@ -12,13 +12,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from laurel.evaluation.arms import ordered
+from laurel.evaluation.formats import number, steps
 from laurel.evaluation.plots import learning_curves, svg
 from laurel.evaluation.report import inline
 from laurel.evaluation.run_page import in_words
 from laurel.evaluation.style import DARK
-from laurel.evaluation.summary import number, steps
 from laurel.evaluation.words import key_in_words
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 DRAWS = 100
 """Bootstrap draws of an interval: fewer than in the report, since the page is written again and again."""

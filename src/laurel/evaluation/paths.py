@@ -15,8 +15,8 @@ from laurel.agents.actor import Actor, View
 from laurel.envs import make_reference
 from laurel.envs.base import EnvAdapter
 from laurel.envs.builtin.grid_world import GOAL, TRAP, WALL, GridWorld
+from laurel.evaluation.formats import number
 from laurel.evaluation.style import GRID, INK, MUTED, NEGATIVE, POSITIVE, drawing
-from laurel.evaluation.summary import number
 from laurel.params import EnvParams
 from laurel.seeding import generator
 

@@ -17,7 +17,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.pool import Job, run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext

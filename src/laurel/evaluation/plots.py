@@ -18,11 +18,11 @@ from laurel.arrays import DoubleArray
 from laurel.data.quality import REFERENCES
 from laurel.evaluation.arms import arms_of, main_of, ordered
 from laurel.evaluation.divergence import divergence_curve
+from laurel.evaluation.formats import in_scale, steps
 from laurel.evaluation.label_report import calibrations
 from laurel.evaluation.statistics import areas, curve_band, return_range, seed_scores
 from laurel.evaluation.style import BAND, INK, MUTED, POSITIVE, ArmStyle, drawing, mark, settings, styles
-from laurel.evaluation.summary import in_scale, steps
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 LOG = "_log"
 """Suffix of the names of curves over a logarithmic axis, which only the report has."""

@@ -23,6 +23,7 @@ from laurel.data.quality import figures as label_figures
 from laurel.envs.base import PROGRESSION
 from laurel.evaluation.arms import arms_of
 from laurel.evaluation.distances import MOST_STEPS, Matrix, table
+from laurel.evaluation.formats import counted, number, steps
 from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
@@ -31,13 +32,10 @@ from laurel.evaluation.summary import (
     asked_columns,
     columns,
     comparison_columns,
-    counted,
     further_columns,
     legend,
     main_arm,
-    number,
     path_columns,
-    steps,
     text_columns,
 )
 from laurel.evaluation.verdict import Headline, headline

@@ -20,7 +20,7 @@ from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
 from laurel.evaluation.summary import FURTHER
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 CURVE_DRAWS = 1000
 """Most draws for the interval at a point of a curve, where the second digit does not matter."""

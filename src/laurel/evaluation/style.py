@@ -16,7 +16,7 @@ from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from laurel.evaluation.arms import Group, groups_of, main_of
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 
 
 @dataclass(frozen=True, slots=True)

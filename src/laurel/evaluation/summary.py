@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,19 @@ from laurel.data.json_file import read_json
 from laurel.envs.base import PROGRESSION
 from laurel.errors import DataError
 from laurel.evaluation.arms import arms_of, main_of
+from laurel.evaluation.formats import (
+    NONE,
+    Table,
+    aligned,
+    counted,
+    in_scale,
+    interval,
+    markdown,
+    number,
+    p_value,
+    share,
+    steps,
+)
 
 SCHEMA = 3
 """Version of the form of metrics.json. 1 (not named in the file) had bootstrap intervals of IQMs; 2 had no roles."""
@@ -24,8 +36,6 @@ FURTHER = "further."
 """Prefix of an environment's further measures in the rows of evaluation episodes."""
 AREA = "return while training"
 """Head of the column of the area under the learning curve."""
-NONE = "-"
-"""Shown where a number is not defined."""
 
 Arms = Mapping[str, Mapping[str, Any]]
 
@@ -61,83 +71,6 @@ def n_comparisons(metrics: Mapping[str, Any]) -> int:
         for measures in overs.values()
         for entry in measures.values()
     )
-
-
-# -- numbers --------------------------------------------------------------------------------------
-def number(value: float | None) -> str:
-    """Write a number with two decimals, fewer where it is large.
-
-    >>> number(0.987), number(-0.001), number(123.45), number(12345.6), number(None)
-    ('0.99', '0.00', '123.5', '12,346', '-')
-    """
-    if value is None:
-        return NONE
-    decimals = 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
-
-
-def in_scale(value: float | None, score: Mapping[str, Any]) -> str:
-    """Write a number of a score: as `number`, or with more decimals where all of the score would be 0.00 or 0.01.
-
-    >>> tiny = {"mean": 0.00123, "ci95": [0.0, 0.0045]}
-    >>> in_scale(0.00123, tiny), in_scale(0.00123, {"mean": 0.00123, "ci95": [0.0, 0.45]})
-    ('0.0012', '0.00')
-    """
-    ends = [abs(end) for end in (score["mean"], *(score["ci95"] or ())) if end is not None]
-    if value is None or not 0 < max(ends, default=0.0) < 0.01:
-        return number(value)
-    decimals = 1 - math.floor(math.log10(max(ends)))
-    return f"{round(value, decimals) + 0.0:.{decimals}f}"
-
-
-def counted(n: int, noun: str) -> str:
-    """Write a count with its noun.
-
-    >>> counted(1, "seed"), counted(2000, "pair")
-    ('1 seed', '2,000 pairs')
-    """
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
-
-
-def interval(bounds: list[float] | None) -> str:
-    """Write an interval; nothing if it is missing."""
-    return f"[{number(bounds[0])}, {number(bounds[1])}]" if bounds else ""
-
-
-def share(rate: Mapping[str, Any]) -> str:
-    """Write a share of cases with its interval.
-
-    >>> share({"value": 0.506, "ci95": [0.431, 0.581], "of": 1660})
-    '51% [43%, 58%] of 1,660'
-    """
-    low, high = rate["ci95"]
-    return f"{rate['value']:.0%} [{low:.0%}, {high:.0%}] of {rate['of']:,}"
-
-
-def p_value(value: float | None) -> str:
-    """Write a p-value, which is never 0.
-
-    >>> p_value(0.0004), p_value(0.0312), p_value(None)
-    ('<0.001', '0.031', '-')
-    """
-    return NONE if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def steps(value: float | None) -> str:
-    """Write a number of steps.
-
-    >>> steps(950), steps(200_000), steps(131_072), steps(1_500_000), steps(None)
-    ('950', '200k', '131k', '1.5M', '-')
-    """
-    if value is None:
-        return NONE
-    if value >= 999_500:
-        return f"{value / 1e6:.2f}".rstrip("0").rstrip(".") + "M"
-    if value >= 10_000:
-        return f"{value / 1e3:.0f}k"
-    if value >= 1_000:
-        return f"{value / 1e3:.1f}".removesuffix(".0") + "k"
-    return f"{value:.0f}"
 
 
 def threshold(entry: Mapping[str, Any] | None) -> str:
@@ -193,8 +126,6 @@ def reached(arm: Mapping[str, Any]) -> str:
 
 
 # -- tables ---------------------------------------------------------------------------------------
-Table = tuple[list[str], list[list[str]]]
-"""Heads and rows; the first column is text, the others are numbers."""
 
 
 def columns(metrics: Mapping[str, Any]) -> Table:
@@ -382,22 +313,3 @@ def legend(metrics: Mapping[str, Any]) -> str:
 def probability(entry: Mapping[str, Any] | None) -> str:
     """Write a probability with its interval."""
     return f"{number(entry['probability'])} {interval(entry['ci95'])}".rstrip() if entry else NONE
-
-
-def aligned(found: Table) -> str:
-    """Lay a table out as plain text; the first column to the left, the others to the right."""
-    heads, rows = found
-    widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in (heads, ["-" * width for width in widths], *rows)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay a table out as Markdown; the first column to the left, the others to the right."""
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

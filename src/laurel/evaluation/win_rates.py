@@ -18,7 +18,7 @@ import pandas as pd
 
 from laurel.arrays import DoubleArray, IntArray
 from laurel.feedback.rates import grouped_rate
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.rewards.logistic import logistic
 from laurel.seeding import generator
 

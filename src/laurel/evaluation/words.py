@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from laurel.evaluation.summary import NONE, number
+from laurel.evaluation.formats import NONE, number
 
 NAMES = {
     "brier": "Brier score",

@@ -20,11 +20,12 @@ from pydantic import (
 
 from laurel.errors import ParamsError, closest
 from laurel.params.annotation import MAIN, AnnotateParams
-from laurel.params.arms import Arm, Arms, arm_of, judges_of, resolve_arms, used
+from laurel.params.arms import Arms, arm_of, judges_of, used
 from laurel.params.fields import Count, FilePath, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusals, sentences
 from laurel.params.kinds import known_actor, options_of_actor, replays_agent
 from laurel.params.pipeline import PipelineParams
+from laurel.params.resolved_arms import Arm, resolve_arms
 from laurel.params.rewards import Rewards, method_of, resolved
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
@@ -212,7 +213,7 @@ class Params(Section):
 
     @property
     def resolved_arms(self) -> dict[str, Arm]:
-        """See `laurel.params.arms.resolve_arms`."""
+        """See `laurel.params.resolved_arms.resolve_arms`."""
         return resolve_arms(self.arms, self.rewards, self.shaping, self.agent)
 
     def narrowed(self, arm: str) -> Params:

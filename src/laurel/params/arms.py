@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -23,13 +21,11 @@ from pydantic import (
     model_validator,
 )
 
-from laurel.errors import ParamsError, closest
-from laurel.params.annotation import MAIN
+from laurel.errors import closest
 from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
-from laurel.params.kinds import ALGORITHMS, Role, check_role, known_actor, replays_agent, role_of_actor
-from laurel.params.language_actor import LanguageActorParams
-from laurel.params.rewards import RewardParams, chain, judge_of, method_of
+from laurel.params.kinds import ALGORITHMS, Role, known_actor, replays_agent
+from laurel.params.rewards import RewardParams, chain, judge_of
 from laurel.params.training import AgentParams, ShapingParams
 
 RANDOM = "random"
@@ -232,87 +228,6 @@ def _named_once(arms: tuple[ArmParams, ...]) -> tuple[ArmParams, ...]:
 Arms = Annotated[tuple[ArmParams, ...], Field(strict=False), BeforeValidator(_read), AfterValidator(_named_once)]
 
 
-@dataclass(frozen=True, slots=True)
-class ArmInfo:
-    """An arm as the report, the figures and MLflow see it."""
-
-    name: str
-    role: Role
-    label: str
-    """Description for readers of the report."""
-    rewards: tuple[str, ...] = ()
-    """Names of its rewards besides the environment's."""
-    trained: bool = True
-
-
-def arm_infos(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[ArmInfo, ...]:
-    """Return the arms of a run, in order."""
-    return tuple(_info(arm, rewards) for arm in arms)
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """An arm with its complete settings, as used in training and evaluation."""
-
-    name: str
-    role: Role
-    reward: Mapping[str, float]
-    """Name -> weight; empty: only the environment's reward."""
-    shaping: ShapingParams
-    agent: AgentParams
-    actor: str | None
-    """Kind of the actor of an arm that is not trained."""
-    actor_options: Mapping[str, Any]
-
-    @property
-    def trained(self) -> bool:
-        return self.actor is None
-
-
-def resolve_arms(
-    arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams], shaping: ShapingParams, agent: AgentParams
-) -> dict[str, Arm]:
-    """Return the arms by name, in order, each with its own versions of the sections `shaping` and `agent`."""
-    return {arm.name: _resolved(arm, _info(arm, rewards).role, shaping, agent) for arm in arms}
-
-
-def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentParams) -> Arm:
-    own = arm.agent_of(agent)
-    shaped = arm.shaping_of(shaping).of_agent(own.gamma)
-    return Arm(arm.name, role, arm.reward, shaped, own, arm.actor, arm.actor_options)
-
-
-def served_actors(arms: Iterable[Arm]) -> dict[str, LanguageActorParams]:
-    """Return the settings of the arms whose proposals a server samples, by the arm's name."""
-    return {name: own for name, own in _language_actors(arms) if own.serve}
-
-
-def tuned_together(arms: Iterable[Arm]) -> bool:
-    """Whether any arm's model is tuned by several processes on GPUs."""
-    return any(own.processes > 1 for _, own in _language_actors(arm for arm in arms if arm.agent.device != "cpu"))
-
-
-def _language_actors(arms: Iterable[Arm]) -> Iterator[tuple[str, LanguageActorParams]]:
-    for arm in arms:
-        own = arm.agent.settings if arm.trained and arm.agent.engine == "laurel" else None
-        if isinstance(own, LanguageActorParams):
-            yield arm.name, own
-
-
-def check_servers(arms: Iterable[Arm]) -> None:
-    """Raise ParamsError for arms that need different servers at one address."""
-    first: dict[str, tuple[str, tuple[Any, ...]]] = {}
-    for name, settings in served_actors(arms).items():
-        assert settings.serve is not None
-        address, own = settings.serve.base_url, (settings.model, settings.rank, settings.dtype, settings.serve)
-        other, served = first.setdefault(address, (name, own))
-        if served != own:
-            raise ParamsError(
-                f"The arms {other} and {name} need different servers at {address}, as their model, lora_rank, dtype or "
-                "serve differ: give one of them another port in agent.language_model.serve.base_url."
-            )
-
-
 def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[str, ...]:
     """Return the judges whose preferences the arms' rewards are learned from; () where no annotator is asked."""
     wanted = chain(rewards, [name for arm in arms if arm.trained for name in arm.reward])
@@ -342,62 +257,3 @@ def _used_agent(agent: AgentParams) -> dict[str, Any]:
     if agent.engine == "sb3":
         unused.add("algorithm")
     return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}
-
-
-def _in_words(key: str, values: Mapping[str, Any]) -> list[str]:
-    """Format each value with its dotted key, sorted by key."""
-    return [
-        words
-        for name, value in sorted(values.items())
-        for words in (
-            _in_words(f"{key}.{name}", value)
-            if isinstance(value, dict)
-            else [f"{key}.{name} {value if isinstance(value, str) else json.dumps(value)}"]
-        )
-    ]
-
-
-def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
-    methods = {name: method_of(rewards[name]) for name in arm.reward}
-    for name, method in methods.items():
-        check_role(f'The reward kind "{rewards[name].kind}"', method.role)
-    roles = [method.role for method in methods.values()]
-    hinted = _own_hints(arm)
-    role: Role
-    if arm.role is not None:
-        role = arm.role
-    elif hinted and hinted.get("shuffled"):
-        role = "control"
-    elif roles:
-        role = next((role for role in ("method", "bound") if role in roles), "control")
-    elif arm.actor is not None:
-        role = role_of_actor(arm.actor, arm.actor_options)
-    else:
-        role = "baseline" if hinted is None else "method"
-    if arm.label is not None:
-        label = arm.label
-    elif arm.actor is not None:
-        label = f"the actor {arm.actor}, never trained"
-    else:
-        weights = [
-            ("" if weight == 1.0 else f"{weight:g} of ") + methods[name].summary + _by_judge(name, rewards)
-            for name, weight in arm.reward.items()
-        ]
-        differs = [f"shaping.{key} {value}" for key, value in sorted(arm.shaping.items())]
-        differs += [] if arm.extrinsic is None else [f"shaping.extrinsic {arm.extrinsic:g}"]
-        differs += _in_words("agent", arm.agent) if isinstance(arm.agent, dict) else []
-        label = "; ".join([" + ".join(weights) or "the environment's reward alone", *differs])
-    return ArmInfo(arm.name, role, label, tuple(arm.reward), arm.trained)
-
-
-def _own_hints(arm: ArmParams) -> Mapping[str, Any] | None:
-    """Return the hints that an arm itself sets, which distinguish it from others; None if it sets none."""
-    ppo = arm.agent.get("ppo") if isinstance(arm.agent, dict) else None
-    hints = ppo.get("hints") if isinstance(ppo, dict) else None
-    return hints if isinstance(hints, dict) else None
-
-
-def _by_judge(name: str, rewards: Mapping[str, RewardParams]) -> str:
-    """Name the judge whose preferences a reward is learned from, unless it is the main one."""
-    judge = judge_of(name, rewards)
-    return "" if judge in (None, MAIN) else f" (judge {judge})"

@@ -7,7 +7,8 @@ from typing import TypedDict
 
 from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmParams, resolve_arms
+from laurel.params.arms import ArmParams
+from laurel.params.resolved_arms import Arm, resolve_arms
 from laurel.params.rewards import RewardParams
 from laurel.params.training import AgentParams, ShapingParams
 
@@ -51,5 +52,5 @@ class EvaluationSections(TrainingSections):
 
 
 def arms_of(sections: TrainingSections) -> dict[str, Arm]:
-    """See `laurel.params.arms.resolve_arms`."""
+    """See `laurel.params.resolved_arms.resolve_arms`."""
     return resolve_arms(sections["arms"], sections["rewards"], sections["shaping"], sections["agent"])

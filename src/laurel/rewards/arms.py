@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from laurel.envs.base import EnvAdapter
-from laurel.params.arms import Arm, ArmParams
+from laurel.params.arms import ArmParams
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import judge_of, method_of
 from laurel.rewards.method import RewardContext
 

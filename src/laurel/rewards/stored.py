@@ -23,7 +23,7 @@ from laurel.data.preferences import set_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.params import CaptionParams, EnvParams, parse_sections
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward, require_reward
 from laurel.rewards.functions import WeightedSum

@@ -12,8 +12,8 @@ import numpy as np
 from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
+from laurel.evaluation.formats import counted
 from laurel.evaluation.play import Played, account_of
-from laurel.evaluation.summary import counted
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
 from laurel.rewards.stored import OWN
 

@@ -14,8 +14,9 @@ from laurel.data.manifest import checked_manifest
 from laurel.errors import DataError
 from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
+from laurel.evaluation.formats import NONE, Table, aligned, p_value
 from laurel.evaluation.statistics import areas, seed_scores
-from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, estimated, p_value, probability, read_metrics
+from laurel.evaluation.summary import MEASURES, estimated, probability, read_metrics
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 

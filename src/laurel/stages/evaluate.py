@@ -33,7 +33,9 @@ from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmInfo, arm_infos, judges_of, used
+from laurel.params.arm_infos import ArmInfo, arm_infos
+from laurel.params.arms import judges_of, used
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import chain, judge_of, method_of
 from laurel.params.stage_sections import EvaluationSections, arms_of
 from laurel.progress import progress

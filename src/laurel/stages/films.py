@@ -23,7 +23,7 @@ from laurel.evaluation.play import Evaluation, Played, load_actor, prepare_proce
 from laurel.evaluation.rendering import NotRenderedError
 from laurel.evaluation.report import Portrait
 from laurel.evaluation.statistics import seed_scores
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 from laurel.pool import Job, running_beside
 from laurel.seeding import derive_seed
 from laurel.training.preload import preload

@@ -10,7 +10,7 @@ from laurel.console import aligned
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import write_json
 from laurel.data.own_preferences import read_any
-from laurel.evaluation.summary import counted
+from laurel.evaluation.formats import counted
 from laurel.llm.embedding_cache import encode_cached
 from laurel.progress import progress
 from laurel.rewards.method import QUALITY

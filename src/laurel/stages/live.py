@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from laurel.console import tell
 from laurel.data.manifest import LIVE_PAGE
-from laurel.params.arms import ArmInfo
+from laurel.params.arm_infos import ArmInfo
 from laurel.progress import Advance, Pace
 
 if TYPE_CHECKING:

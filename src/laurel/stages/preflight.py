@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.errors import DataError, ParamsError
-from laurel.evaluation.summary import counted
+from laurel.evaluation.formats import counted
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.algorithms import HintsParams
 from laurel.params.annotation import MAIN
-from laurel.params.arms import RANDOM, Arm
+from laurel.params.arms import RANDOM
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import chain, method_of
 from laurel.plugins import is_ours
 from laurel.stages.pipeline import STAGE

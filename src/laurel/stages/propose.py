@@ -10,8 +10,9 @@ from typing import Unpack
 
 from laurel.data.directory import output_directory
 from laurel.data.lineage import PARTS, read_inputs
-from laurel.params.arms import served_actors, used
+from laurel.params.arms import used
 from laurel.params.language_actor import LanguageActorParams
+from laurel.params.resolved_arms import served_actors
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext

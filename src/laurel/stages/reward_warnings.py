@@ -17,7 +17,7 @@ from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
 from laurel.evaluation.performance import Performance
 from laurel.evaluation.play import Evaluation, load_actor, watching
 from laurel.evaluation.statistics import return_range
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.stored import StoredRewards

@@ -21,17 +21,8 @@ from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
 from laurel.data.written import written_whole
 from laurel.errors import ParamsError, StageError, closest
-from laurel.evaluation.summary import (
-    brief,
-    counted,
-    legend,
-    main_arm,
-    markdown,
-    markdown_table,
-    read_metrics,
-    share,
-    steps,
-)
+from laurel.evaluation.formats import counted, markdown, share, steps
+from laurel.evaluation.summary import brief, legend, main_arm, markdown_table, read_metrics
 from laurel.feedback.annotator import Usage, added
 from laurel.feedback.leaderboard import plain
 from laurel.llm.prices import in_words

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.params.arms import resolve_arms
+from laurel.params.resolved_arms import resolve_arms
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.run import Run
 

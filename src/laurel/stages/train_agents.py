@@ -15,7 +15,9 @@ from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
-from laurel.params.arms import ArmInfo, arm_infos, served_actors, used
+from laurel.params.arm_infos import ArmInfo, arm_infos
+from laurel.params.arms import used
+from laurel.params.resolved_arms import served_actors
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms

@@ -17,7 +17,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator_kind import kind_of
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, served_actors
+from laurel.params.resolved_arms import Arm, served_actors
 from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE
 from laurel.training.lockstep import on_device, on_gpu

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.data.lineage import PARTS, read_inputs
-from laurel.params.arms import Arm, used
+from laurel.params.arms import used
+from laurel.params.resolved_arms import Arm
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.stages.parts import check_each_once
 from laurel.training.task import steps_of, steps_per_update

@@ -26,13 +26,15 @@ from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
 from laurel.data.written import written_whole
 from laurel.errors import DataError, ParamsError
+from laurel.evaluation.formats import markdown
 from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, return_range, seed_scores, solved
-from laurel.evaluation.summary import brief, markdown, read_metrics
+from laurel.evaluation.summary import brief, read_metrics
 from laurel.params import Params, load_params
-from laurel.params.arms import Arm, ArmParams
+from laurel.params.arms import ArmParams
 from laurel.params.file import read_mapping
+from laurel.params.resolved_arms import Arm
 from laurel.pool import Job, run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext

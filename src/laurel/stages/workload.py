@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laurel.envs.base import EnvAdapter
-from laurel.evaluation.summary import counted
+from laurel.evaluation.formats import counted
 from laurel.params import Params
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import OnlineParams, chain
 from laurel.rewards.arms import trained_arms
 from laurel.rewards.method import RewardContext

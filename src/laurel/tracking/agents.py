@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 from laurel.params import EnvParams
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.rewards.stored import OWN
 from laurel.tracking.run import Run, status_of
 from laurel.tracking.server import failures

@@ -14,7 +14,7 @@ from laurel.data.manifest import read_manifest
 from laurel.feedback.question_queue import Topic
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of

@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
 from laurel.errors import ParamsError
 from laurel.feedback.interest import check
-from laurel.params.arms import Arm, check_servers
+from laurel.params.resolved_arms import Arm, check_servers
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms

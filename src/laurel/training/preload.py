@@ -9,7 +9,7 @@ from typing import Literal
 
 from laurel.envs import modules_of
 from laurel.params import EnvParams
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.rewards import methods
 
 Work = Literal["play", "reward", "train"]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm
+from laurel.params.resolved_arms import Arm
 from laurel.params.training import CurriculumParams, ShapingParams
 from laurel.rewards.base import Reward
 
