@@ -13,8 +13,8 @@ import shutil
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,17 +31,14 @@ SECONDS = 60.0
 
 @contextmanager
 def kept(
-    output: Path,
-    artifact: dsl.Artifact,
-    name: str,
-    sections: Mapping[str, Any],
-    inputs: Sequence[Path],
-    seconds: float = SECONDS,
-) -> Iterator[None]:
-    """Resume from the checkpoint of an earlier attempt, and store checkpoints of this one until it succeeds.
+    artifact: dsl.Artifact, name: str, sections: Mapping[str, Any], inputs: Sequence[Path], seconds: float = SECONDS
+) -> Iterator[Callable[[Path], AbstractContextManager[None]]]:
+    """Keep checkpoints of a step until its output is passed on, so it is entered before `written`.
+
+    Yields a context for where the stage writes: it resumes from the checkpoint of an earlier attempt, and copies this
+    one's, which are in hidden folders next to that place, `.NAME.*.partial`.
 
     Args:
-        output: where the stage writes; its checkpoints are in hidden folders next to it, `.NAME.*.partial`.
         artifact: the artifact that the output becomes.
         name: of the step, with its branch.
         sections: parameters; together with the inputs' digests they identify the work.
@@ -51,6 +48,13 @@ def kept(
     work = [name, {**sections, "tracking": None}, [read_manifest(path)["digest"] for path in inputs]]
     key = hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()[:16]
     file = Path(os.environ.get(FOLDER) or Path(artifact.path).parent) / f"{name.split()[0]}-{key}.zip"
+    yield lambda output: _copied(output, file, name, seconds)
+    file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _copied(output: Path, file: Path, name: str, seconds: float) -> Iterator[None]:
+    """Resume from a file's checkpoint, and store this attempt's there at intervals and when it fails."""
     _restore(file, output.parent, name)
     ended = threading.Event()
 
@@ -69,7 +73,6 @@ def kept(
         raise
     ended.set()
     copying.join()
-    file.unlink(missing_ok=True)
 
 
 def _restore(file: Path, folder: Path, name: str) -> None:

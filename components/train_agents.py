@@ -43,7 +43,8 @@ def train_agents(
     name = f"train-agents {mine}"
     with (
         step(name, **sections) as given,
+        kept(agents, name, sections, [*inputs.values()]) as checkpoints,
         written(agents, packed=True) as output,
-        kept(output, agents, name, sections, [*inputs.values()]),
+        checkpoints(output),
     ):
         stage.run(**mine.narrow(given), **inputs, output=output, responses=responses(), branch=True)

@@ -53,8 +53,9 @@ def train_round(
     with (
         step(name, **sections) as given,
         unpacked([begun] if begun else []) as before,
+        kept(agents, name, sections, [*inputs.values(), *before]) as checkpoints,
         written(agents, packed=True) as output,
-        kept(output, agents, name, sections, [*inputs.values(), *before]),
+        checkpoints(output),
     ):
         part = Part(round_number, before[0] if before else None, [Path(one.path) for one in proposals or []])
         stage.run(**mine.narrow(given), **inputs, output=output, responses=responses(), branch=True, part=part)

@@ -49,8 +49,9 @@ def try_candidate(
     name = f"try-candidate {mine['number']}"
     with (
         step(name, **sections) as given,
+        kept(trial, name, {**sections, "sweep": sweep, "candidate": candidate}, [*inputs.values()]) as checkpoints,
         written(trial) as output,
-        kept(output, trial, name, {**sections, "sweep": sweep, "candidate": candidate}, [*inputs.values()]),
+        checkpoints(output),
     ):
         stage.run(
             whole(given),

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from laurel.agents.actors import judge_asked
@@ -76,18 +78,19 @@ def machine_of(step: str) -> str:
     return "train-agents" if step in ON_TRAINERS_MACHINE else step
 
 
-def device_key(params: Params, step: str) -> str | None:
-    """Return the parameter that says whether a step uses an accelerator; None where it cannot."""
+def device_keys(params: Params, step: str) -> list[str]:
+    """Return the parameters that say whether a step uses an accelerator; none where it cannot."""
     match step:
         case "train-reward":
-            with_device = [name for name, settings in params.rewards.items() if hasattr(settings, "device")]
-            return f"rewards.{with_device[0]}.device" if with_device else None
+            return [
+                f"rewards.{name}.device" for name, settings in params.rewards.items() if hasattr(settings, "device")
+            ]
         case "train-agents":
-            return "agent.device"
+            return ["agent.device"]
         case "annotate":
             judges = sorted(map(kind_of, params.annotate.all_voters), key=lambda kind: not kind.local)
-            return next((f"annotate.{kind.device_key}" for kind in judges if kind.device_key), None)
-    return None
+            return [f"annotate.{kind.device_key}" for kind in judges if kind.device_key][:1]
+    return []
 
 
 def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
@@ -150,14 +153,13 @@ def idle(params: Params, step: str) -> str | None:
         return None
     if step not in GPU_USERS:
         return f"which this step cannot use; steps that can are {', '.join(GPU_USERS)}."
-    key = device_key(params, step)
-    if key is None:
+    keys = device_keys(params, step)
+    if not keys:
         return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."
-    device: Any = params.dump()
-    for part in key.split("."):
-        device = device[part]
-    if device == "cpu":
-        return f"but {key} is cpu, so it would stand idle. Set that to auto or cuda."
+    devices: list[Any] = [reduce(getitem, key.split("."), params.dump()) for key in keys]
+    if set(devices) == {"cpu"}:
+        are, one = ("is", "that") if len(keys) == 1 else ("are", "one of them")
+        return f"but {' and '.join(keys)} {are} cpu, so it would stand idle. Set {one} to auto or cuda."
     return None
 
 

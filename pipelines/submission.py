@@ -26,7 +26,7 @@ from laurel.pipelines.environment import chat_models, variables_of
 from laurel.pipelines.estimate import cores, gigabytes
 from laurel.pipelines.files import local_files
 from laurel.pipelines.images import Needs, check_quantization, needed
-from laurel.pipelines.machines import GPU_USERS, device_key, idle, machine_of, uses_all
+from laurel.pipelines.machines import GPU_USERS, device_keys, idle, machine_of, uses_all
 from laurel.pipelines.options import Findings, Options
 from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import (
@@ -166,13 +166,14 @@ def _params(options: Options) -> Params:
         raise ParamsError(f"--gpu is {shown(options.gpu)}, but must be TYPE or TYPE:COUNT, e.g. --gpu L4:1")
     content = params.dump()
     for step in GPU_USERS:
-        if (device := device_key(params, step)) is None:
+        if not (keys := device_keys(params, step)):
             continue  # it would stand idle
         machine = content["pipeline"]["resources"].setdefault(step, {})
         machine.update(accelerator=kind, accelerators=int(count or 1))
-        *sections, last = device.split(".")
-        section = reduce(getitem, sections, content)
-        section[last] = "cuda"  # where an image for the CPU says so at once; auto would leave the GPU idle
+        for key in keys:
+            *sections, last = key.split(".")
+            section = reduce(getitem, sections, content)
+            section[last] = "cuda"  # where an image for the CPU says so at once; auto would leave the GPU idle
     try:
         return parse_params(content, "--gpu")
     except ParamsError as error:  # the same for each of the steps

@@ -10,7 +10,8 @@ import pytest
 
 from laurel.data.captions import Segments
 from laurel.data.gold import GoldFile, Task
-from laurel.data.preferences import Pairs, Preferences
+from laurel.data.preference_rows import PreferenceRows
+from laurel.data.preferences import Preferences
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
@@ -93,9 +94,11 @@ def test_gold_labels_with_a_side(door_key: EnvAdapter, tmp_path: Path) -> None:
 
 
 def test_another_judges_soft_labels_are_learned_unchanged(door_key: EnvAdapter) -> None:
-    pairs = Pairs(np.array([0, 1, 0]), np.array([1, 2, 2]), "uniform", 0)
     said = [Judgement("ok", 0.8), Judgement("tie", 0.5), Judgement("abstain", None)]
-    subject = by_judge(door_key, pairs, Preferences.of(said, "a large model"), ["a", "b", "c"], 10, seed=0)
+    rows = PreferenceRows(
+        [""] * 3, ["a", "b", "a"], ["b", "c", "c"], Preferences.of(said, "a large model"), "uniform", 0
+    )
+    subject = by_judge(door_key, rows, 10, seed=0)
     assert subject.pairs == (KnownPair(Pair("a", "b"), 0.8),)
 
 

@@ -138,6 +138,13 @@ def test_asking_continues_while_accuracy_rises() -> None:
     assert settled[-1]
 
 
+def test_a_round_is_never_all_held_out() -> None:
+    rounds = make(
+        sampler="nearby", n_pairs=10, round_pairs=4, stop={"rule": "accuracy", "patience": 99, "held_out": 0.95}
+    )
+    assert [len(first) for first, _ in judged(rounds)] == [4, 4, 2]
+
+
 def test_few_held_out_pairs_do_not_stop_asking() -> None:
     rule = StoppingRule(EMBEDDINGS, StopParams(rule="accuracy", patience=1))
     few = Labels(np.arange(40), np.arange(40, 80), np.ones(40))

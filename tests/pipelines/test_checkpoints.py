@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from laurel.components.checkpoints import kept
 artifact, partial = sys.argv[1:]
 output = Path(tempfile.mkdtemp()) / "agents"
 work = {"seed": 0, "tracking": {}}
-with kept(output, dsl.Model(uri=artifact), "train-agents oracle 0", work, [], seconds=0.02):
+with kept(dsl.Model(uri=artifact), "train-agents oracle 0", work, [], seconds=0.02) as checkpoints, checkpoints(output):
     place = output.parent / partial / "oracle" / "seed-0"
     place.mkdir(parents=True)
     (place / "weights").write_text("half way")
@@ -52,7 +54,7 @@ def test_an_attempt_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
         running.send_signal(signal.SIGKILL)
         running.wait()
     output = tmp_path / "scratch" / "agents"
-    with kept(output, dsl.Model(uri=str(artifact)), "train-agents oracle 0", WORK, []):
+    with kept(dsl.Model(uri=str(artifact)), "train-agents oracle 0", WORK, []) as checkpoints, checkpoints(output):
         assert (output.parent / PARTIAL / "oracle" / "seed-0" / "weights").read_text() == "half way"
     assert not list(artifact.parent.glob("*.zip")), "what succeeded needs no checkpoint"
 
@@ -63,7 +65,8 @@ def attempt(tmp_path: Path, name: str, sections: dict[str, Any], *, fails: bool 
     place = output.parent / PARTIAL / "oracle" / "seed-0"
     found = False
     try:
-        with kept(output, dsl.Model(uri=str(tmp_path / "job" / "agents")), name, sections, []):
+        artifact = dsl.Model(uri=str(tmp_path / "job" / "agents"))
+        with kept(artifact, name, sections, []) as checkpoints, checkpoints(output):
             found = place.is_dir()
             place.mkdir(parents=True, exist_ok=True)
             (place / "weights").write_text("half way")
@@ -73,6 +76,30 @@ def attempt(tmp_path: Path, name: str, sections: dict[str, Any], *, fails: bool 
         pass
     shutil.rmtree(output.parent)
     return found
+
+
+def test_an_output_that_cannot_be_passed_on_keeps_its_checkpoint(tmp_path: Path) -> None:
+    artifact = dsl.Model(uri=str(tmp_path / "job" / "agents"))
+    output = tmp_path / "scratch" / "agents"
+    place = output.parent / PARTIAL / "oracle" / "seed-0"
+    place.mkdir(parents=True)
+    (place / "weights").write_text("trained")
+
+    @contextmanager
+    def passed_on() -> Iterator[None]:
+        yield
+        raise OSError("the bucket is gone")
+
+    def train() -> None:
+        step = kept(artifact, "train-agents oracle 0", WORK, [], seconds=0.02)
+        with step as checkpoints, passed_on(), checkpoints(output):
+            while not list((tmp_path / "job").glob("train-agents-*.zip")):
+                time.sleep(0.02)
+
+    with pytest.raises(OSError, match="the bucket is gone"):
+        train()
+    (file,) = (tmp_path / "job").glob("*.zip")
+    assert zipfile.ZipFile(file).namelist() == [f"{PARTIAL}/oracle/seed-0/weights"]
 
 
 def test_other_work_starts_over(tmp_path: Path) -> None:

@@ -223,6 +223,16 @@ def test_an_idle_accelerator_is_refused(tmp_path: Path, params: Params, step: st
     assert not list(tmp_path.iterdir())
 
 
+def test_one_reward_on_the_accelerator_is_enough(params: Params) -> None:
+    def with_devices(*devices: str) -> Params:
+        rewards = {f"mine_{n}": {"kind": "preference", "device": device} for n, device in enumerate(devices)}
+        return parse_params({**params.dump(), "rewards": rewards}, "a test")
+
+    assert idle(with_devices("cpu", "cuda"), "train-reward") is None
+    keys = "rewards.mine_0.device and rewards.mine_1.device are cpu, so it would stand idle. Set one of them to auto"
+    assert keys in str(idle(with_devices("cpu", "cpu"), "train-reward"))
+
+
 def test_a_gpu_serves_the_judge_that_is_asked_while_agents_are_trained_or_played(params: Params) -> None:
     def with_sections(**sections: Any) -> Params:
         content = {**params.dump(), "arms": {"online": {"reward": "online"}}, "rewards": {}, **sections}

@@ -142,10 +142,17 @@ def test_the_learned_reward_determines_the_policy(tmp_path: Path) -> None:
     assert curve(tmp_path / "plain")[-1]["return_mean"] > 0.8
 
 
-def test_a_diverging_run_is_reported(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+def test_a_diverging_run_is_reported_and_leaves_no_environment_open(
+    tmp_path: Path, frozen_lake: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[VectorEnv] = []
+    begun = VectorEnv.reset
+    monkeypatch.setattr(VectorEnv, "reset", lambda envs: opened.append(envs) or begun(envs))
     task = make_task(ppo={"learning_rate": 1e30})
     with pytest.raises(TrainingError, match=r"preference seed 1: training diverged .*agent\.ppo\.learning_rate"):
         run(task, frozen_lake, tmp_path / "agent")
+    assert opened
+    assert all(envs._closed for envs in opened)
 
 
 def test_rewards_whose_returns_are_infinite_are_reported(tmp_path: Path, frozen_lake: EnvAdapter) -> None:

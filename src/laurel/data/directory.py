@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,7 @@ def output_directory(
                 "mlflow_run_id": out.mlflow_run_id,
                 "mlflow_agent_runs": out.agent_runs,
                 "run_notes": out.run_notes,
+                "ended": {"date": date.today().isoformat(), "cores": os.cpu_count()},
                 **({ASKED: joined(out.asked)} if out.asked else {}),
             }
             write_json(partial / RUN, run)

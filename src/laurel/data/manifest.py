@@ -26,6 +26,7 @@ RUN_FACTS: Mapping[str, Any] = {
     "mlflow_run_id": None,
     "mlflow_agent_runs": {},
     "run_notes": [],
+    "ended": {},
     ASKED: [],
 }
 """Keys of RUN that `read_manifest` adds to the manifest -> defaults if RUN is missing."""

@@ -30,8 +30,10 @@ def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
         yield envs[0]
     elif all(_is_cart_pole(its.form) for its in envs):
         poles = _CartPoles(envs)
-        yield poles
-        poles.part()
+        try:
+            yield poles
+        finally:
+            poles.part()
     else:
         yield _InTurns(envs)
 

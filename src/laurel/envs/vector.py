@@ -87,6 +87,7 @@ class VectorEnv:
 
     form: Any = None
     """The environment's own vector version, if that is used."""
+    _closed = False
 
     def __init__(
         self,
@@ -184,7 +185,10 @@ class VectorEnv:
             env.unwrapped.chances = chances
 
     def close(self) -> None:
-        self._envs.close()
+        """Close the environments; again is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._envs.close()
 
 
 class _Stopped:

@@ -4,7 +4,7 @@ person's gold labels, or another judge's labels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from laurel.seeding import generator
 if TYPE_CHECKING:
     from laurel.data.captions import Segments
     from laurel.data.gold import GoldFile
-    from laurel.data.preferences import Pairs, Preferences
+    from laurel.data.preference_rows import PreferenceRows
 
 TRIES = 50
 """Maximum number of draws per wanted pair, after which the environment is assumed to have no more."""
@@ -142,18 +142,16 @@ def by_gold(adapter: EnvAdapter, gold: GoldFile, n: int, rng: np.random.Generato
     return Subject(adapter, _drawn(known, n, rng))
 
 
-def by_judge(
-    adapter: EnvAdapter, pairs: Pairs, labels: Preferences, texts: Sequence[str], n: int, seed: int
-) -> Subject:
+def by_judge(adapter: EnvAdapter, rows: PreferenceRows, n: int, seed: int) -> Subject:
     """Draw pairs in which another judge preferred one text, with its soft labels.
 
     Raises:
         AnnotationError: the other judge preferred neither text in any of the pairs.
     """
     known = [
-        KnownPair(Pair(texts[first], texts[second]), float(p))
-        for first, second, p in zip(pairs.first.tolist(), pairs.second.tolist(), labels.p_first.tolist(), strict=True)
-        if np.isfinite(p) and p != 0.5 and texts[first] != texts[second]
+        KnownPair(Pair(first, second), float(p))
+        for first, second, p in zip(rows.first, rows.second, rows.labels.p_first.tolist(), strict=True)
+        if np.isfinite(p) and p != 0.5 and first != second
     ]
     if not known:
         raise AnnotationError(

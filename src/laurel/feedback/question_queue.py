@@ -14,7 +14,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from laurel.feedback.annotator import Status
 
 Shown = Literal["pair", "caption"]
 """Kind of question: about two captions, which is better; or about one, whether it helps towards the goal."""
@@ -58,8 +61,8 @@ class Topic:
 class Verdict(NamedTuple):
     """An answer."""
 
-    status: str
-    """As of a judgement on a pair (`laurel.feedback.annotator.Status`)."""
+    status: Status
+    """As of a judgement on a pair."""
     p: float | None
     """Probability that the first is better, or of yes; None without a label."""
     swap_consistent: bool | None = None
@@ -140,7 +143,7 @@ class QuestionQueue:
         update = "UPDATE questions SET status = ?, p = ?, swap_consistent = ?, answers = ? WHERE id = ?"
         self._db.execute(update, (*verdict, question.number))
 
-    def put_off(self, question: OpenQuestion, status: str) -> None:
+    def put_off(self, question: OpenQuestion, status: Status) -> None:
         """Record that the model failed: the question is asked again later, or has no label after TRIES."""
         if question.tries + 1 >= TRIES:
             self.answer(question, Verdict(status, None))

@@ -12,7 +12,7 @@ from typing import Any
 from laurel.data.asked import Asked
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Answer, Pair, Usage, added, annotated, asked_of, ignore, usage_of
+from laurel.feedback.annotator import Answer, Pair, Status, Usage, added, annotated, asked_of, ignore, usage_of
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator
@@ -20,6 +20,7 @@ from laurel.feedback.online_quality import joined, packed, require_success_prefe
 from laurel.feedback.question_queue import Item, Shown, Verdict
 from laurel.feedback.questions.helpful import HelpfulQuestion
 from laurel.feedback.text_judge import TextJudge
+from laurel.feedback.voting import voted
 from laurel.feedback.yes_no import probability
 from laurel.llm.budget import Budget
 from laurel.params.annotation import AnnotateParams
@@ -103,7 +104,7 @@ class CaptionResponder(Responder):
         goal: str | None,
     ) -> None:
         self._voters = [_voter(one, adapter, seed, budget, prompt, goal) for one in annotate.voters]
-        self._weights = annotate.weights
+        self._weights, self._tie_band = annotate.weights, annotate.tie_band
         self.name = ", ".join(voter.name for voter in self._voters)
         self.simulated = any(voter.simulated for voter in self._voters)
         self.at_once = max(voter.at_once for voter in self._voters)
@@ -121,14 +122,8 @@ class CaptionResponder(Responder):
 
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for votes in zip(*(voter.answers(items) for voter in self._voters), strict=True):
-            given = [(w, vote.p) for w, vote in zip(self._weights, votes, strict=True) if vote.p is not None]
-            if any(vote.status == "unasked" for vote in votes):
-                yield Verdict("unasked", None)
-            elif given:
-                p = sum(weight * p for weight, p in given) / sum(weight for weight, _ in given)
-                yield Verdict("tie" if p == 0.5 else "ok", p, None, joined(vote.answers for vote in votes))
-            else:
-                yield votes[0]
+            status, p = voted(self._weights, [(vote.status, vote.p) for vote in votes], self._tie_band)
+            yield Verdict(status, p, None, joined(vote.answers for vote in votes))
 
 
 def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | None, goal: str | None) -> None:
@@ -194,10 +189,15 @@ def _verdict(answers: Sequence[Answer[float]]) -> Verdict:
     p = probability(answers)
     if p is not None:
         return Verdict("tie" if p == 0.5 else "ok", p)
-    for verdict, status in ((UNASKED, "unasked"), (FAILED, "api_failed"), (UNREAD, "parse_failed")):
-        if verdict in verdicts:
-            return Verdict(status, None)
-    return Verdict("abstain", None)
+    return Verdict(next((status for verdict, status in _WITHOUT_A_LABEL if verdict in verdicts), "abstain"), None)
+
+
+_WITHOUT_A_LABEL: tuple[tuple[str, Status], ...] = (
+    (UNASKED, "unasked"),
+    (FAILED, "api_failed"),
+    (UNREAD, "parse_failed"),
+)
+"""Answer -> status of a verdict without a label, in the order in which one answer speaks for all."""
 
 
 class _TextResponder(Responder):

@@ -83,7 +83,7 @@ class Rounds:
         share = self._params.stop.held_out if self._stopping and self._params.stop.rule == "accuracy" else 0.0
         while self._asked < self.at_most and not self._converged:
             n = min(self._params.round_pairs, self.at_most - self._asked)
-            held_out = self._unasked.draw(round(n * share), self._rng)
+            held_out = self._unasked.draw(min(round(n * share), n - 1), self._rng)
             self._unasked.ask(*held_out)
             first, second = self._sampler.propose(n - len(held_out[0]))
             self._proposed = len(first)

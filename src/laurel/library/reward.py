@@ -86,7 +86,8 @@ class LoadedReward:
         settings = shaping_of(shaping)
         reward = self._of_captions(settings.quantile)
         distinct = [text for text in dict.fromkeys(captions) if text]
-        ids = np.array([distinct.index(text) if text else NO_CAPTION for text in captions], np.int64)[:, None]
+        number = {"": NO_CAPTION, **{text: n for n, text in enumerate(distinct)}}
+        ids = np.array([number[text] for text in captions], np.int64)[:, None]
         raw = np.append(reward.scored(distinct), UNPAID)[ids]  # -1 is the last
         ended = np.zeros(ids.shape, np.bool_)
         ended[-1:] = terminated

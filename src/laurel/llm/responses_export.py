@@ -89,7 +89,7 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
     costs, count = Costs(prices), 0
     with (
         written_whole(output, " Choose another --output.") as partial,
-        ResponseStore(responses) as store,
+        ResponseStore(responses, read_only=True) as store,
         ParquetWriter(partial, RESPONSES_SCHEMA, group_rows=_ROWS) as writer,
     ):
         rows = store.rows()

@@ -231,6 +231,11 @@ class AnnotateParams(PluggedSection):
             return (1.0,)
         return tuple(member.weight for member in self.ensemble.members)
 
+    @property
+    def tie_band(self) -> float:
+        """Distance from 1/2 within which the voters' mean is a tie."""
+        return self.ensemble.tie_band if self.annotator == ENSEMBLE and self.ensemble is not None else 0.0
+
     def of_judge(self, name: str) -> AnnotateParams:
         """Return the params of a judge: MAIN, or one of `judges`."""
         if name == MAIN:

@@ -6,7 +6,6 @@ labels in effect. `laurel.rewards.online_asking` chooses the captions, and deter
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from laurel.arrays import FloatArray, IntArray
-from laurel.data.json_file import write_json
+from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import NO_CAPTION
 from laurel.errors import DataError, RefusedLabelsError
@@ -218,7 +217,7 @@ class OnlineReward(Memoryless):
         """
         if self._own.replay is None:
             self._questions.follow(read_labels(place), steps)
-        config = json.loads((place / CONFIG).read_text(encoding="utf-8"))
+        config = read_json(place / CONFIG)
         self._questions.ever_late = bool(config.get("late"))
 
 

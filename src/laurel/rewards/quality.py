@@ -53,7 +53,7 @@ def quality(
     firsts = float((target[decided] > 0.5).mean()) if decided.any() else 0.5
     bins = _calibration(held_out.predicted, target)
     return {
-        "pairs": len(np.unique(first * len(segments) + second)),
+        "pairs": len(np.unique(np.minimum(first, second) * len(segments) + np.maximum(first, second))),
         "heldout_pairs": int(decided.sum()),
         "heldout_agreement": _mean(correct[decided]),
         "heldout_agreement_both_new": _mean(correct[decided & held_out.both_new]),

@@ -6,6 +6,7 @@ Sends nothing to the hub. The cards' facts come from manifests, quality.json and
 from __future__ import annotations
 
 import shutil
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,14 +112,24 @@ def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str
     return "\n\n".join(parts) + "\n"
 
 
+def size_category(n_rows: int) -> str:
+    """Return the Hugging Face Hub's category for a number of rows.
+
+    >>> size_category(999), size_category(31_000), size_category(2 * 10**6)
+    ('n<1K', '10K<n<100K', '1M<n<10M')
+    """
+    ends = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"]
+    above = bisect([1000 * 10**power for power in range(len(ends))], n_rows)
+    return "n<1K" if above == 0 else "n>1T" if above == len(ends) else f"{ends[above - 1]}<n<{ends[above]}"
+
+
 def dataset_card(found: Described, labels: Mapping[str, Any], n_rows: int, left_out: int, texts: Sequence[str]) -> str:
     """Return the card of the preferences."""
     env = found.env
-    size = next(name for most, name in ((1_000, "n<1K"), (10_000, "1K<n<10K"), (10**9, "n>10K")) if n_rows < most)
     head = {
         "pretty_name": f"Preferences between captions of {env.id}",
         "tags": ["preference-data", "reinforcement-learning", "trl", "laurel"],
-        "size_categories": [size],
+        "size_categories": [size_category(n_rows)],
         "configs": [{"config_name": "default", "data_files": ROWS}],
     }
     adapter = adapter_for(env, with_action=found.with_action)

@@ -6,16 +6,13 @@ stays on the page, with its own date and machine, as long as its parameters are 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import date
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from laurel import __version__
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
@@ -26,7 +23,6 @@ from laurel.evaluation.summary import brief, legend, main_arm, markdown_table, r
 from laurel.feedback.annotator import Usage, added
 from laurel.feedback.leaderboard import plain
 from laurel.llm.prices import in_words
-from laurel.machine import machine
 from laurel.params.suite import Suite, SuiteRun
 from laurel.stages.pipeline import STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
@@ -132,14 +128,15 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         return None
     reports = folder / REPORTS
     manifests = {stage.name: read_manifest(folder / stage.output, stage.name) for stage in STAGES}
+    made = manifests[STAGES[-1].name]
     usage = reduce(added, (manifest["usage"] for manifest in manifests.values()), Usage())
     return {
         "levels": dict(run.levels),
         "params": digest_json(run.content),
         "made": {
-            "date": date.fromtimestamp((reports / "metrics.json").stat().st_mtime).isoformat(),
-            "version": __version__,
-            "machine": {"cores": os.cpu_count(), **machine()},
+            "date": made["ended"].get("date"),
+            "version": made["version"],
+            "machine": {"cores": made["ended"].get("cores"), **made["machine"]},
         },
         "metrics": read_metrics(reports / "metrics.json"),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
@@ -227,7 +224,8 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
 def _place(run: Mapping[str, Any]) -> str:
     made = run["made"]
     where = made["machine"]
-    return f"{made['date']}, {where.get('cpu', 'unknown CPU')} with {where['cores']} cores, Laurel {made['version']}"
+    cores = "" if where["cores"] is None else f" with {counted(where['cores'], 'core')}"
+    return f"{made['date'] or 'unknown date'}, {where.get('cpu', 'unknown CPU')}{cores}, Laurel {made['version']}"
 
 
 def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:

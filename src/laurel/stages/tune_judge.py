@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from laurel.data.captions import read_segments
 from laurel.data.directory import Output, output_directory
 from laurel.data.gold import GoldFile
 from laurel.data.json_file import write_json
-from laurel.data.preferences import read_pairs, read_preferences
+from laurel.data.own_preferences import read_own
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, ParamsError
@@ -58,7 +57,7 @@ class Labels:
     preferences: Path | None = None
     """Another judge's labels for the environment of the params."""
     captions: Path | None = None
-    """Captions of `preferences`."""
+    """Captions of `preferences`, needed with these."""
     ranked: Path | None = None
     """Tasks in words whose texts are ranked by hand (`laurel.feedback.ranked_texts`)."""
     ranked_pairs: int = 3
@@ -139,7 +138,6 @@ def _check(settings: HuggingFaceParams, labels: Labels) -> None:
 
 
 def _recorded(model: str, labels: Labels, prompt: Prompt, tuning: Tuning) -> dict[str, Any]:
-
     return {
         "model": model,
         "environments": list(labels.environments),
@@ -153,7 +151,6 @@ def _recorded(model: str, labels: Labels, prompt: Prompt, tuning: Tuning) -> dic
 
 
 def _prompt(name: str) -> Prompt:
-
     prompt = load_prompt(name)
     if not prompt.choices:
         raise AnnotationError(
@@ -177,9 +174,8 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
         gold = GoldFile(labels.gold, task_of(params.annotate, own))
         learned.append(by_gold(own, gold, labels.pairs, drawing(params.seed, own)))
     if labels.preferences is not None:
-        texts = read_segments(labels.captions or Path("data/captions")).texts
-        judged = read_pairs(labels.preferences), read_preferences(labels.preferences)
-        learned.append(by_judge(own, *judged, texts, labels.pairs, params.seed))
+        assert labels.captions is not None
+        learned.append(by_judge(own, read_own(labels.preferences, labels.captions), labels.pairs, params.seed))
     if not learned and labels.ranked is None:
         raise ParamsError(
             "There is nothing to learn from: name environments (--env), or give --gold, --preferences or "
@@ -210,7 +206,6 @@ def _pairs(quality: Mapping[str, Any]) -> int:
 def _tune(
     local: LocalModel, learned: Sequence[Subject], prompt: Prompt, tuning: Tuning, seed: int, out: Output
 ) -> list[float]:
-
     items = []
     for subject in learned:
         question = PairQuestion(prompt, subject.adapter)

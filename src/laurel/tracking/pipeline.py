@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from laurel import __version__
 from laurel.params import EnvParams, TrackingParams
+from laurel.tracking.run import PARENT, UPSTREAM, existing
 from laurel.tracking.server import connect, explained, failures, without_secrets
 from laurel.tracking.tracker import OUTPUT
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 NAME = "pipeline_run"
 """Tag with the name of the pipeline's run."""
-PARENT = "mlflow.parentRunId"
-UPSTREAM = "upstream."
-"""Prefix of the names of tags that hold the run of an input."""
 STATUS = {"SUCCEEDED": "FINISHED", "CANCELLED": "KILLED"}
 """KFP's states as MLflow's; any other is a failure."""
 ERROR_LENGTH = 1000
@@ -77,23 +75,10 @@ def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable
         if (run := waiting.pop()) in seen:
             continue
         seen.add(run)
-        tags = _tags_of(client, run)
-        if tags is not None and PARENT not in tags:
+        found = existing(client, run)
+        if found is not None and PARENT not in found.data.tags:
             client.set_tag(run, PARENT, parent)
-            waiting += [of for name, of in tags.items() if name.startswith(UPSTREAM)]
-
-
-def _tags_of(client: MlflowClient, run: str) -> dict[str, str] | None:
-    """Return the tags of a run; None where it was deleted."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        found = client.get_run(run)
-        return dict(found.data.tags) if found.info.lifecycle_stage == "active" else None
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return None
-        raise
+            waiting += [of for name, of in found.data.tags.items() if name.startswith(UPSTREAM)]
 
 
 def _logged(tracking: TrackingParams, log: Callable[[MlflowClient, str], None]) -> None:

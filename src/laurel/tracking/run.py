@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from laurel.data.json_file import write_json
 
 if TYPE_CHECKING:
+    import mlflow.entities
     from mlflow import MlflowClient
 
 
@@ -24,6 +25,23 @@ BATCH = 1000
 """Metrics that MLflow takes in one request."""
 PARAMS_BATCH = 100
 """Parameters that MLflow takes in one request."""
+PARENT = "mlflow.parentRunId"
+"""Tag with the run that a run is below."""
+UPSTREAM = "upstream."
+"""Prefix of the names of tags that hold the run of an input."""
+
+
+def existing(client: MlflowClient, run_id: str) -> mlflow.entities.Run | None:
+    """Return what the server has of a run; None if it was deleted, for good or marked as such."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    return found if found.info.lifecycle_stage == "active" else None
 
 
 @dataclass
@@ -155,15 +173,8 @@ class Run:
 
     def find(self, run_id: str) -> Run | None:
         """Return another run of this server; None if it was deleted."""
-        from mlflow.exceptions import MlflowException
-
-        try:
-            found = self.client.get_run(run_id)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return None
-        return Run(self.client, run_id, found.info.experiment_id)
+        found = existing(self.client, run_id)
+        return None if found is None else Run(self.client, run_id, found.info.experiment_id)
 
     def is_running(self) -> bool:
         """Whether it has not ended, as far as the server knows."""

@@ -21,7 +21,7 @@ from laurel.data.manifest import read_manifest
 from laurel.params import TrackingParams
 from laurel.params.fields import dumped
 from laurel.tracking.revision import git_sha
-from laurel.tracking.run import Run, milliseconds, status_of
+from laurel.tracking.run import PARENT, UPSTREAM, Run, milliseconds, status_of
 from laurel.tracking.server import connect, explained, failures
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Tracker:
     def _abandon(run: Run, status: str, *, at: float | None = None) -> None:
         """End the run of a failed stage and its child runs, now or at a time in seconds since 1970."""
         with suppress(*failures()):
-            below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
+            below = f"tags.{PARENT} = '{run.id}' and attributes.status = 'RUNNING'"
             for child in run.client.search_runs([run.experiment], below):
                 Run(run.client, child.info.run_id, run.experiment).end(status, at=at)
             run.end(status, at=at)
@@ -139,9 +139,9 @@ class Tracker:
         """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
         if parent.id not in self._shared:  # queried once: there may be hundreds of child runs
             above = parent.client.get_run(parent.id)
-            upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
+            upstream = {key: run for key, run in above.data.tags.items() if key.startswith(UPSTREAM)}
             self._shared[parent.id] = {**self._tags(), **upstream}
-        nested = {"mlflow.parentRunId": parent.id, **self._shared[parent.id], **tags}
+        nested = {PARENT: parent.id, **self._shared[parent.id], **tags}
         at = None if began is None else milliseconds(began)
         created = parent.client.create_run(parent.experiment, start_time=at, tags=nested, run_name=name)
         return Run(parent.client, created.info.run_id, parent.experiment)
@@ -152,7 +152,7 @@ class Tracker:
             return stopped
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
         runs = {name: m["mlflow_run_id"] for name, m in manifests.items() if m["mlflow_run_id"]} | dict(self._known)
-        upstream = {f"upstream.{name}": run for name, run in runs.items() if name in self._inputs}
+        upstream = {f"{UPSTREAM}{name}": run for name, run in runs.items() if name in self._inputs}
         began = (time.time() if ended is None else ended) - self.output.seconds
         created = client.create_run(
             experiment,

@@ -1,11 +1,11 @@
 """Training of agents, each an arm with a seed, from the first step to the last, resumable anywhere.
 
-Several agents are trained in lockstep, so that an algorithm may batch their computation. An agent's directory is always
-a
-complete checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot
-be saved, but they are deterministic: a resumed run replays its actions, without learning, and is then in the same state
-as before. If the learner and the reward need no older steps, training restarts from its own checkpoint in new
-environments every ENV_LIFETIME steps; this bounds the memory and the time to resume, even for billions of steps.
+Several agents are trained in lockstep, so that an algorithm may batch their computation. An agent's directory is
+always a complete checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far.
+Environments cannot be saved, but they are deterministic: a resumed run replays its actions, without learning, and is
+then in the same state as before. If the learner and the reward need no older steps, training restarts from its own
+checkpoint in new environments every ENV_LIFETIME steps; this bounds the memory and the time to resume, even for
+billions of steps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,35 +66,42 @@ def train_together(
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
     advisor, interest = _advisor(agents[0].task, adapter), _interest(agents[0].task, adapter)
-    runs = [_Run(agent, adapter, tensors, advisor, interest) for agent in agents]
-    advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
-    for update in sorted({run.progress.update for run in runs}):
-        together = [run for run in runs if run.progress.update == update]
-        group = _caught_up(together)
-        while together[0].progress.update < together[0].agent.last:
-            if any(run.ends_here for run in together):
-                together = [_in_new_envs(run, adapter, tensors, advisor) if run.ends_here else run for run in together]
-                group = _group(together)
-            _update(together, group)
-            advance(sum(run.task.steps_per_update for run in together))
-        for run in together:
-            run.envs.close()
+    with ExitStack() as opened:  # one that fails must not keep the others' environments, with their processes, open
+
+        def started(agent: Assignment, *interest: Any) -> _Run:
+            run = _Run(agent, adapter, tensors, advisor, *interest)
+            opened.callback(run.envs.close)
+            return run
+
+        runs = [started(agent, interest) for agent in agents]
+        advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
+        for update in sorted({run.progress.update for run in runs}):
+            together = [run for run in runs if run.progress.update == update]
+            group = _caught_up(together)
+            while together[0].progress.update < together[0].agent.last:
+                if any(run.ends_here for run in together):
+                    together = [started(_left(run)) if run.ends_here else run for run in together]
+                    group = _group(together)
+                _update(together, group)
+                advance(sum(run.task.steps_per_update for run in together))
+            for run in together:
+                run.envs.close()
 
 
 def sample_shard(agent: Assignment, adapter: EnvAdapter, shard: int) -> SampledShard:
     """Sample a shard of the proposals that an agent's next update will learn from, without changing its checkpoint."""
     run = _Run(agent, adapter, tensors=False, advisor=None)
-    _caught_up([run])
-    sharded: Any = run.learner  # a LanguageModelLearner
-    sampled: SampledShard = sharded.sample(run.envs, run.observation, run.rollout, shard)
-    run.envs.close()
+    with closing(run.envs):
+        _caught_up([run])
+        sharded: Any = run.learner  # a LanguageModelLearner
+        sampled: SampledShard = sharded.sample(run.envs, run.observation, run.rollout, shard)
     return sampled
 
 
-def _in_new_envs(run: _Run, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> _Run:
-    """Resume from the checkpoint that was just written, in new environments."""
+def _left(run: _Run) -> Assignment:
+    """Close a run's environments; return its agent, which resumes from the checkpoint that was just written."""
     run.envs.close()
-    return _Run(run.agent, adapter, tensors, advisor)
+    return run.agent
 
 
 def _group(runs: Sequence[_Run]) -> LearnerGroup:
@@ -185,9 +193,8 @@ class _Run:
         if self.progress.actions and self.progress.backend != self.envs.backend:
             raise DataError(
                 f"{agent.directory}: its training began with the environment backend {self.progress.backend}, but "
-                f"here the "
-                f"backend is {self.envs.backend}, whose episodes differ. Resume it where {self.progress.backend} is "
-                f"used, or delete it to train from scratch."
+                f"here the backend is {self.envs.backend}, whose episodes differ. Resume it where "
+                f"{self.progress.backend} is used, or delete it to train from scratch."
             )
         self.reward = TrainingReward(task.shaping, adapter, agent.reward, task.settings.n_envs)
         if since:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +69,19 @@ def train_sb3(
         advance(task.steps)
         return
     model, envs = make_model(task, adapter, reward)
-    callback = _CheckpointCallback(task, directory, envs, advance)
-    if directory.exists():
-        callback.restore(model)
-    left = task.steps - model.num_timesteps
-    try:
-        if left > 0:
-            model.learn(left, callback=callback, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
-    except ValueError:  # torch's distributions refuse NaN
-        if _finite(model):
-            raise
-        raise _diverged(task, model) from None
-    callback.finish(model)
-    envs.close()
+    with closing(envs):
+        callback = _CheckpointCallback(task, directory, envs, advance)
+        if directory.exists():
+            callback.restore(model)
+        left = task.steps - model.num_timesteps
+        try:
+            if left > 0:
+                model.learn(left, callback=callback, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
+        except ValueError:  # torch's distributions refuse NaN
+            if _finite(model):
+                raise
+            raise _diverged(task, model) from None
+        callback.finish(model)
 
 
 def make_model(task: Task, adapter: EnvAdapter, reward: Reward | None) -> tuple[Any, LearnedRewardEnvs]:

@@ -17,7 +17,6 @@ from typing import IO
 from laurel.console import tell
 from laurel.data.asked import Asked, joined
 from laurel.data.missing import Reasons
-from laurel.data.preferences import FAILURES
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import (
     Annotator,
@@ -35,6 +34,7 @@ from laurel.feedback.annotator import (
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.unreadable import UnreadableError
+from laurel.feedback.voting import voted
 from laurel.llm.budget import Budget
 from laurel.params.annotation import EnsembleParams
 from laurel.seeding import derive_seed
@@ -184,38 +184,26 @@ class EnsembleAnnotator:
             yield Judgement("parse_failed", None, 0)
 
     def _voted(self, number: int, *, stored: bool) -> None:
-        """Count votes; a pair is judged once all members have voted."""
+        """Count votes; as many votes as members are a judged pair, of whichever pairs they are."""
         self._votes += number
         judged, self._votes = divmod(self._votes, len(self._members))
         if judged:
             self.on_judged(judged, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
-        """Combine the votes. A vote without a label is left out, not counted as 1/2.
-
-        There is a label only if the members with a label outweigh those that failed: an abstention is an answer, but a
-        single member's label is not the label of an ensemble whose other members failed.
-        """
+        """Combine the votes (`laurel.feedback.voting.voted`)."""
         answers = tuple(
             one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
         )
         members = tuple(zip(self.names, votes, strict=True))
-        labels = [(m.weight, v.p_first) for m, v in zip(self._members, votes, strict=True) if v.p_first is not None]
-        statuses = {vote.status for vote in votes}
-        if "unasked" in statuses:  # the budget does not suffice for all votes
-            return Judgement("unasked", None, 0, None, answers, members)
-        if not labels:
-            status = next(s for s in ("incomplete", "abstain", "parse_failed", "api_failed") if s in statuses)
+        weights = [member.weight for member in self._members]
+        status, p = voted(weights, [(vote.status, vote.p_first) for vote in votes], self._tie_band)
+        if p is None:
             return Judgement(status, None, 0, None, answers, members)
-        weight_of_labels = sum(weight for weight, _ in labels)
-        if weight_of_labels <= sum(m.weight for m, v in zip(self._members, votes, strict=True) if v.status in FAILURES):
-            return Judgement("incomplete", None, 0, None, answers, members)
-        p = sum(weight * label for weight, label in labels) / weight_of_labels
-        tie = abs(p - 0.5) <= max(self._tie_band, 1e-12)
         orders = [vote.swap_consistent for vote in votes if vote.swap_consistent is not None]
         return Judgement(
-            "tie" if tie else "ok",
-            0.5 if tie else min(max(p, 0.0), 1.0),
+            status,
+            p,
             sum(vote.votes for vote in votes if vote.p_first is not None),
             all(orders) if orders else None,
             answers,
