@@ -14,7 +14,7 @@ EXTRAS = {
     "cloud": ("google", "kfp", "kfp_server_api"),
     "local": ("dvc",),
     "inspect": ("inspect_ai",),
-    "minari": ("minari",),
+    "minari": ("minari", "h5py"),
     "sb3": ("stable_baselines3", "sb3_contrib"),
     "language-model": ("gguf", "peft"),
     "trl": ("datasets", "trl"),
@@ -22,18 +22,23 @@ EXTRAS = {
 """Extra -> modules that only this extra installs."""
 
 
-def need(package: str) -> None:
-    """Raise MissingPackageError where a package is not installed."""
+def need(package: str, what: str = "This") -> None:
+    """Raise MissingPackageError where a package is not installed.
+
+    Args:
+        what: what needs it, as the subject of a sentence.
+    """
     if importlib.util.find_spec(package) is None:
-        raise missing(ModuleNotFoundError(name=package)) or ModuleNotFoundError(name=package)
+        error = ModuleNotFoundError(name=package)
+        raise missing(error, what) or error
 
 
-def missing(error: ModuleNotFoundError) -> MissingPackageError | None:
+def missing(error: ModuleNotFoundError, what: str = "This") -> MissingPackageError | None:
     """Return a message that names the extra with the missing package; None where no extra has it."""
     package = (error.name or "").partition(".")[0]
     extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
     if extra is None:
         return None
     return MissingPackageError(
-        f"This needs the package {package}, which is not installed: pip install '{DISTRIBUTION}[{extra}]'"
+        f"{what} needs the package {package}, which is not installed: pip install '{DISTRIBUTION}[{extra}]'"
     )

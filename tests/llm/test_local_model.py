@@ -191,7 +191,7 @@ def test_logits_that_are_no_numbers(copied: Path, choices: tuple[str, ...]) -> N
     weights["model.norm.weight"][0] = math.nan
     save_file(weights, copied / "model.safetensors", {"format": "pt"})
     chat = load_local(HuggingFaceParams(model=str(copied), device="cpu"))
-    with pytest.raises(RefusedError, match=r"gives NaN in torch.float32: set annotate.huggingface.dtype"):
+    with pytest.raises(RefusedError, match=r"gives NaN in torch.float32: set its dtype"):
         list(chat.ask([request("x", choices), request("y", choices)]))
 
 

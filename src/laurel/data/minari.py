@@ -5,7 +5,6 @@ The data are unchanged, except that an episode that was cut off by the end of co
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,7 +20,8 @@ from laurel.data.manifest import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
 from laurel.envs import adapter_for, make_reference
 from laurel.envs.base import EnvAdapter, Transitions
-from laurel.errors import DataError, LaurelError
+from laurel.errors import DataError
+from laurel.extras import need
 
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer
@@ -43,12 +43,11 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
         Episodes and steps written.
 
     Raises:
-        LaurelError: Minari is not installed.
+        MissingPackageError: Minari is not installed.
         DataError: the name is not allowed or taken, or the trajectories cannot be read.
     """
     for package in ("minari", "h5py"):
-        if importlib.util.find_spec(package) is None:
-            raise LaurelError(f"{package} is not installed: pip install 'laurel-rl[minari]'")
+        need(package)
     import minari
     from minari.dataset.minari_dataset import parse_dataset_id
 

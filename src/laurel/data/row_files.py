@@ -7,7 +7,6 @@ file, in NAME.laurel.parquet.
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,7 +27,8 @@ from laurel.data.preference_rows import (
     with_extras,
 )
 from laurel.data.written import written_whole
-from laurel.errors import DataError, MissingPackageError, first_line
+from laurel.errors import DataError, first_line
+from laurel.extras import need
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 LONGEST_LINE = 50_000_000
@@ -147,7 +147,7 @@ def _distinct(path: Path, columns: list[str]) -> list[str]:
 
 
 def _datasets_rows(path: Path) -> _Numbered:
-    require_datasets()
+    need("datasets", "A directory of Hugging Face datasets")
     from datasets import Dataset, load_from_disk
     from datasets.utils.logging import disable_progress_bar
 
@@ -160,12 +160,6 @@ def _datasets_rows(path: Path) -> _Numbered:
     if not isinstance(found, Dataset):
         raise DataError(f"{path}: holds several splits. Name one of them: {', '.join(f'{path}/{s}' for s in found)}.")
     yield from enumerate(found, 1)
-
-
-def require_datasets() -> None:
-    """Raise MissingPackageError where Hugging Face `datasets` is not installed."""
-    if importlib.util.find_spec("datasets") is None:
-        raise MissingPackageError("Directories of Hugging Face datasets need: pip install 'laurel-rl[trl]'.")
 
 
 def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
@@ -195,7 +189,7 @@ def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
             raise DataError(f"pair {number}, column {error.column}: {error.says}.") from None
         written.append({**laid_out, **(extras_of(row) if layout.takes_extras else {})})
     if path.suffix not in SUFFIXES:
-        require_datasets()
+        need("datasets", "A directory of Hugging Face datasets")
         if path.exists() and not (path / "dataset_info.json").exists() and any(path.iterdir()):
             raise DataError(f"{path}: holds something other than a data set. Name another directory.")
     with written_whole(path) as partial:

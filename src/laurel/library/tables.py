@@ -13,7 +13,8 @@ from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.manifest import checked_manifest, read_manifest
 from laurel.data.preferences import PREFERENCES_SCHEMA, read_labels
 from laurel.data.trajectories import trajectory_shards
-from laurel.errors import DataError, MissingPackageError
+from laurel.errors import DataError
+from laurel.extras import need
 from laurel.rewards.stored import StoredRewards
 
 
@@ -34,10 +35,9 @@ class Table(pd.DataFrame):
         Raises:
             MissingPackageError: datasets is not installed.
         """
-        try:
-            from datasets import Dataset
-        except ModuleNotFoundError:
-            raise MissingPackageError("A Dataset needs the package datasets: pip install 'laurel-rl[trl]'") from None
+        need("datasets", "A Dataset")
+        from datasets import Dataset
+
         return Dataset(self.to_arrow())
 
 

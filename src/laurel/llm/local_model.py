@@ -79,7 +79,7 @@ class LocalModel:
             if logits.isnan().any():
                 raise RefusedError(
                     f'Language model "{self.identity.model}" gives NaN in {self.model.dtype}: '
-                    f"set {KEY}.dtype to bfloat16 or float32, or fix its weights."
+                    "set its dtype to bfloat16 or float32, or fix its weights."
                 )
         return logits
 
@@ -240,8 +240,8 @@ def _load(params: HuggingFaceParams, device: torch.device, *, chats: bool) -> tu
             model = _merged(model).to(device)
     except torch.OutOfMemoryError:
         raise RefusedError(
-            f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
-            f"or 4bit, {KEY}.device to cpu, or use a smaller model."
+            f'Language model "{params.model}" does not fit into the memory of the GPU: set its quantization to 8bit '
+            "or 4bit, its device to cpu, or use a smaller model."
         ) from None
     except damaged() as error:
         raise _not_loaded(params.model, first_line(error)) from None

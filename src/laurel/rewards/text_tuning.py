@@ -7,7 +7,6 @@ the texts is held out for the quality, and with them their pairs. Ties teach not
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laurel.arrays import BoolArray, FloatArray
-from laurel.errors import AnnotationError, DataError, MissingPackageError, first_line
+from laurel.errors import AnnotationError, DataError, first_line
+from laurel.extras import need
 from laurel.llm.damage import damaged
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ class Tuned:
 
 def require_trl() -> None:
     """Raise MissingPackageError where TRL is not installed."""
-    if importlib.util.find_spec("trl") is None:
-        raise MissingPackageError("Tuning a whole model (train: all) needs TRL: pip install 'laurel-rl[trl]'.")
+    need("trl", "Tuning a whole model (train: all)")
 
 
 def tune(name: str, pairs: TextPairs, how: Tuning, seed: int, place: Path) -> tuple[Tuned, FloatArray, BoolArray]:
