@@ -9,7 +9,7 @@ from laurel.components.step import RESPONSES
 from laurel.errors import ParamsError
 from laurel.params import Params
 from laurel.params.judges import ChatSection
-from laurel.permissions import KEYS, why_key_is_withheld
+from laurel.permissions import KEYS, is_loopback, why_key_is_withheld
 from laurel.pipelines import forms
 from laurel.pipelines.machines import starts_server
 from laurel.pipelines.options import Findings, Options
@@ -48,7 +48,7 @@ def chat_models(
     for server in asked.servers:
         if server in served:
             continue  # the step itself starts it
-        if forms.host_of(server) in forms.LOOPBACK:
+        if is_loopback(forms.host_of(server)):
             found.check(
                 f"annotate.openai.base_url is {server}, which is an address of this machine: the steps cannot reach it."
             )
@@ -98,7 +98,7 @@ def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: lis
             f"{TRACKING_URI} holds a password, and the pipeline is stored in clear: set it without, and add "
             "--secret MLFLOW_TRACKING_USERNAME=... --secret MLFLOW_TRACKING_PASSWORD=..."
         )
-    if not uri.startswith(("http://", "https://")) or forms.host_of(uri) in ("", *forms.LOOPBACK):
+    if not uri.startswith(("http://", "https://")) or not (host := forms.host_of(uri)) or is_loopback(host):
         remarks.append(
             f"the run is not logged to MLflow: the steps cannot reach {TRACKING_URI}, which is of this machine."
         )

@@ -8,9 +8,9 @@ import re
 from urllib.parse import urlsplit
 
 from laurel.params.file import shown
+from laurel.permissions import is_loopback
 
 REGISTRY = "REGION-docker.pkg.dev/PROJECT/REPOSITORY/laurel-python:TAG"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def project(value: str | None) -> str | None:
@@ -135,7 +135,7 @@ def api_endpoint(value: str) -> str | None:
     host = host_of(value if "://" in value else f"https://{value}")
     if not host or ("://" in value and not value.startswith(("http://", "https://"))):
         return f"--api-endpoint is {shown(value)}, but must be an address such as https://europe-west4-aiplatform.googleapis.com"
-    if plain and host not in LOOPBACK:
+    if plain and not is_loopback(host):
         return (
             f"--api-endpoint {value} would send your credentials in clear: use https://{value.removeprefix('http://')}"
         )

@@ -272,7 +272,7 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
     [
         ({"annotate.annotator": "embedding"}, AnnotationError, "the annotator embedding writes no code"),
         ({"env": {"id": "Acrobot-v1"}}, AnnotationError, "simulated writer .* has functions for CartPole, MountainCar"),
-        ({"rewards": {"code": {"writer": "teacher"}}}, ParamsError, "writer is teacher, but must be main"),
+        ({"rewards": {"code": {"writer": "teacher"}}}, ParamsError, "writer is teacher, but must be one of main"),
     ],
 )
 def test_an_annotator_that_cannot_write_code_is_refused_first(

@@ -104,6 +104,7 @@ def _score(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from laurel.permissions import is_loopback
     from laurel.rewards.text import TextReward
     from laurel.rewards.text_server import ScoreServer
 
@@ -111,7 +112,7 @@ def _serve(options: argparse.Namespace) -> int:
     reward.score(["ready"])  # loads the model before anyone waits for it
     with ScoreServer((options.host, options.port), reward) as server:
         say(f"{server.url}/score\n")
-        if options.host not in ("127.0.0.1", "localhost", "::1"):
+        if not is_loopback(options.host):
             tell("laurel: anyone who can reach this address can use it: there is no authentication.")
         server.serve_forever()
     return 0

@@ -123,9 +123,7 @@ def chat_of(annotate: AnnotateParams | None, asking: Asking) -> ChatAnnotator:
     key, judge = asking.key, asking.judge
     if annotate is None:
         raise ParamsError(f"{key}: it asks the chat model of annotate, so it can only be an arm's actor.")
-    if judge not in annotate.everyone:
-        raise ParamsError(f"{key}: judge is {judge}, but must be one of {', '.join(annotate.everyone)}.")
-    asked = annotate.of_judge(judge)
+    asked = annotate.judge_named(judge, f"{key}: judge")
     kind = kind_of(asked)
     if not isinstance(kind, ChatAnnotator):
         where = "annotate" if judge == MAIN else f"annotate.judges.{judge}"

@@ -14,7 +14,6 @@ import numpy as np
 from laurel.arrays import BoolArray
 from laurel.data.asked import ASKED
 from laurel.envs.tasks import TasksAdapter
-from laurel.errors import ParamsError
 from laurel.feedback.annotator import Account
 from laurel.feedback.annotator_kind import Alike, kind_of, lacks
 from laurel.feedback.chat_annotator import ChatAnnotator
@@ -37,7 +36,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
         ParamsError: no judge has that name.
         AnnotationError: it cannot be made or asked, cannot compare tasks, or too few of its answers can be read.
     """
-    asked = asked_of(annotate, judge)
+    asked = annotate.judge_named(judge, KEY)
     kind = _judge(asked)
     n_tasks = len(adapter.members)
     if isinstance(kind, ChatAnnotator):
@@ -58,7 +57,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
 
 def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
     """Make the checks of `boring` that precede asking, regardless of installed packages; errors as there."""
-    kind = _judge(asked_of(annotate, judge))
+    kind = _judge(annotate.judge_named(judge, KEY))
     if isinstance(kind, ChatAnnotator):
         question = _question(kind, adapter)
         question.messages(question.sample)
@@ -66,24 +65,13 @@ def check(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> None:
 
 def estimate(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> str | None:
     """Return a line with the cost of asking; None if it costs nothing. Errors as in `boring`."""
-    kind = _judge(asked_of(annotate, judge))
+    kind = _judge(annotate.judge_named(judge, KEY))
     if not isinstance(kind, ChatAnnotator):
         return None
     items = _items(adapter)
     found = kind.estimate_of(_question(kind, adapter), items)
     cost = found.costs(found.price)
     return f"{kind.model_name} is asked about {len(items):,} pairs of tasks, at a cost of {cost}"
-
-
-def asked_of(annotate: AnnotateParams, judge: str) -> AnnotateParams:
-    """Return the section of a judge.
-
-    Raises:
-        ParamsError: no judge has that name.
-    """
-    if judge not in annotate.everyone:
-        raise ParamsError(f"{KEY} is {judge}, but must be one of {', '.join(annotate.everyone)}.")
-    return annotate.of_judge(judge)
 
 
 def _judge(annotate: AnnotateParams) -> ChatAnnotator | Alike:

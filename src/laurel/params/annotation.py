@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from laurel.errors import ParamsError, closest
-from laurel.params.fields import Count, FilePath, Positive, Probability, Section
+from laurel.params.fields import Count, FilePath, Positive, Probability, Section, merged
 from laurel.params.file import NAME, sentences, shown
 from laurel.params.judges import (
     ChatSection,
@@ -243,6 +243,20 @@ class AnnotateParams(PluggedSection):
         alone = self.model_copy(update={"judges": {}, "feedback_seeds": 1})
         return alone.overridden(self.judges[name], f"annotate.judges.{name}")
 
+    def judge_named(self, name: str, key: str) -> AnnotateParams:
+        """Return the params of the judge that a setting names.
+
+        Args:
+            key: the setting, for the error.
+
+        Raises:
+            ParamsError: no judge has that name.
+        """
+        known = (MAIN, *self.judges)
+        if name not in known:
+            raise ParamsError(f"{key} is {name}, but must be one of {', '.join(known)}.{closest(name, known)}")
+        return self.of_judge(name)
+
     @property
     def everyone(self) -> dict[str, AnnotateParams]:
         """All judges by name, this section among them."""
@@ -352,15 +366,6 @@ class AnnotateParams(PluggedSection):
             ParamsError: the changes are not allowed; one sentence for each.
         """
         try:
-            return AnnotateParams.model_validate(_changed(self.model_dump(mode="json"), changes))
+            return AnnotateParams.model_validate(merged(self.model_dump(mode="json"), changes))
         except ValidationError as error:
             raise ParamsError(sentences(source, AnnotateParams, error)) from None
-
-
-def _changed(values: dict[str, Any], changes: Mapping[str, JsonValue]) -> dict[str, Any]:
-    inner = {key: (values.get(key), value) for key, value in changes.items()}
-    merged = {
-        key: _changed(old, new) if isinstance(old, dict) and isinstance(new, dict) else new
-        for key, (old, new) in inner.items()
-    }
-    return {**values, **merged}

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from laurel.errors import closest
-from laurel.params.fields import NonNegative, Section, distinct, dumped
+from laurel.params.fields import NonNegative, Section, distinct, dumped, merged
 from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.params.kinds import ALGORITHMS, Role, known_actor, replays_agent
 from laurel.params.rewards import RewardParams, chain, judge_of
@@ -137,21 +137,9 @@ def _merged(base: Any, own: Mapping[str, JsonValue], key: str) -> Any:
     if not own:
         return base
     try:
-        return type(base).model_validate(_updated(base.model_dump(), own))
+        return type(base).model_validate(merged(base.model_dump(), own, whole=("kwargs",)))
     except ValidationError as error:
         raise refusals(type(base), error, (key,)) from None
-
-
-def _updated(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **base,
-        **{
-            name: _updated(base[name], value)
-            if isinstance(value, Mapping) and isinstance(base.get(name), Mapping) and name != "kwargs"
-            else value
-            for name, value in own.items()
-        },
-    }
 
 
 WELL_KNOWN: dict[str, dict[str, Any]] = {

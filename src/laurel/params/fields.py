@@ -4,7 +4,7 @@ sections.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +49,21 @@ Device = Literal["cpu", "cuda", "auto"]
 def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
     """Return sections, by name, as plain JSON values."""
     return {name: to_jsonable_python(section) for name, section in sections.items()}
+
+
+def merged(base: Any, changes: Any, whole: Collection[str] = ()) -> Any:
+    """Merge nested mappings; values that are not mappings are replaced.
+
+    Args:
+        whole: names whose mappings are replaced, too.
+
+    >>> merged({"env": {"id": "A", "kwargs": {}}, "arms": ["x"]}, {"env": {"id": "B"}, "arms": ["y"]})
+    {'env': {'id': 'B', 'kwargs': {}}, 'arms': ['y']}
+    """
+    if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
+        return changes
+    own = {name: value if name in whole else merged(base.get(name), value, whole) for name, value in changes.items()}
+    return {**base, **own}
 
 
 class Section(BaseModel):

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from laurel.params.fields import Count, Device, FilePath, NonNegative, Positive, Probability, Section
-from laurel.permissions import looks_like_a_key
+from laurel.permissions import is_loopback, looks_like_a_key
 from laurel.workspace import lasting
 
 OPENAI = "https://api.openai.com/v1"
@@ -39,7 +39,7 @@ def _address(value: str) -> str:
 def is_here(address: str) -> bool:
     """Whether a server can be started at an address: http, this machine, and a port."""
     url = urlsplit(address)
-    return url.scheme == "http" and url.hostname in ("localhost", "127.0.0.1") and url.port is not None
+    return url.scheme == "http" and is_loopback(url.hostname) and url.port is not None
 
 
 def _variable(value: str) -> str:

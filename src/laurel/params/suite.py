@@ -25,7 +25,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
 from laurel.errors import ParamsError
 from laurel.params import Params, parse_params
-from laurel.params.fields import Section
+from laurel.params.fields import Section, merged
 from laurel.params.file import NAME, read_mapping, sentences
 
 Sections = dict[str, JsonValue]
@@ -95,14 +95,3 @@ def load_suite(file: Path) -> Suite:
             content = merged(content, changes)
         runs.append(SuiteRun(levels, content, parse_params(content, f"{file}: {'.'.join(levels.values())}")))
     return Suite(file.stem, suite.title, suite.about, tuple(runs))
-
-
-def merged(base: Any, changes: Any) -> Any:
-    """Merge nested mappings; values that are not mappings are replaced.
-
-    >>> merged({"env": {"id": "A", "kwargs": {}}, "arms": ["x"]}, {"env": {"id": "B"}, "arms": ["y"]})
-    {'env': {'id': 'B', 'kwargs': {}}, 'arms': ['y']}
-    """
-    if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
-        return changes
-    return {**base, **{key: merged(base.get(key), value) for key, value in changes.items()}}

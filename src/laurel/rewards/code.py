@@ -116,8 +116,7 @@ def load(place: Path, adapter: EnvAdapter, quantile: float) -> CodeReward:
     """
     content, numbers = _read(place), Numbers(adapter)
     try:
-        values, names = content["normalizer"], tuple(content["names"])
-        normalizer = Normalizer(values["mean"], values["sd"], tuple(values["quantiles"]))
+        normalizer, names = Normalizer.read(content["normalizer"]), tuple(content["names"])
     except (KeyError, TypeError) as error:
         raise DataError(f"{place / CONFIG}: is damaged ({error}). Run laurel train-reward again.") from None
     if names != numbers.names:

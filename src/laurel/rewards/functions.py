@@ -95,9 +95,7 @@ class ScoredCaptions:
 
     def shuffled(self, seed: int) -> ScoredCaptions:
         """Return the same rewards permuted over captions, by a seed."""
-        order = generator(seed, "shuffled_labels").permutation(len(self.known))
-        values = list(self.known.values())
-        return replace(self, known={text: values[i] for text, i in zip(self.known, order.tolist(), strict=True)})
+        return replace(self, known=permuted(self.known, seed))
 
     def save(self, place: Path, **config: Any) -> None:
         """Write it into a directory, with what the method needs to score other captions."""
@@ -115,11 +113,17 @@ class ScoredCaptions:
         config = read_json(place / CONFIG)
         table = read_table(place / TABLE, _schema(), "train-reward")
         try:
-            values = config["normalizer"]
-            normalizer = Normalizer(values["mean"], values["sd"], tuple(values["quantiles"]))
+            normalizer = Normalizer.read(config["normalizer"])
         except (KeyError, TypeError) as error:
             raise DataError(f"{place / CONFIG}: lacks {error}. Run laurel train-reward again.") from None
         return cls(dict(zip(table["text"].to_pylist(), table["reward"].to_pylist(), strict=True)), normalizer), config
+
+
+def permuted(values: Mapping[str, float], seed: int) -> dict[str, float]:
+    """Give the values to other texts: the labels of `shuffled_labels`, by a seed."""
+    order = generator(seed, "shuffled_labels").permutation(len(values))
+    given = list(values.values())
+    return {text: given[i] for text, i in zip(values, order.tolist(), strict=True)}
 
 
 def _schema() -> Any:

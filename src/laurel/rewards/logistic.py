@@ -6,6 +6,20 @@ import numpy as np
 
 from laurel.arrays import Array, DoubleArray
 
+RIDGE = 1e-3
+"""Penalty of `classifier`."""
+
+
+def classifier(rows: DoubleArray, answers: DoubleArray) -> DoubleArray:
+    """Return the weights (F + 1,) of a classifier of rows (P, F), the intercept, which has no penalty, at the end.
+
+    Args:
+        answers: (P,) probabilities of yes.
+    """
+    design = np.column_stack([rows, np.ones(len(rows))])
+    penalized = (np.arange(design.shape[1]) < design.shape[1] - 1).astype(np.float64)
+    return logistic(design, answers, np.ones((len(rows), 1)), np.array([RIDGE]), penalized)[:, 0]
+
 
 def logistic(
     rows: Array,

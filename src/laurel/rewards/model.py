@@ -10,6 +10,7 @@ It is self-contained. Captions that were never met are encoded and scored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from laurel.data.parquet import read_table, write_table
 from laurel.data.replacing import recover_killed
 from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
-from laurel.rewards.normalizer import Floats, Normalizer
+from laurel.rewards.normalizer import Floats, Normalizer, on_grid
 
 MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
     "model.safetensors",
@@ -57,6 +58,14 @@ class RewardModel:
     """(V,) how often collection met each text."""
     embeddings: FloatArray
     """(V, E) features of the texts; (V, 0) with observations."""
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, raw: Floats, texts: Sequence[str], **rest: Any) -> RewardModel:
+        """Normalise the raw rewards (M, V) that the members give the texts; `rest` has the other fields."""
+        mean = raw.mean(axis=0)
+        normalizer = Normalizer.of(mean)
+        spreads = on_grid(raw.std(axis=0) / (normalizer.sd or 1))
+        return cls(ensemble, normalizer, texts=tuple(texts), rewards=normalizer(mean), spreads=spreads, **rest)
 
     def score(self, features: Floats) -> FloatArray:
         """Return normalised rewards (N,) of features (N, F), computed in their precision."""
@@ -101,11 +110,7 @@ class RewardModel:
             ensemble.load_state_dict(load_file(path / MODEL))
             model = cls(
                 ensemble=ensemble.eval(),
-                normalizer=Normalizer(
-                    config["normalizer"]["mean"],
-                    config["normalizer"]["sd"],
-                    tuple(config["normalizer"]["quantiles"]),
-                ),
+                normalizer=Normalizer.read(config["normalizer"]),
                 input=config["input"],
                 encoder=config["encoder"],
                 epochs=config["epochs"],

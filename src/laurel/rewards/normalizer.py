@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +43,11 @@ class Normalizer:
         mean, sd = rounded(np.mean(raw, dtype=np.float64)), rounded(np.std(raw, dtype=np.float64))
         scale = cls(mean, sd if sd > 1e-8 else 0.0, ())
         return cls(scale.mean, scale.sd, tuple(np.quantile(scale(raw), LEVELS).tolist()))
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Normalizer:
+        """Read one that `dataclasses.asdict` has written; raise KeyError or TypeError where it is damaged."""
+        return cls(content["mean"], content["sd"], tuple(content["quantiles"]))
 
     def __call__(self, raw: Floats) -> FloatArray:
         if self.sd == 0:

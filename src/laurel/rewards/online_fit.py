@@ -13,13 +13,12 @@ from laurel.llm.encoder import SentenceEncoder, load_encoder
 from laurel.params.rewards import OnlineParams, PreferenceParams
 from laurel.rewards.base import UNPAID
 from laurel.rewards.bradley_terry import Comparisons, fit
-from laurel.rewards.logistic import logistic
+from laurel.rewards.logistic import classifier
 from laurel.rewards.model import RewardModel, raw_rewards
-from laurel.rewards.normalizer import Normalizer, on_grid
+from laurel.rewards.normalizer import on_grid
 from laurel.rewards.online_artefact import Made, YesNoTable, classified
 from laurel.seeding import derive_seed
 
-RIDGE = 1e-3
 Answers = DoubleArray
 """(L,) probabilities, one for each label."""
 
@@ -61,21 +60,17 @@ class CaptionLearner:
         comparisons = Comparisons(everything[:, None], everything, first, second, answers)
         features = self._embedded(texts).astype(np.float64)
         ensemble = fit(features, comparisons, self._model, self._own.epochs, derive_seed(self._seed, "fit"))
-        raw = raw_rewards(ensemble, features)
-        normalizer = Normalizer.of(raw.mean(axis=0))
-        self.threshold = normalizer.threshold(self._quantile)
-        self.made = RewardModel(
-            ensemble=ensemble,
-            normalizer=normalizer,
+        self.made = RewardModel.of(
+            ensemble,
+            raw_rewards(ensemble, features),
+            texts,
             input="caption",
             encoder=self._own.encoder,
             epochs=self._own.epochs,
-            texts=tuple(texts),
-            rewards=normalizer(raw.mean(axis=0)),
-            spreads=on_grid(raw.std(axis=0) / (normalizer.sd or 1)),
             counts=counts.copy(),
             embeddings=self._embeddings,
         )
+        self.threshold = self.made.normalizer.threshold(self._quantile)
 
     def paid(self, texts: Sequence[str], start: int) -> FloatArray:
         """Return the rewards of the captions from index `start` on."""
@@ -99,10 +94,7 @@ class CaptionLearner:
         if self._own.form == "retrieval":
             return YesNoTable(known)
         rows = self._embedded(texts)[[ids[text] for text in known]].astype(np.float64)
-        design = np.column_stack([rows, np.ones(len(rows))])
-        penalized = (np.arange(design.shape[1]) < design.shape[1] - 1).astype(np.float64)
-        weights = logistic(design, answers, np.ones((len(rows), 1)), np.array([RIDGE]), penalized)[:, 0]
-        return YesNoTable(known, on_grid(weights).astype(np.float64), self._own.encoder)
+        return YesNoTable(known, on_grid(classifier(rows, answers)).astype(np.float64), self._own.encoder)
 
     def _embedded(self, texts: Sequence[str]) -> FloatArray:
         """Return the embeddings of all captions (V, E)."""

@@ -112,8 +112,7 @@ class TextReward:
         try:
             if config["version"] != VERSION:
                 raise DataError(f"{place}: was written by another version of Laurel. Fit it again.")
-            scale = config["normalizer"]
-            normalizer = Normalizer(scale["mean"], scale["sd"], tuple(scale["quantiles"]))
+            normalizer = Normalizer.read(config["normalizer"])
             whole = config["train"] == "all"
             weights = None if whole else load_file(place / HEAD)["weights"]
             return cls(

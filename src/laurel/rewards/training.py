@@ -23,7 +23,7 @@ from laurel.progress import progress
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit, fit_to_labels
 from laurel.rewards.functions import transition_features
 from laurel.rewards.model import RewardModel, raw_rewards
-from laurel.rewards.normalizer import Floats, Normalizer, on_grid, rounded
+from laurel.rewards.normalizer import Floats, Normalizer, rounded
 from laurel.rewards.quality import quality
 from laurel.seeding import derive_seed, generator
 
@@ -102,16 +102,13 @@ def train_reward_model(
         fitted = fit_to_labels(features, compared, settings, epochs, fitting, device, advance)
     raw = raw_rewards(fitted.ensemble, features)
     by_caption = _caption_means(raw, items.caption, len(vocabulary))
-    normalizer = Normalizer.of(by_caption.mean(axis=0))
-    model = RewardModel(
-        ensemble=fitted.ensemble,
-        normalizer=normalizer,
+    model = RewardModel.of(
+        fitted.ensemble,
+        by_caption,
+        vocabulary.texts,
         input=settings.input,
         encoder=settings.encoder,
         epochs=fitted.epochs,
-        texts=tuple(vocabulary.texts),
-        rewards=normalizer(by_caption.mean(axis=0)),
-        spreads=on_grid(by_caption.std(axis=0) / (normalizer.sd or 1)),
         counts=vocabulary.counts,
         embeddings=embeddings,
     )

@@ -18,7 +18,7 @@ from pydantic import Field
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.envs.numbers import Numbers
-from laurel.errors import AnnotationError, DataError, ParamsError, PromptError, closest
+from laurel.errors import AnnotationError, DataError, PromptError
 from laurel.extras import need
 from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
 from laurel.params.annotation import MAIN
@@ -139,13 +139,7 @@ class Code(Method[CodeParams]):
 
 
 def _kind(own: CodeParams, params: RewardContext) -> AnnotatorKind:
-    judges = (MAIN, *params.annotate.judges)
-    if own.writer not in judges:
-        raise ParamsError(
-            f"rewards of kind code: writer is {own.writer}, but must be {MAIN} or one of annotate.judges"
-            f" ({', '.join(params.annotate.judges) or 'there are none'}).{closest(own.writer, judges)}"
-        )
-    return kind_of(params.annotate.of_judge(own.writer))
+    return kind_of(params.annotate.judge_named(own.writer, "rewards of kind code: writer"))
 
 
 def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:

@@ -40,10 +40,7 @@ class Online(LearningMethod[OnlineParams]):
         from laurel.feedback.responders import check_captions
 
         own = self.settings
-        if own.judge not in params.annotate.everyone:
-            known = ", ".join(params.annotate.everyone)
-            raise ParamsError(f"rewards of kind online: judge is {own.judge}, but must be one of {known}.")
-        judge = params.annotate.of_judge(own.judge)
+        judge = params.annotate.judge_named(own.judge, "rewards of kind online: judge")
         if own.form != "ranking":
             try:
                 check_captions(judge, adapter, own.prompt, own.goal)

@@ -36,7 +36,8 @@ from laurel.llm.encoder import load_encoder
 from laurel.params.judges import ScriptedParams
 from laurel.params.rewards import OutcomeParams
 from laurel.rewards.base import UNPAID, Reward, Steps
-from laurel.rewards.logistic import logistic
+from laurel.rewards.functions import permuted
+from laurel.rewards.logistic import classifier
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
 from laurel.seeding import generator
 
@@ -100,9 +101,7 @@ class OutcomeTable:
 
     def shuffled(self, seed: int) -> OutcomeTable:
         """Return the same answers permuted over outcomes, by a seed."""
-        order = generator(seed, "shuffled_labels").permutation(len(self.answers))
-        values = list(self.answers.values())
-        return replace(self, answers={text: values[i] for text, i in zip(self.answers, order.tolist(), strict=True)})
+        return replace(self, answers=permuted(self.answers, seed))
 
     def save(self, place: Path) -> None:
         """Write it into a directory."""
@@ -259,11 +258,8 @@ class SupervisedJudge(OutcomeJudge):
         encoder = load_encoder(self._model)
         rows = encoder.encode([*labelled, *texts]).astype(np.float64)
         known, asked = rows[: len(labelled)], rows[len(labelled) :]
-        offset = np.arange(known.shape[1] + 1) < known.shape[1]
-        right = np.array([*labelled.values()], dtype=np.float64)
-        design, ridge = np.column_stack([known, np.ones(len(known))]), np.array([1e-3])
-        weights = logistic(design, right, np.ones((len(known), 1)), ridge, offset.astype(np.float64))
-        return [float(value > 0) for value in (np.column_stack([asked, np.ones(len(asked))]) @ weights)[:, 0]]
+        weights = classifier(known, np.array([*labelled.values()], dtype=np.float64))
+        return [float(value > 0) for value in np.column_stack([asked, np.ones(len(asked))]) @ weights]
 
 
 def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
