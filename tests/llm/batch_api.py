@@ -38,6 +38,8 @@ class BatchAPI:
         self.asked: Counter[str] = Counter()
         """How often each question was in a batch that was answered."""
         self.headers: list[dict[str, str]] = []
+        self.moved = ""
+        """Another address to which uploads are sent on."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -50,6 +52,8 @@ class BatchAPI:
 
     def _fault(self, kind: str, request: web.Request) -> web.Response | None:
         self.headers.append(dict(request.headers))
+        if self.moved:
+            return web.Response(status=308, headers={"Location": self.moved})
         if kind in self.missing:
             return problem(404, "Not Found")
         if self.unwell[kind]:

@@ -173,6 +173,21 @@ class ChatServer:
         return web.Response()
 
 
+@contextmanager
+def elsewhere() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Serve another address, to which nothing may be sent; yield it, with the headers of what was."""
+    got: list[dict[str, str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        got.append(dict(request.headers))
+        return web.json_response(completion())
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", take)
+    with serving(app) as url:
+        yield url, got
+
+
 def most_within(times: list[float], seconds: float) -> int:
     """Return how many of some moments lie together at most."""
     return max(sum(start <= other < start + seconds for other in times) for start in times)

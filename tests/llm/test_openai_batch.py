@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from batch_api import BatchAPI, batch_api
+from chat_server import elsewhere
 
 from laurel.llm import openai_batch
 from laurel.llm.batch_ledger import BatchLedger
@@ -43,6 +44,14 @@ def model(api: BatchAPI, store: ResponseStore, *rest: Any, **params: Any) -> Ope
 
 def questions(*texts: str) -> list[ChatRequest]:
     return [ChatRequest((Message("user", text),)) for text in texts]
+
+
+def test_a_redirection_is_not_followed(api: BatchAPI, store: ResponseStore) -> None:
+    with elsewhere() as (other, got):
+        api.moved = f"{other}/files"
+        with pytest.raises(RefusedError, match=r"to another address \(status 308\)"):
+            list(model(api, store).ask(questions("q")))
+    assert got == []
 
 
 def hundred() -> list[ChatRequest]:

@@ -12,11 +12,12 @@ import socket
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
 from chat_asking import KEY, chat, only, question, reply, until_stopped
-from chat_server import ChatServer, completion, problem, top_logprobs
+from chat_server import ChatServer, completion, elsewhere, problem, top_logprobs
 
 from laurel.llm.batch_wire import read_line
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
@@ -149,6 +150,18 @@ def test_an_error_of_all_requests_stops_the_run_with_a_fix(
     assert "\n" not in str(caught.value)
     assert KEY not in str(caught.value)
     assert len(server.times) <= 32  # what was on its way
+
+
+def test_a_redirection_is_not_followed(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Authorization would be left out there, but not keys in other headers, and the questions would go, too."""
+    monkeypatch.setenv("GATEWAY_KEY", "planted")
+    monkeypatch.setenv("LAUREL_ALLOW_KEYS", f"GATEWAY_KEY@{urlsplit(server.url).netloc}")
+    with elsewhere() as (other, got):
+        behave(server, web.Response(status=307, headers={"Location": f"{other}/chat/completions"}))
+        with pytest.raises(RefusedError, match=r"to another address \(status 307\).*annotate\.openai\.base_url"):
+            list(chat(server, headers={"X-Gateway": "GATEWAY_KEY"}).ask([question("q")]))
+    assert got == []
+    assert server.headers[0]["x-gateway"] == "planted"
 
 
 def test_a_run_does_not_wait_for_hours(server: ChatServer) -> None:

@@ -56,6 +56,7 @@ class BatchServer:
             max_retries=params.retries,
             timeout=params.timeout_seconds,
             default_headers=headers,
+            http_client=openai.DefaultHttpxClient(follow_redirects=False),  # as in `laurel.llm.openai_chat`
         )
 
     def close(self) -> None:

@@ -127,6 +127,7 @@ class _Run:
         self._http = openai.DefaultAioHttpClient(
             timeout=params.timeout_seconds,
             limits=httpx2.Limits(max_connections=params.max_in_flight),
+            follow_redirects=False,  # another server would get the headers, whose keys were permitted for this one
         )
         self._client = openai.AsyncOpenAI(
             api_key=key or "none",  # the package requires one
@@ -198,7 +199,7 @@ class _Run:
             self._limits.learn(response.headers)
             if content is None:
                 return Failure(f"the answer has more than {MOST_BYTES // 2**20} MiB")
-            if response.is_error:
+            if not response.is_success:
                 failure = self._judge(response, content, body)
                 if failure is not None:
                     return failure

@@ -148,6 +148,11 @@ def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedEr
             says = f"asks for payment (status 402: {message}): see the account that the key in {key} belongs to"
         case 429 if refusal.kinds & {"insufficient_quota", "billing_hard_limit_reached"}:
             says = f"has no quota left (status 429: {message}): see the account that the key in {key} belongs to"
+        case status if 300 <= status < 400:
+            says = (
+                f"sends requests on to another address (status {status}), and these go nowhere but where "
+                "annotate.openai.base_url says: set it to that address if you trust it"
+            )
         case _:
             return None
     return RefusedError(f"{endpoint} {says.rstrip('.')}. Answers received so far are kept.")
