@@ -12,7 +12,7 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
@@ -28,6 +28,7 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
+from laurel.data.usage import Spent, Usage, added
 from laurel.errors import DataError
 from laurel.machine import machine
 
@@ -53,8 +54,10 @@ class Output:
     """Problems of this run that do not affect the content, e.g. with MLflow."""
     asked: list[Asked] = field(default_factory=list)
     """Samples of chat models' questions and answers, for MLflow."""
-    usage: dict[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=dict)
     """Cost: model calls, tokens. The same result may cost nothing the next time."""
+    spent: Spent | None = None
+    """What stopped runs of the same work used."""
     mlflow_run_id: str | None = None
     agent_runs: dict[str, str] = field(default_factory=dict)
     """Agent -> its MLflow run, if there are agents."""
@@ -65,6 +68,18 @@ class Output:
     def seconds(self) -> float:
         """Seconds of work so far, including interrupted runs."""
         return round(time.monotonic() - self.started, 2)
+
+    def use(self, usage: Usage) -> None:
+        """Set `usage` to what this run used so far and what stopped runs used, and note it for a next run."""
+        self.usage = usage
+        if self.spent is not None:
+            self.usage = added(self.spent.usage, usage)
+            self.spent.note(self.seconds, self.usage)
+
+    def use_if_due(self, usage: Callable[[], Usage]) -> None:
+        """Make such a note if the last one is too old."""
+        if self.spent is not None and self.spent.due:
+            self.use(usage())
 
 
 @contextmanager
@@ -93,19 +108,20 @@ def output_directory(
     made_from = {name: _digest_input(path) for name, path in (inputs or {}).items()}
     key = digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
     partial = output.parent / f".{output.name}.{key}.partial"
+    spent = Spent(output.parent / f".{output.name}.{key}.spent.json")
     with ExitStack() as held:
         with _explaining(output):
             output.parent.mkdir(parents=True, exist_ok=True)
             held.enter_context(FileLock(lock_of(output), blocking=False))
             recover(output)
             check_replaceable(output, stage)
-            _remove_partial(output, keep=partial if resumable else None)
+            _remove_stale(output, keep=[spent.file, *([partial] if resumable else [])])
         try:
             with _explaining(output):
                 partial.mkdir(exist_ok=resumable)
                 _remove_half_written(partial)
-                earlier = _seconds_of_stopped_runs(partial) if resumable else 0.0
-            out = Output(partial, started=started - earlier)
+                earlier = _seconds_of_stopped_runs(partial) if resumable else spent.seconds
+            out = Output(partial, started=started - earlier, spent=spent)
             yield out
         except BaseException as error:  # also Ctrl-C: output that cannot be resumed is removed
             if not resumable:
@@ -143,6 +159,7 @@ def output_directory(
             write_json(partial / RUN, run)
             write_json(partial / MANIFEST, manifest)
             replace_directory(partial, output)
+            spent.forget()
 
 
 def check_output(output: Path, stage: str) -> None:
@@ -183,10 +200,16 @@ def _remove_half_written(partial: Path) -> None:
             file.unlink()
 
 
-def _remove_partial(output: Path, keep: Path | None) -> None:
-    for stale in output.parent.glob(f".{glob.escape(output.name)}.*.partial"):
-        if stale != keep:
+def _remove_stale(output: Path, keep: Sequence[Path]) -> None:
+    """Remove what stopped runs of other work have left."""
+    name = glob.escape(output.name)
+    for stale in (*output.parent.glob(f".{name}.*.partial"), *output.parent.glob(f".{name}.*.spent.json")):
+        if stale in keep:
+            continue
+        if stale.is_dir():
             shutil.rmtree(stale, ignore_errors=True)
+        else:
+            stale.unlink(missing_ok=True)
 
 
 def _seconds_of_stopped_runs(partial: Path) -> float:

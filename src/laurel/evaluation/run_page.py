@@ -8,8 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from laurel.data.usage import Usage
 from laurel.evaluation.label_report import usage_by_annotator
-from laurel.feedback.annotator import Usage
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
@@ -14,6 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_arg
 import numpy as np
 
 from laurel.data.asked import Asked
+from laurel.data.usage import Usage, added
 from laurel.errors import AnnotationError
 from laurel.llm.budget import Budget
 from laurel.params.annotation import BudgetParams
@@ -79,10 +81,6 @@ class OnJudged(Protocol):
         """Count this many more; `stored`: their answers were in the store."""
 
 
-Usage = dict[str, float | None]
-"""Resource -> amount used; None where that is unknown."""
-
-
 def failures_of(annotator: Annotator) -> dict[str, dict[str, int]]:
     """Return annotator -> reason -> number of failures; empty for an annotator that cannot fail."""
     found: dict[str, dict[str, int]] = getattr(annotator, "failures", {})
@@ -103,15 +101,6 @@ def usage_of(annotator: Annotator) -> Usage:
             "None where that is unknown."
         )
     return dict(annotator.usage)
-
-
-def added(one: Usage, other: Usage) -> Usage:
-    """Add two usages; a resource that is unknown in either is unknown in the sum."""
-    total = dict(one)
-    for key, amount in other.items():
-        before = total.get(key, 0)
-        total[key] = None if before is None or amount is None else before + amount
-    return total
 
 
 def asked_of(asker: object) -> list[Asked]:
@@ -263,17 +252,39 @@ def _is_member(one: object) -> bool:
     return isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], Judgement)
 
 
+class Asking(Protocol):
+    """What asks a model (`laurel.feedback.asker.Asker`)."""
+
+    @property
+    def usage(self) -> Usage:
+        """Its usage so far."""
+
+    @property
+    def asked_sample(self) -> list[Asked]:
+        """A sample of what it asked."""
+
+
 class Account:
     """Usage shared by all askers of a stage, so that together they stay within its budget."""
 
     def __init__(self, params: BudgetParams) -> None:
         self.budget = Budget(params)
-        self.usage: Usage = {}
-        """Empty where no model was asked."""
-        self.asked: list[Asked] = []
-        """Samples of what was asked."""
+        self._askers: list[Asking] = []
 
-    def add(self, usage: Usage, asked: Sequence[Asked]) -> None:
-        """Add the usage of asking, and a sample of it."""
-        self.usage = added(self.usage, usage)
-        self.asked += asked
+    def __reduce__(self) -> tuple[type[Account], tuple[BudgetParams]]:
+        """Begin anew in another process: models stay in this one."""
+        return Account, (self.budget.params,)
+
+    def open(self, asker: Asking) -> None:
+        """Count what an asker will use, before it asks: also a stopped one has used something."""
+        self._askers.append(asker)
+
+    @property
+    def usage(self) -> Usage:
+        """Usage so far; empty where no model was asked."""
+        return reduce(added, (asker.usage for asker in self._askers), {})
+
+    @property
+    def asked(self) -> list[Asked]:
+        """Samples of what was asked."""
+        return [one for asker in self._askers for one in asker.asked_sample]

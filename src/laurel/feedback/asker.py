@@ -24,6 +24,7 @@ from laurel.feedback.asked import AskedSample
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.unreadable import Readable
+from laurel.llm.budget import Budget
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
 from laurel.llm.prices import Price, add_costs
 from laurel.llm.replies import LONGEST_TEXT
@@ -105,6 +106,7 @@ class Asker(Generic[Item, Value]):
         votes: answers to each variant of a question.
         price: of the model's tokens; None where it is unknown.
         gives_up: whether to stop if all of the first answers are unreadable.
+        budget: of the stage, told of each answer.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Asker(Generic[Item, Value]):
         votes: int = 1,
         price: Price | None = None,
         gives_up: bool = True,
+        budget: Budget | None = None,
     ) -> None:
         steered = f', goal "{question.goal}"' if question.goal else ""
         self.name = f"{model.identity.model} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
@@ -137,6 +140,7 @@ class Asker(Generic[Item, Value]):
         self._keys = QuestionKeys(model.identity, question, sampling)
         self._ways = [(variant, vote) for variant in range(question.variants) for vote in range(votes)]
         self._price = price
+        self._budget = budget
         self._block = max(BLOCK, self.at_once)
 
     @property
@@ -323,6 +327,8 @@ class Asker(Generic[Item, Value]):
         self._usage.output_tokens += reply.output_tokens or 0
         prompt = self.question.prompt
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
+        if self._budget is not None:
+            self._budget.answered()
 
     def _report(self, reason: str) -> None:
         """Report the first occurrence of a failure; failures that differ only in numbers count as one."""

@@ -148,7 +148,7 @@ class ChatAnnotator(AnnotatorKind):
         if budget.params.limited:
             model = BudgetedChat(model, budget, price)
         votes, gives_up = self.params.language_model.votes, self.params.max_failure_rate < 1
-        return Asker(model, self.sampling, question, store, votes=votes, price=price, gives_up=gives_up)
+        return Asker(model, self.sampling, question, store, votes=votes, price=price, gives_up=gives_up, budget=budget)
 
     def answers(
         self, question: Question[Item, Value], items: Sequence[Item], asking: str, account: Account
@@ -166,13 +166,13 @@ class ChatAnnotator(AnnotatorKind):
         verdicts: Counter[str] = Counter()
         says = False
         asker = self.asker(question, account.budget, lazy=True)
+        account.open(asker)
         with progress(len(items), asking, "questions") as advance:
             asker.on_judged = lambda number, *, stored: advance(number, free=stored)
             for answers in asker.ask(items):
                 verdicts.update(answer.verdict for answer in answers)
                 says = says or any(answer.value is not None for answer in answers)
                 yield answers
-        account.add(asker.usage, asker.asked_sample)
         asked, most = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
         if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
             return

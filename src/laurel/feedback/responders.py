@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from laurel.data.asked import Asked
+from laurel.data.usage import Usage, added
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Answer, Pair, Status, Usage, added, annotated, asked_of, ignore, usage_of
+from laurel.feedback.annotator import Answer, Pair, Status, annotated, asked_of, ignore, usage_of
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.chat_annotator import JUDGES_OF_TEXTS, ChatAnnotator

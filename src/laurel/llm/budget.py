@@ -52,6 +52,8 @@ class Budget:
         """The limit that was reached, as text; None so far."""
         self.changed: Callable[[], None] = _ignore  # a function of this module, so that budgets can be pickled
         """Called before each request is sent and after each answer, once both amounts are up to date."""
+        self.answered: Callable[[], None] = _ignore
+        """Called after each answer, whether anything is limited or not."""
         self._limits = Spending(
             *(
                 float("inf") if limit is None else limit

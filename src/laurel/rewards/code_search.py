@@ -94,8 +94,8 @@ class ChatWriter:
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
         asker = self._chat.asker(self._later if number else self._first, self._account.budget)
+        self._account.open(asker)
         answers = [answer for about in asker.ask([assignment]) for answer in about]
-        self._account.add(asker.usage, asker.asked_sample)
         if answers and all(answer.verdict == UNASKED for answer in answers):
             raise AnnotationError(
                 f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from laurel.console import tell
 from laurel.data.asked import Asked, joined
 from laurel.data.preferences import FAILURES
+from laurel.data.usage import Usage, added
 from laurel.errors import LaurelError, WorkerError
-from laurel.feedback.annotator import Usage, added
 from laurel.feedback.question_queue import CLOSED, READY, SAMPLE, SPENT, USAGE, QuestionQueue, Topic
 from laurel.llm.budget import Budget, BudgetError, Spending
 from laurel.params.annotation import BudgetParams

@@ -16,7 +16,6 @@ from laurel.data.quality import QUALITY, metrics
 from laurel.data.sample import SAMPLE, read_sample
 from laurel.envs import adapter_for
 from laurel.errors import DataError, ParamsError, PromptError, RefusedLabelsError
-from laurel.feedback.annotator import added
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.asked import prompt_of
 from laurel.llm.budget import Budget
@@ -26,7 +25,7 @@ from laurel.params.fields import dumped
 from laurel.params.stage_sections import AnnotateSections
 from laurel.stages.label_quality import gold_of, keep_sample, setting_aside
 from laurel.stages.label_sets import LabelSet, label_sets, title, titled
-from laurel.stages.pair_labelling import PairLabelling
+from laurel.stages.pair_labelling import Meter, PairLabelling
 from laurel.tracking.judgements import log_pairs, log_prompt
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
@@ -80,7 +79,7 @@ def run(
         if MAIN not in judges:
             write_unlabelled(seed, annotate, out, others=len(judges) > 0)
         budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
-        notes: dict[LabelSet, list[str]] = {}
+        meter, notes = Meter(out), dict[LabelSet, list[str]]()
         for one in label_sets(annotate, judges):
             own, place = annotate.of_judge(one.judge), one.place(out.path)
             described_here = {**used, "annotate": dumped({"annotate": own})["annotate"], "label_set": one.number}
@@ -90,10 +89,11 @@ def run(
                 if place == out.path
                 else output_directory(place, stage=STAGE, params=described_here, inputs=sources) as part
             ):
-                refusals = PairLabelling(seed, one.number, own, adapter, captions, shard).run(budget, part)
+                labelling = PairLabelling(seed, one.number, own, adapter, captions, shard)
+                meter.begin(part)
+                refusals = labelling.run(budget, part, meter)
             notes[one] = list(part.notes)
             if part is not out:
-                out.usage = added(out.usage, part.usage)
                 refusals = [f"{title(one.judge, [one.number], annotate)}: {refusal}" for refusal in refusals]
             if refusals:
                 break

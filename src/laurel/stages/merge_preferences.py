@@ -14,9 +14,9 @@ from laurel.data.directory import output_directory
 from laurel.data.labels import join_labels
 from laurel.data.lineage import read_inputs
 from laurel.data.manifest import checked_manifest
+from laurel.data.usage import added
 from laurel.envs import adapter_for
 from laurel.errors import DataError
-from laurel.feedback.annotator import added
 from laurel.params.stage_sections import AnnotateSections
 from laurel.stages.annotate import SHARD, STAGE, described, log, write_unlabelled
 from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside

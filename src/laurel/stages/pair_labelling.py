@@ -17,6 +17,7 @@ from laurel.console import tell
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.directory import Output
 from laurel.data.labels import LabelWriter
+from laurel.data.usage import Usage, added
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
@@ -49,6 +50,35 @@ def heap_frozen() -> Iterator[None]:
         gc.unfreeze()
 
 
+class Meter:
+    """Adds up the usage of the label sets of a run.
+
+    Args:
+        out: the run's output.
+    """
+
+    def __init__(self, out: Output) -> None:
+        self._out = self._part = out
+        self._before: Usage = {}
+        self._now: Usage = {}
+
+    def begin(self, part: Output) -> None:
+        """Begin a label set, written to `part`, which may be the run's output itself."""
+        self._part, self._before, self._now = part, added(self._before, self._now), {}
+
+    @contextmanager
+    def reading(self, annotator: Annotator, budget: Budget) -> Iterator[None]:
+        """Note what the annotator of the label set uses, also if the block fails."""
+        budget.answered = lambda: self._out.use_if_due(lambda: added(self._before, usage_of(annotator)))
+        try:
+            yield
+        finally:
+            self._now = usage_of(annotator)
+            if self._part is not self._out:
+                self._part.usage = self._now
+            self._out.use(added(self._before, self._now))
+
+
 @dataclass(frozen=True)
 class PairLabelling:
     """Settings for drawing and judging a label set."""
@@ -63,7 +93,7 @@ class PairLabelling:
     captions: Path
     shard: tuple[int, int] | None
 
-    def run(self, budget: Budget, out: Output) -> list[str]:
+    def run(self, budget: Budget, out: Output, meter: Meter) -> list[str]:
         """Judge the pairs and write the labels; return why they cannot be learned from, if so."""
         from laurel.progress import progress
 
@@ -78,39 +108,42 @@ class PairLabelling:
             )
         texts = read_vocabulary(self.captions).texts
         annotator = make_annotator(annotate, self.adapter, seed, texts, budget=budget)
-        probe = probed(annotate, self.adapter, annotator, out)
-        if refusals := ask_about_success(self.seed, annotate, self.adapter, texts, annotator, out):
-            out.usage = usage_of(annotator)
+        with meter.reading(annotator, budget):
+            probe = probed(annotate, self.adapter, annotator, out)
+            if refusals := ask_about_success(self.seed, annotate, self.adapter, texts, annotator, out):
+                return refusals
+            most = len(_share(range(rounds.at_most), shard))
+            with (
+                LabelWriter(out.path, annotate.sampler, seed, annotator.name) as labels,
+                progress(most, "annotate", "pairs") as advance,
+                heap_frozen(),
+            ):
+                whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
+            statuses = labels.statuses
+            keep_sample(self.seed, annotate, segments.texts, out, share=shard is not None)
+            keep_missing(annotate, failures_of(annotator), out)
+            if not whole:
+                of = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
+                judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
+                why = (
+                    f"the budget of {budget.reached} was reached"
+                    if budget.reached
+                    else "the others were not asked about"
+                )
+                cut_short = f"{judged}: {why}."
+                out.notes.append(cut_short)
+            if annotator.simulated:
+                out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
+            out.notes += rounds.notes
+            out.counts = {**rounds.counts, **probe}
+            if shard:
+                out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}
+                refusals = []
+            else:
+                refusals = conclude(self.seed, annotate, self.adapter, self.captions, statuses, segments.texts, out)
+            if not whole and not refusals:
+                tell(f"annotate: {cut_short}")
             return refusals
-        most = len(_share(range(rounds.at_most), shard))
-        with (
-            LabelWriter(out.path, annotate.sampler, seed, annotator.name) as labels,
-            progress(most, "annotate", "pairs") as advance,
-            heap_frozen(),
-        ):
-            whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
-        statuses = labels.statuses
-        keep_sample(self.seed, annotate, segments.texts, out, share=shard is not None)
-        keep_missing(annotate, failures_of(annotator), out)
-        if not whole:
-            of = f" of shard {shard[0] + 1} of {shard[1]}" if shard else ""
-            judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
-            why = f"the budget of {budget.reached} was reached" if budget.reached else "the others were not asked about"
-            cut_short = f"{judged}: {why}."
-            out.notes.append(cut_short)
-        if annotator.simulated:
-            out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
-        out.notes += rounds.notes
-        out.usage = usage_of(annotator)
-        out.counts = {**rounds.counts, **probe}
-        if shard:
-            out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}
-            refusals = []
-        else:
-            refusals = conclude(self.seed, annotate, self.adapter, self.captions, statuses, segments.texts, out)
-        if not whole and not refusals:
-            tell(f"annotate: {cut_short}")
-        return refusals
 
 
 def _label(

@@ -16,11 +16,11 @@ import yaml
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
+from laurel.data.usage import Usage, added
 from laurel.data.written import written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.formats import counted, markdown, share, steps
 from laurel.evaluation.summary import brief, legend, main_arm, markdown_table, read_metrics
-from laurel.feedback.annotator import Usage, added
 from laurel.feedback.leaderboard import plain
 from laurel.llm.prices import in_words
 from laurel.params.suite import Suite, SuiteRun

@@ -68,7 +68,12 @@ def run(
     ):
         trial = ShortTraining(seed, context)
         made_from = Inputs(captions, preferences, out.path, trajectories, trial=trial)
-        _make(seed, context, sections["arms"], sections["agent"], made_from, out)
+        account = context.account
+        account.budget.answered = lambda: out.use_if_due(lambda: account.usage)
+        try:
+            _make(seed, context, sections["arms"], sections["agent"], made_from, out)
+        finally:
+            out.use(account.usage)
         with Tracker(sections, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
                 track(tracked, sections["env"], sections["caption"], annotate, sections["tracking"], out.path)
@@ -107,7 +112,7 @@ def _make(
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
             run_jobs(jobs, agent.workers, advance, modules)
     StoredRewards.write(out.path, made)
-    out.counts, out.usage, out.asked = {"rewards": len(made)}, context.account.usage, context.account.asked
+    out.counts, out.asked = {"rewards": len(made)}, context.account.asked
     stored = StoredRewards.read(out.path)
     out.notes += [f"The reward {name} is simulated: it was made by {who}." for name, who in stored.simulated().items()]
     out.notes += [

@@ -17,6 +17,7 @@ from typing import IO
 from laurel.console import tell
 from laurel.data.asked import Asked, joined
 from laurel.data.missing import Reasons
+from laurel.data.usage import Usage, added
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import (
     Annotator,
@@ -24,8 +25,6 @@ from laurel.feedback.annotator import (
     Judgement,
     OnJudged,
     Pair,
-    Usage,
-    added,
     annotated,
     asked_of,
     failures_of,
