@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_server import chat_server
+from chat_server import chat_server, problem
 from mlflow import MlflowClient
 
+from laurel.data.manifest import read_manifest
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.numbers import Numbers
@@ -265,6 +266,26 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
     assert (place / "reward.py").read_text() == UPRIGHT
     quality = read_json(place / "quality.json")
     assert (quality["judge"], quality["simulated"], quality["usable"]) == ("tiny", False, 4)
+
+
+def test_a_server_that_goes_away_is_not_the_models_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewards = {"code": {"rounds": 2, "samples": 2, "select": "agreement"}}
+    project = Project.create(tmp_path / "p", {**CARTPOLE, "rewards": rewards})
+    monkeypatch.chdir(project.path)
+    with chat_server() as server:
+        server.plan = lambda body: (body["messages"][-1]["content"], [], f"```python\n{UPRIGHT}```")
+        server.behave = lambda request, body: problem(500, "gone") if len(server.bodies) > 2 else None
+        own = {"model": "tiny", "base_url": server.url, "retries": 0}
+        project.change({"annotate.annotator": "openai", "annotate.openai": own})
+        project.run("collect", "caption", "annotate")
+        with pytest.raises(AnnotationError, match=r"2 of the 2 answers of round 2 are missing; .* run the same command"):
+            project.run("train-reward")
+        assert not project.output("train-reward").exists()
+        server.behave = lambda request, body: None
+        project.run("train-reward")
+        assert len(server.bodies) == 6, "the first round's answers were kept"
+    usage = read_manifest(project.output("train-reward"))["usage"]
+    assert (usage["calls"], usage["failures"]) == (6, 2)
 
 
 @pytest.mark.parametrize(

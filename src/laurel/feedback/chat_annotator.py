@@ -17,7 +17,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Account, Answer, Pair
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of, lacks
-from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
+from laurel.feedback.asker import AGAIN, FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.keys import QuestionKeys
@@ -177,14 +177,15 @@ class ChatAnnotator(AnnotatorKind):
         if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
             return
         if not asked:
-            why = "no question was asked, since annotate.budget allowed for none"
+            why, mend = "no question was asked, since annotate.budget allows for none", "Raise it."
         else:
-            why = f"of {asked:,} answers {verdicts[UNREAD]:,} could not be read and {verdicts[FAILED]:,} are missing"
+            answers_of = f"of {asked:,} answer{'s' * (asked != 1)}"
+            why = f"{answers_of} {verdicts[UNREAD]:,} could not be read and {verdicts[FAILED]:,} are missing"
             why += f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
-        raise AnnotationError(
-            f"{asking}: {why}. The answers are kept: look at them with `laurel export responses`, and try another "
-            "model or prompt."
-        )
+            mend = "They are kept: look at them with `laurel export responses`, and try another model or prompt."
+            if verdicts[FAILED] > verdicts[UNREAD]:
+                mend = f"The others are kept: {AGAIN}"
+        raise AnnotationError(f"{asking}: {why}. {mend}")
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
         """Return the question about pairs in the prompt that the params name; errors as in the base class."""

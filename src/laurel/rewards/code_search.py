@@ -21,7 +21,7 @@ from laurel.data.trajectories import read_episodes
 from laurel.envs.numbers import Numbers
 from laurel.errors import AnnotationError, LaurelError
 from laurel.feedback.annotator import Account
-from laurel.feedback.asker import UNASKED
+from laurel.feedback.asker import AGAIN, FAILED, UNASKED
 from laurel.feedback.question import Reading
 from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Writer, Written
 from laurel.rewards.code import CONFIG, MOST_FAILED, SOURCE, CodeReward, Rows, rows_of, table_of
@@ -100,6 +100,12 @@ class ChatWriter:
             raise AnnotationError(
                 f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "
                 "raise the budget, or lower rounds or samples, and run again."
+            )
+        missing, most = sum(answer.verdict == FAILED for answer in answers), self._chat.params.max_failure_rate
+        if missing > most * len(answers):
+            raise AnnotationError(
+                f"rewards of kind code: {missing} of the {len(answers)} answers of round {number + 1} are missing; at "
+                f"most {most:.0%} are allowed (annotate.max_failure_rate). The others are kept: {AGAIN}"
             )
         return [None if one.value is None else Reading(one.verdict, one.value) for one in answers]
 
