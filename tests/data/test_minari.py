@@ -134,5 +134,5 @@ def test_a_failure_leaves_no_files(tmp_path: Path) -> None:
 
 def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LaurelError, match=r"minari is not installed: pip install 'laurel-rl\[minari\]'"):
+    with pytest.raises(LaurelError, match=r"package minari, which is not installed: pip install 'laurel-rl\[minari\]'"):
         export(tmp_path, "a-v0", tmp_path / "sets")

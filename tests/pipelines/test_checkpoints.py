@@ -127,7 +127,9 @@ def test_a_step_of_training_keeps_its_checkpoints_in_the_bucket(
     inputs = {}
     for name in ("captions", "preferences", "model"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "manifest.json").write_text(json.dumps({"stage": name, "digest": name}))
+        (tmp_path / name / "manifest.json").write_text(
+            json.dumps({"stage": name, "digest": name, "params": {}, "inputs": {}})
+        )
         inputs[name] = dsl.Artifact(uri=str(tmp_path / name))
     seen = []
 

@@ -14,6 +14,7 @@ from sayings import rollout_of
 
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
+from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.params import EnvParams, Params, parse_params
 from laurel.params.rewards import OutcomeParams
@@ -90,6 +91,11 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
         adapter = adapter_for(project.params.env)
         said = described(project.params, adapter, places(project.path))
         assert "outcome: tiny is asked about outcomes: 176 calls at most without follow-ups, cost unknown" in said
+        asked_with = lambda _, asking, items, what: asking.messages(items[0])[-1].content  # noqa: E731
+        with monkeypatch.context() as patched:
+            patched.setattr(ChatAnnotator, "asked", asked_with)
+            said = described(project.params, adapter, places(project.path))
+        assert said.count("Goal reached:") == 11, "labelled outcomes are paid for in each question"
         asked = [body["messages"][-1]["content"] for body in server.bodies]
         project.params.annotate.language_model.store.unlink()  # the machine of a step is discarded with its disk
         train(project, tmp_path / "bucket")

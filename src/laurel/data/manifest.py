@@ -33,6 +33,7 @@ RUN_FACTS: Mapping[str, Any] = {
 OF_DVC = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
 """Stages in dvc.yaml."""
 TYPES = {"stage": str, "digest": str, "params": dict, "inputs": dict, "counts": dict, "notes": list}
+NEEDED = {"stage", "digest", "params", "inputs"}
 RUN_TYPES = {key: type(empty) for key, empty in RUN_FACTS.items() if empty is not None}
 
 
@@ -49,7 +50,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     if not path.is_dir():
         raise DataError(f"{path}: no such directory. Run laurel run or {command} first.")
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or not {"stage", "digest"} <= manifest.keys() or not _has_types(manifest, TYPES):
+    if not isinstance(manifest, dict) or not manifest.keys() >= NEEDED or not _is_sound(manifest):
         raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
     if stage is not None and manifest["stage"] != stage:
         raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
@@ -65,6 +66,15 @@ def _run_facts(path: Path, digest: str) -> dict[str, Any]:
         **RUN_FACTS,
         **({key: run.get(key, empty) for key, empty in RUN_FACTS.items()} if run.get("digest") == digest else {}),
     }
+
+
+def _is_sound(manifest: Mapping[str, Any]) -> bool:
+    """Whether values have their types, notes are texts, and counts are numbers from 0."""
+    return (
+        _has_types(manifest, TYPES)
+        and all(isinstance(note, str) for note in manifest.get("notes", ()))
+        and all(isinstance(n, int | float) and n >= 0 for n in manifest.get("counts", {}).values() if n is not None)
+    )
 
 
 def _has_types(content: Mapping[str, Any], types: Mapping[str, type]) -> bool:

@@ -33,8 +33,10 @@ from laurel.seeding import generator
 
 Pays = Callable[[Transitions], DoubleArray]
 """Maps N transitions, each on its own, to rewards (N,)."""
-TRANSITIONS, DRAWN = 192, 96
-"""Number of collected transitions on which rewards are compared, and of draws for each expectation."""
+TRANSITIONS, DRAWN = 2000, 96
+"""Number of collected transitions on which rewards are compared, and of draws for each expectation. Rare captions
+decide a correlation: in DoorKey-8x8 eight samples of 192 transitions gave 0.20 to 0.78 for two rewards, and of 2,000
+0.21 to 0.27."""
 MOST_STEPS = 20_000
 """Number of collected steps, in whole episodes, on which rankings are compared."""
 DIGITS = 6

@@ -22,7 +22,7 @@ from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.envs.base import PROGRESSION
 from laurel.evaluation.arms import arms_of
-from laurel.evaluation.distances import MOST_STEPS, Matrix, table
+from laurel.evaluation.distances import MOST_STEPS, TRANSITIONS, Matrix, table
 from laurel.evaluation.formats import counted, number, steps
 from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
@@ -174,6 +174,7 @@ def render(content: ReportContent) -> str:
         thirds=THIRDS,
         models=text_columns(content.metrics),
         distance_steps=MOST_STEPS,
+        epic_steps=TRANSITIONS,
         distances=_distances(content.metrics.get("distances", {})),
         online=_annotated_online(content.metrics.get("online", {})),
         further=further_columns(content.metrics),

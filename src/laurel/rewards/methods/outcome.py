@@ -208,7 +208,9 @@ class ChatJudge(OutcomeJudge):
     def estimate(self, texts: Sequence[str] | None) -> str:
         if texts is None:
             return f"{self.name} is asked about each distinct outcome of the collected episodes"
-        return self._kind.asked(self._question(()), texts, "is asked about outcomes")
+        longest = sorted(texts, key=len, reverse=True)[: self._settings.labels]  # which ones are shown is drawn later
+        question = self._question([Example(text, reached=True) for text in longest])
+        return self._kind.asked(question, texts, "is asked about outcomes")
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
         shown = [Example(text, reached) for text, reached in labelled.items()]
