@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from pool_jobs import (
     exit_at_once,
     fail,
     fail_as_a_plug_in,
+    fail_with,
     ignore,
     linger,
     meet,
@@ -124,6 +126,12 @@ def test_an_exception_in_a_plug_in_is_a_sentence(error: BaseException, said: str
     """`sys.exit(0)`, too, which would look like a job that has ended."""
     with pytest.raises(LaurelError, match=rf"The colour \"teal\" \(pool_jobs\) of another package {said}"):
         run_jobs([Job("theirs", fail_as_a_plug_in, (error,))], 1, ignore)
+
+
+def test_a_full_disk_is_no_bug() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "policy.safetensors")
+    with pytest.raises(LaurelError, match=r"^policy\.safetensors: the disk is full\. Free some space and run again"):
+        run_jobs([Job("ours", fail_with, (error,))], 1, ignore)
 
 
 def test_a_sentence_of_any_length() -> None:

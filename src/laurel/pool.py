@@ -23,6 +23,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from laurel.disk import FULL, is_full
 from laurel.errors import LaurelError, WorkerError
 from laurel.interrupt import ctrl_c_held_back
 from laurel.machine import common_kernels
@@ -303,7 +304,9 @@ def _main(job: Job, sender: Connection) -> None:
     try:
         job.work(*job.args, report)
     except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()
-        said = error if isinstance(error, LaurelError) else blame(error)
+        said: LaurelError | str | None = error if isinstance(error, LaurelError) else blame(error)
+        if isinstance(error, OSError) and is_full(error):
+            said = f"{error.filename or job.name}: {FULL}"
         if said is None:
             if isinstance(error, SystemExit):
                 raise RuntimeError("sys.exit() was called") from error

@@ -1,5 +1,6 @@
 import errno
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -174,6 +175,13 @@ def test_full_disk_and_rights_are_sentences(tmp_path: Path) -> None:
         failing(errno.EACCES, "shard")
     with pytest.raises(DataError, match="cannot be written"):
         failing(errno.EIO, "shard")
+    copied = shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")])
+    for full in (copied, OSError("15360 requested and 3968 written")):  # of shutil.copytree and NumPy
+        with (
+            pytest.raises(DataError, match="the disk is full"),
+            output_directory(tmp_path / "a", stage="collect", params={}),
+        ):
+            raise full
     assert (tmp_path / "a" / "file.txt").read_text() == "one"
     assert leftovers(tmp_path) == []
 

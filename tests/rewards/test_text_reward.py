@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
@@ -291,6 +293,14 @@ def test_a_bad_request_gets_a_sentence(server: ScoreServer, path: str, body: byt
         urllib.request.urlopen(f"{server.url}{path}", body)
     assert refused.value.code == status
     assert says in json.load(refused.value)["error"]
+
+
+def test_a_client_that_goes_away_is_no_news(server: ScoreServer, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_connection(server.server_address[:2]) as client:
+        client.sendall(b"POST /score HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\n{")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a reset
+    assert reward_function(server.url)([""], [GOOD[0]]), "others are still served"
+    assert capfd.readouterr().err == ""
 
 
 def test_an_arm_is_rewarded_by_learned_or_given_texts(finished: Project, fitted: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directo
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.data.usage import Spent, Usage, added
+from laurel.disk import FULL, is_full, reason_of
 from laurel.errors import DataError
 from laurel.machine import machine
 
@@ -239,17 +240,17 @@ def _explaining(output: Path) -> Iterator[None]:
 def _is_of_writing(error: OSError, partial: Path) -> bool:
     """Whether an error in a stage's work is about its output; this module explains only such errors."""
     below = isinstance(error.filename, str) and Path(error.filename).is_relative_to(partial)
-    return error.errno in (errno.ENOSPC, errno.EDQUOT) or below
+    return is_full(error) or below
 
 
 def _explained(output: Path, error: OSError) -> DataError:
     place = error.filename or output
+    if is_full(error):
+        return DataError(f"{place}: {FULL}")
     match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return DataError(f"{place}: the disk is full. Free some space and run again; existing files are kept.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return DataError(
                 f"{place}: not writable ({error.strerror}). Choose another --output or fix its permissions."
             )
         case _:
-            return DataError(f"{place}: cannot be written ({error.strerror or error}).")
+            return DataError(f"{place}: cannot be written ({reason_of(error)}).")

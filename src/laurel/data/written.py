@@ -10,6 +10,7 @@ from pathlib import Path
 
 from laurel.data.ownership import check_outside_outputs
 from laurel.data.replacing import replace_directory
+from laurel.disk import reason_of
 from laurel.errors import DataError
 
 
@@ -41,6 +42,6 @@ def written_whole(path: Path, advice: str = "", *, parents: bool = True) -> Iter
         ours = named is None or named.is_relative_to(folder) or named in (path, *path.parents)
         if isinstance(error, ConnectionError) or not ours:
             raise
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}).{advice}") from None
+        raise DataError(f"{path}: cannot be written ({reason_of(error)}).{advice}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from laurel.disk import FULL, is_full
 from laurel.errors import DataError
 from laurel.llm.responses_file import BUSY_SECONDS, read_only_address, transaction
 
@@ -125,6 +126,8 @@ class BatchLedger:
         try:
             yield
         except sqlite3.Error as error:
+            if is_full(error):
+                raise DataError(f"{self.path}: {FULL}") from None
             raise DataError(
                 f"{self.path}: cannot be used to keep track of batches ({error}). Repair the file, or choose another "
                 "annotate.language_model.responses; only this file knows which batches were sent."

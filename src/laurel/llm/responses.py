@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from laurel.data.replacing import sync_directory
+from laurel.disk import FULL, is_full
 from laurel.errors import DataError
 from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
@@ -309,6 +310,8 @@ class ResponseStore:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if is_full(error):
+                raise DataError(f"{self.path}: {FULL}") from None
             raise DataError(
                 f"{self.path}: cannot be used as the store of answers ({error}). Choose another "
                 "annotate.language_model.responses, or repair the file; running again does not delete its answers."

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -55,6 +56,11 @@ class ScoreServer(ThreadingHTTPServer):
             raise DataError(
                 f"{host}:{port} cannot be listened on ({error}). Choose another --host or --port."
             ) from None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that go away."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
