@@ -23,7 +23,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from laurel.disk import FULL, is_full
+from laurel.data.disk import FULL, is_full
 from laurel.errors import LaurelError, WorkerError
 from laurel.interrupt import ctrl_c_held_back
 from laurel.machine import common_kernels

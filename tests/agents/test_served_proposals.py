@@ -23,8 +23,9 @@ from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
 from laurel.errors import ParamsError
 from laurel.llm import served
-from laurel.llm.causal import load_causal, tokens_of, trained, with_lora, written_prompt
+from laurel.llm.causal import load_causal, tokens_of, trained, written_prompt
 from laurel.llm.chat import RefusedError
+from laurel.llm.lora import with_lora
 from laurel.llm.sampling import log_probs
 from laurel.llm.served_sampling import ServedModel, servers
 from laurel.params import parse_params

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from laurel.llm.causal import load_causal, put_weights, weights_of, with_lora, written_prompt
+from laurel.llm.causal import load_causal, put_weights, weights_of, written_prompt
 from laurel.llm.local_model import LocalModel
+from laurel.llm.lora import with_lora
 from laurel.llm.shared_batches import place
 from laurel.llm.trl_tuning import Group, Pair, Tuning
 from laurel.llm.tuning_process import tune

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from laurel.llm import trl_tuning
-from laurel.llm.causal import load_causal, put_weights, save_causal, tokens_of, weights_of, with_lora, written_prompt
+from laurel.llm.causal import load_causal, put_weights, save_causal, tokens_of, weights_of, written_prompt
 from laurel.llm.local_model import LocalModel
+from laurel.llm.lora import with_lora
 from laurel.llm.sampling import Grammar, log_probs, sample
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Group, Pair, Tuning, imitate, learn_from_groups, learn_from_pairs

@@ -26,7 +26,8 @@ from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.envs import adapter_for
 from laurel.errors import TrainingError
 from laurel.llm import tuning_process
-from laurel.llm.causal import load_causal, weights_of, with_lora
+from laurel.llm.causal import load_causal, weights_of
+from laurel.llm.lora import with_lora
 from laurel.llm.shared_batches import Parts, Place, dividing
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Tuning

@@ -230,7 +230,7 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
         project.change(asking)
         plan = described(project.params, ADAPTER, places(project.path))
         assert (
-            "tiny writes 2 rounds of 2 functions: 2 calls at most in the first round without follow-ups, cost" in plan
+            "tiny writes 2 rounds of 2 functions: 4 calls at most without follow-ups, cost of the first round" in plan
         )
         project.run("collect", "caption", "annotate", "train-reward")
         assert len(server.bodies) == 4

@@ -92,7 +92,7 @@ def test_the_page_shows_finished_runs(
     assert "\n- first failed: The &lt;b>gate&lt;/b> refused the labels.\n" in page
     assert "Not finished" not in page
     assert "## second" in page
-    assert ". 10 model calls in all stages, $1.50. " in page
+    assert ". 10 model calls of annotators in all stages, $1.50. " in page
     found = read_json(tmp_path / "out" / "tried.json")
     assert found["not run"] == ["first"]
     assert found["failed"]["first"]["reason"] == "The <b>gate</b>\nrefused the labels."
@@ -156,12 +156,12 @@ def test_an_unknown_run_is_refused_with_the_list(suite: Suite, tmp_path: Path) -
 def test_pairs_without_a_preference_are_not_left_out_of_those_that_differ() -> None:
     oracle = {"pairs": 60, "agreement": {"value": 1.0, "ci95": [0.7, 1.0], "of": 10}, "undecided": 50}
     judge = {"annotator": "J", "oracle": oracle}
-    assert suite_module._judge(judge) == (
+    assert suite_module._judge(judge, 1) == (
         "J, which agrees with it on 10 of 10 pairs that differ in hand-written progress, and has no preference in 50 "
         "more"
     )
     oracle["undecided"] = 0
-    assert suite_module._judge(judge).endswith("on 10 of 10 pairs that differ in hand-written progress")
+    assert suite_module._judge(judge, 10).startswith("J (the first of 10 label sets), which agrees with it on 10 of 10 pairs")
 
 
 def test_accuracy_is_next_to_the_agents() -> None:

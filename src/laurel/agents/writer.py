@@ -19,8 +19,9 @@ from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.learner import PolicyNetwork
 from laurel.arrays import Array, FloatArray
 from laurel.envs.builtin.completions import packed_text, text_of
-from laurel.llm.causal import check_room, load_causal, put_weights, tokens_of, weights_of, with_lora
+from laurel.llm.causal import check_room, load_causal, put_weights, tokens_of, weights_of
 from laurel.llm.local_model import LocalModel
+from laurel.llm.lora import with_lora
 from laurel.llm.sampling import Sampled, log_probs, sample
 
 

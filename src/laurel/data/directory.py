@@ -24,12 +24,12 @@ from filelock import FileLock, Timeout
 from laurel import __version__
 from laurel.data import digests
 from laurel.data.asked import ASKED, Asked, joined
+from laurel.data.disk import FULL, is_full, reason_of
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.data.usage import Spent, Usage, added
-from laurel.disk import FULL, is_full, reason_of
 from laurel.errors import DataError
 from laurel.machine import machine
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from laurel.data.disk import reason_of
 from laurel.data.ownership import check_outside_outputs
 from laurel.data.replacing import replace_directory
-from laurel.disk import reason_of
 from laurel.errors import DataError
 
 

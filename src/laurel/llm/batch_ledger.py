@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from laurel.disk import FULL, is_full
+from laurel.data.disk import FULL, is_full
 from laurel.errors import DataError
 from laurel.llm.responses_file import BUSY_SECONDS, read_only_address, transaction
 

@@ -19,11 +19,11 @@ import torch
 from transformers import DynamicCache
 
 from laurel.errors import AnnotationError
-from laurel.llm.causal import with_lora
 from laurel.llm.chat import ChatRequest, Failure
 from laurel.llm.local_model import ADAPTER, LocalModel
 from laurel.llm.local_prompts import Prompt, PromptReader
 from laurel.llm.local_scoring import common_beginning
+from laurel.llm.lora import with_lora
 from laurel.seeding import derive_seed, generator
 
 CHECKPOINT = ".checkpoint.safetensors"

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from laurel.data.disk import FULL, is_full
 from laurel.data.replacing import sync_directory
-from laurel.disk import FULL, is_full
 from laurel.errors import DataError
 from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from laurel.errors import LaurelError, TrainingError, first_line
-from laurel.llm.causal import is_adapted, load_causal, put_weights, save_causal, weights_of, with_lora
+from laurel.llm.causal import is_adapted, load_causal, put_weights, save_causal, weights_of
 from laurel.llm.local_model import LocalModel
+from laurel.llm.lora import with_lora
 from laurel.llm.shared_batches import dividing, place
 from laurel.llm.trl_tuning import PAIRED, Group, Loss, Pair, Tuning, imitate, learn_from_groups, learn_from_pairs
 

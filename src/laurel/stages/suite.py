@@ -6,7 +6,10 @@ stays on the page, with its own date and machine, as long as its parameters are 
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import date
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -129,14 +132,15 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
     reports = folder / REPORTS
     manifests = {stage.name: read_manifest(folder / stage.output, stage.name) for stage in STAGES}
     made = manifests[STAGES[-1].name]
+    ended = made["ended"] or _written(reports / "metrics.json")
     usage = reduce(added, (manifest["usage"] for manifest in manifests.values()), Usage())
     return {
         "levels": dict(run.levels),
         "params": digest_json(run.content),
         "made": {
-            "date": made["ended"].get("date"),
+            "date": ended["date"],
             "version": made["version"],
-            "machine": {"cores": made["ended"].get("cores"), **made["machine"]},
+            "machine": {"cores": ended["cores"], **made["machine"]},
         },
         "metrics": read_metrics(reports / "metrics.json"),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
@@ -144,6 +148,11 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         "cost": usage.get("cost_usd", 0.0),
         "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
     }
+
+
+def _written(file: Path) -> dict[str, Any]:
+    """Return when a run ended that has no record of that, such as an earlier version's, and this machine's cores."""
+    return {"date": date.fromtimestamp(file.stat().st_mtime).isoformat(), "cores": os.cpu_count()}
 
 
 def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -211,7 +220,8 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
     caption = (
         "Success rate on fresh episodes, or the return where an environment does not define success, and how many "
         "seeds solved the task. Steps are per agent; seconds are for the whole run, with all arms and seeds; calls and "
-        "their cost are those of annotators, without models that act."
+        "their cost are those of annotators, without models that act or hint. Runs share the answers that are stored, "
+        "so a run pays for what earlier ones did not ask."
     )
     return f"{markdown([*axes, *arms, *COSTS], rows)}\n\n{caption}"
 
@@ -224,8 +234,8 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
 def _place(run: Mapping[str, Any]) -> str:
     made = run["made"]
     where = made["machine"]
-    cores = "" if where["cores"] is None else f" with {counted(where['cores'], 'core')}"
-    return f"{made['date'] or 'unknown date'}, {where.get('cpu', 'unknown CPU')}{cores}, Laurel {made['version']}"
+    cores = counted(where["cores"], "core")
+    return f"{made['date']}, {where.get('cpu', 'unknown CPU')} with {cores}, Laurel {made['version']}"
 
 
 def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
@@ -246,22 +256,26 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
 
 def _calls(run: Mapping[str, Any]) -> str:
     """Describe the calls of all stages to language models."""
-    return f"{run['calls']:,} model calls in all stages, {in_words(run['cost'])}. " if run["calls"] else ""
+    calls, cost = run["calls"], in_words(run["cost"])
+    return f"{calls:,} model calls of annotators in all stages, {cost}. " if calls else ""
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:
     """Name the judges and their agreement with hand-written progress, on the first label set of each."""
     annotation = metrics.get("annotation") or {}
-    judges = [one for one in annotation.get("label_sets_by", ()) if one["label_set"] == 0] or [annotation]
-    return "; ".join(map(_judge, judges))
+    every = annotation.get("label_sets_by", ())
+    sets = Counter(one["judge"] for one in every)
+    judges = [one for one in every if one["label_set"] == 0] or [annotation]
+    return "; ".join(_judge(one, sets[one.get("judge")]) for one in judges)
 
 
-def _judge(quality: Mapping[str, Any]) -> str:
+def _judge(quality: Mapping[str, Any], sets: int) -> str:
     progress = quality.get("oracle") or {}
     agreement = progress.get("agreement") or {}
     named = quality.get("annotator") or "none"
     if agreement.get("value") is None:
         return named
+    named += f" (the first of {sets} label sets)" if sets > 1 else ""
     right = round(agreement["value"] * agreement["of"])
     of = f"{right:,} of {agreement['of']:,} pairs that differ in hand-written progress"
     neither = f", and has no preference in {progress['undecided']:,} more" if progress.get("undecided") else ""

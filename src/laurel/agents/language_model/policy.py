@@ -22,8 +22,9 @@ from laurel.arrays import Array, FloatArray
 from laurel.envs.base import EnvAdapter
 from laurel.envs.sequences import Sequences
 from laurel.errors import DataError, EnvError
-from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of, with_lora
+from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of
 from laurel.llm.local_model import LocalModel
+from laurel.llm.lora import with_lora
 from laurel.llm.tiny_model import RECURS, write_tiny_model
 from laurel.params.language_actor import TINY, LanguageActorParams
 

@@ -100,10 +100,9 @@ class Code(Method[CodeParams]):
         numbers = Numbers(adapter)
         found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
         cost = found.costs(found.price)
-        return (
-            f"{chat.model_name} writes {asked}: {found.calls:,} calls at most in the first "
-            f"round without follow-ups, cost {cost}"
-        )
+        calls = f"{found.calls * own.rounds:,} calls at most without follow-ups"
+        later = "; later rounds show the best function, too, so each costs more" if own.rounds > 1 else ""
+        return f"{chat.model_name} writes {asked}: {calls}, cost of the first round {cost}{later}"
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.code_search import ChatWriter, Sample, Search, save
