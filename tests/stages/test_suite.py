@@ -161,7 +161,9 @@ def test_pairs_without_a_preference_are_not_left_out_of_those_that_differ() -> N
         "more"
     )
     oracle["undecided"] = 0
-    assert suite_module._judge(judge, 10).startswith("J (the first of 10 label sets), which agrees with it on 10 of 10 pairs")
+    assert suite_module._judge(judge, 10).startswith(
+        "J (the first of 10 label sets), which agrees with it on 10 of 10 pairs"
+    )
 
 
 def test_accuracy_is_next_to_the_agents() -> None:

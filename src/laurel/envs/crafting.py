@@ -49,7 +49,7 @@ def _named(name: str) -> str:
 
 
 def _verbs() -> list[Verb]:
-    """List the captions that a step may have; the order is that of `_Codes`."""
+    """List the captions that a step may have, in a fixed order: their numbers are stored."""
     verbs = [("You wait.", False), ("You sleep.", False), ("You are not tired enough to sleep.", False)]
     verbs += [(f"You walk over {_named(name)}.", False) for name in MATERIALS]
     verbs += [(f"You turn towards {_named(name)}.", False) for name in MATERIALS]

@@ -150,7 +150,7 @@ class ResponseStore:
             return mine
 
     def _insert_claims(self, keys: Sequence[str], now: float) -> set[str]:
-        """Claim free keys; return all claims of this process."""
+        """Claim free keys; return those of the keys that this process has claimed."""
         rows = [(key, self._owner, now + LEASE_SECONDS) for key in keys]
         self._connection.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
         return {key for key in keys if self._claimant(key) == self._owner}

@@ -1,9 +1,8 @@
 """Data-parallel training: each process takes its part of every batch, with the same gradient as a single process.
 
 TRL's trainers average gradients over the processes (PyTorch's DistributedDataParallel). Three things would still differ
-from
-a single process: the order of the rows, the last batch of an epoch, which accelerate fills up with earlier rows, and
-means over tokens in the imitation term of SimPO, DPO and KTO, as processes have different numbers of tokens.
+from a single process: the order of the rows, the last batch of an epoch, which accelerate fills up with earlier rows,
+and means over tokens in the imitation term of SimPO, DPO and KTO, as processes have different numbers of tokens.
 """
 
 from __future__ import annotations

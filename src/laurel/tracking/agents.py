@@ -112,7 +112,7 @@ class AgentRuns:
         """Log the rest of finished agents, end their runs, and record the runs in the stage's output.
 
         Raises:
-            MlflowException: the server refuses it, or any other of `laurel.tracking.tracker.failures`.
+            MlflowException: the server refuses it, or any other of `laurel.tracking.server.failures`.
         """
         self._over.set()
         if self._thread is not None:
