@@ -48,7 +48,7 @@ def evaluate(
     from pathlib import Path
 
     from laurel.components.step import places, responses, sections_of, step, unpacked, written
-    from laurel.evaluation.summary import markdown_table, read_metrics
+    from laurel.evaluation.summary import METRICS, REPORT, markdown_table, read_metrics
     from laurel.stages import evaluate as stage
 
     sections = sections_of(locals())
@@ -57,11 +57,11 @@ def evaluate(
         with written(reports) as output:
             stage.run(**given, **inputs, agents=trained, output=output, responses=responses())
         made = Path(reports.path)
-        content = read_metrics(made / stage.METRICS)
+        content = read_metrics(made / METRICS)
         for arm, results in content["arms"].items():
             for measure in ("return", "success"):
                 if results[measure]:
                     metrics.log_metric(f"{arm}.{measure}", results[measure]["mean"])
-        shutil.copyfile(made / stage.METRICS, metrics.path)
-        shutil.copyfile(made / stage.REPORT, report.path)
+        shutil.copyfile(made / METRICS, metrics.path)
+        shutil.copyfile(made / REPORT, report.path)
         Path(table.path).write_text(markdown_table(content) + "\n", encoding="utf-8")

@@ -42,10 +42,6 @@ def fail_as_a_plug_in(error: BaseException, advance: Advance) -> None:
     raise error
 
 
-def fail_with(error: BaseException, advance: Advance) -> None:
-    raise error
-
-
 def exit_at_once(code: int, advance: Advance) -> None:
     os._exit(code)
 

@@ -25,7 +25,6 @@ from pool_jobs import (
     exit_at_once,
     fail,
     fail_as_a_plug_in,
-    fail_with,
     ignore,
     linger,
     meet,
@@ -130,8 +129,8 @@ def test_an_exception_in_a_plug_in_is_a_sentence(error: BaseException, said: str
 
 def test_a_full_disk_is_no_bug() -> None:
     error = OSError(errno.ENOSPC, "No space left on device", "policy.safetensors")
-    with pytest.raises(LaurelError, match=r"^policy\.safetensors: the disk is full\. Free some space and run again"):
-        run_jobs([Job("ours", fail_with, (error,))], 1, ignore)
+    with pytest.raises(WorkerError, match=r"^ours: the disk is full\. Free some space and run again"):
+        run_jobs([Job("ours", fail, (error,))], 1, ignore)
 
 
 def test_a_sentence_of_any_length() -> None:

@@ -8,10 +8,13 @@ the other side notices. Their matrix products are the same on every x86-64 CPU w
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
+import logging
 import multiprocessing
 import os
 import signal
+import sqlite3
 import sys
 import traceback
 from collections import Counter
@@ -32,6 +35,8 @@ from laurel.progress import Advance, Schedule
 
 POLL_SECONDS = 0.05
 """How often jobs are asked for their progress; one that ends is noticed at once."""
+DISK_FULL = errno.ENOSPC
+"""Exit code of a job that found the disk full."""
 STOP_SECONDS = 10.0
 """Seconds that a process has to end after SIGTERM."""
 
@@ -234,6 +239,16 @@ class _InWorkerError(Exception):
     """The traceback of a worker process, as text, for `--debug`."""
 
 
+def prepare_worker() -> None:
+    """Compute in one thread, since workers share the cores and sums keep their order then, and leave warnings of
+    environments to the stage, which has logged them.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)
+
+
 def usable_cpus() -> int:
     """Count the CPUs that this process may use, given its affinity and its container's quota."""
     import joblib
@@ -275,6 +290,8 @@ def _poll(worker: _Worker) -> int:
 
 def _check_exit(worker: _Worker) -> None:
     code = worker.process.exitcode
+    if code == DISK_FULL:
+        raise WorkerError(f"{worker.job.name}: {FULL}")
     if code != 0:
         how = f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}, see its traceback above"
         raise WorkerError(
@@ -304,9 +321,9 @@ def _main(job: Job, sender: Connection) -> None:
     try:
         job.work(*job.args, report)
     except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()
-        said: LaurelError | str | None = error if isinstance(error, LaurelError) else blame(error)
-        if isinstance(error, OSError) and is_full(error):
-            said = f"{error.filename or job.name}: {FULL}"
+        if isinstance(error, OSError | sqlite3.Error) and is_full(error):
+            sys.exit(DISK_FULL)
+        said = error if isinstance(error, LaurelError) else blame(error)
         if said is None:
             if isinstance(error, SystemExit):
                 raise RuntimeError("sys.exit() was called") from error

@@ -279,7 +279,7 @@ def test_a_server_that_goes_away_is_not_the_models_failure(tmp_path: Path, monke
         project.change({"annotate.annotator": "openai", "annotate.openai": own})
         project.run("collect", "caption", "annotate")
         with pytest.raises(
-            AnnotationError, match=r"2 of the 2 answers of round 2 are missing; .* run the same command"
+            AnnotationError, match=r"2 of the 2 answers of round 2 are missing\. .* run the same command"
         ):
             project.run("train-reward")
         assert not project.output("train-reward").exists()

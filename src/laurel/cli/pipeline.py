@@ -77,7 +77,7 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
 
 def _run_pipeline(options: argparse.Namespace) -> int:
     from laurel.data.json_file import read_json
-    from laurel.evaluation.summary import table
+    from laurel.evaluation.summary import METRICS, table
     from laurel.params import load_params
     from laurel.tracking.server import configure
 
@@ -96,7 +96,7 @@ def _run_pipeline(options: argparse.Namespace) -> int:
     )
     if sweep is not None:
         return say(f"{_summary_of_sweep(made, sweep)}\n")
-    metrics = made / "metrics.json"
+    metrics = made / METRICS
     return say(f"{table(read_json(metrics))}\n\nreport:  {made / 'report.html'}\nmetrics: {metrics}\n")
 
 

@@ -54,7 +54,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from laurel.evaluation.summary import read_metrics, table
+    from laurel.evaluation.summary import METRICS, REPORT, read_metrics, table
     from laurel.params import load_params
     from laurel.stages.preflight import check_run, described
     from laurel.stages.project import REPORTS, places, run_project
@@ -64,8 +64,8 @@ def _run(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     tell(described(params, check_run(params, gold=False), outputs))
     run_project(options.params, folder, force=options.force)
-    metrics = read_metrics(outputs[REPORTS] / "metrics.json")
-    report = (outputs[REPORTS] / "report.html").resolve()
+    metrics = read_metrics(outputs[REPORTS] / METRICS)
+    report = (outputs[REPORTS] / REPORT).resolve()
     return say(f"{table(metrics)}\n\nreport:  {report.as_uri()}\ncompare: {ui_of(options.params)}\n")
 
 

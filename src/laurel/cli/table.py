@@ -21,9 +21,9 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from laurel.errors import DataError
-    from laurel.evaluation.summary import markdown_table, read_metrics, table
+    from laurel.evaluation.summary import METRICS, markdown_table, read_metrics, table
 
-    file = options.directory / "metrics.json"
+    file = options.directory / METRICS
     metrics = read_metrics(file)
     try:
         shown = markdown_table(metrics) if options.markdown else table(metrics)

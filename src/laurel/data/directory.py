@@ -29,11 +29,11 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
-from laurel.data.usage import Spent, Usage, added
+from laurel.data.usage import Spent, Usage, together
 from laurel.errors import DataError
 from laurel.machine import machine
 
-SPENT = ".seconds.json"
+SECONDS_SO_FAR = ".seconds.json"
 """Seconds that interrupted runs worked on the output; written when the next run begins, removed at the end."""
 
 
@@ -74,7 +74,7 @@ class Output:
         """Set `usage` to what this run used so far and what stopped runs used, and note it for a next run."""
         self.usage = usage
         if self.spent is not None:
-            self.usage = added(self.spent.usage, usage)
+            self.usage = together(self.spent.usage, usage)
             self.spent.note(self.seconds, self.usage)
 
     def use_if_due(self, usage: Callable[[], Usage]) -> None:
@@ -109,13 +109,13 @@ def output_directory(
     made_from = {name: _digest_input(path) for name, path in (inputs or {}).items()}
     key = digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
     partial = output.parent / f".{output.name}.{key}.partial"
-    spent = Spent(output.parent / f".{output.name}.{key}.spent.json")
     with ExitStack() as held:
         with _explaining(output):
             output.parent.mkdir(parents=True, exist_ok=True)
             held.enter_context(FileLock(lock_of(output), blocking=False))
             recover(output)
             check_replaceable(output, stage)
+            spent = _spent(output, stage, params, made_from)
             _remove_stale(output, keep=[spent.file, *([partial] if resumable else [])])
         try:
             with _explaining(output):
@@ -134,7 +134,7 @@ def output_directory(
             if _digest_input(path) != made_from[name]:
                 raise DataError(f"{path}: was replaced while it was read. Run laurel {stage} again.")
         with _explaining(output):
-            (partial / SPENT).unlink(missing_ok=True)
+            (partial / SECONDS_SO_FAR).unlink(missing_ok=True)
             manifest = {
                 "stage": stage,
                 "version": __version__,
@@ -201,10 +201,25 @@ def _remove_half_written(partial: Path) -> None:
             file.unlink()
 
 
+def _spent(output: Path, stage: str, params: Mapping[str, Any], made_from: Mapping[str, str]) -> Spent:
+    """Return what stopped runs of the same work used; another budget, which may have stopped one, does not matter."""
+    annotate = params.get("annotate")
+    if isinstance(annotate, Mapping):
+        params = {**params, "annotate": {key: value for key, value in annotate.items() if key != "budget"}}
+    key = digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
+    spent = Spent(output.parent / f".{output.name}.{key}.spent.json")
+    run = output / RUN
+    if spent.file.exists() and run.exists() and spent.file.stat().st_mtime_ns <= run.stat().st_mtime_ns:
+        spent.forget()  # that run was killed only after its output was in place
+        return Spent(spent.file)
+    return spent
+
+
 def _remove_stale(output: Path, keep: Sequence[Path]) -> None:
     """Remove what stopped runs of other work have left."""
     name = glob.escape(output.name)
-    for stale in (*output.parent.glob(f".{name}.*.partial"), *output.parent.glob(f".{name}.*.spent.json")):
+    patterns = (f".{name}.*.partial", f".{name}.*.spent.json", f"..{name}.*.spent.json.partial")
+    for stale in (path for pattern in patterns for path in output.parent.glob(pattern)):
         if stale in keep:
             continue
         if stale.is_dir():
@@ -218,7 +233,7 @@ def _seconds_of_stopped_runs(partial: Path) -> float:
 
     A killed run counts until the last time it wrote something; its later work is lost.
     """
-    note = partial / SPENT
+    note = partial / SECONDS_SO_FAR
     seconds = 0.0
     if note.exists():
         last_written = max(path.stat().st_mtime for path in partial.rglob("*"))

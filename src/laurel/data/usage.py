@@ -5,6 +5,7 @@ work.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,26 @@ def added(one: Usage, other: Usage) -> Usage:
     for key, amount in other.items():
         before = total.get(key, 0)
         total[key] = None if before is None or amount is None else before + amount
+    return total
+
+
+CACHED, CALLS, FAILURES = "cached", "calls", "failures"
+
+
+def together(stopped: Usage, now: Usage) -> Usage:
+    """Add up the usage of stopped runs and of the one that goes on, which finds the answers of those in the store.
+
+    Keys of an ensemble's members have a prefix.
+
+    >>> together({"calls": 20, "failures": 1}, {"calls": 5, "failures": 0, "cached": 30})
+    {'calls': 25, 'failures': 1, 'cached': 11}
+    """
+    total = added({key: amount for key, amount in stopped.items() if not key.endswith(CACHED)}, now)
+    for key, amount in now.items():
+        of = key.removesuffix(CACHED)
+        if key.endswith(CACHED) and amount is not None:
+            answered = (stopped.get(f"{of}{CALLS}") or 0) - (stopped.get(f"{of}{FAILURES}") or 0)
+            total[key] = max(0, amount - answered)
     return total
 
 
@@ -49,8 +70,9 @@ class Spent:
         return time.monotonic() - self._noted >= SECONDS
 
     def note(self, seconds: float, usage: Usage) -> None:
-        """Record totals."""
-        write_json(self.file, {"seconds": seconds, "usage": usage})
+        """Record totals; where that fails, a stopped run counts for less."""
+        with suppress(OSError):
+            write_json(self.file, {"seconds": seconds, "usage": usage})
         self._noted = time.monotonic()
 
     def forget(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm
-from laurel.pool import Job, run_jobs
+from laurel.pool import Job, prepare_worker, run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import StoredRewards, reward_of
@@ -109,14 +108,6 @@ def account_of(table: Path) -> Path:
     return table.with_suffix(".json")
 
 
-def prepare_process() -> None:
-    """Compute in one thread, and leave warnings of environments to the stage, which has logged them."""
-    import torch
-
-    torch.set_num_threads(1)
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)
-
-
 def play_agent(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
@@ -124,7 +115,7 @@ def play_agent(
 
     Episodes of the same seed have the same initial state for all arms, so arms are compared on the same tasks.
     """
-    prepare_process()
+    prepare_worker()
     context, evaluate = evaluation.context, evaluation.evaluate
     adapter = context.adapter
     initial = weights_seed(evaluation.run_seed, seed)

@@ -24,6 +24,8 @@ from laurel.evaluation.formats import (
     steps,
 )
 
+METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
+"""Files of a report."""
 SCHEMA = 3
 """Version of the form of metrics.json. 1 (not named in the file) had bootstrap intervals of IQMs; 2 had no roles."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from numbers import Integral, Real
 from types import NoneType
@@ -269,22 +270,31 @@ class Account:
 
     def __init__(self, params: BudgetParams) -> None:
         self.budget = Budget(params)
-        self._askers: list[Asking] = []
+        self._usage: Usage = {}
+        self._asked: list[Asked] = []
+        self._open: list[Asking] = []
 
     def __reduce__(self) -> tuple[type[Account], tuple[BudgetParams]]:
         """Begin anew in another process: models stay in this one."""
         return Account, (self.budget.params,)
 
-    def open(self, asker: Asking) -> None:
-        """Count what an asker will use, before it asks: also a stopped one has used something."""
-        self._askers.append(asker)
+    @contextmanager
+    def counting(self, asker: Asking) -> Iterator[None]:
+        """Count what an asker uses in the block, also if that fails; its model is not kept longer."""
+        self._open.append(asker)
+        try:
+            yield
+        finally:
+            self._open.remove(asker)
+            self._usage = added(self._usage, asker.usage)
+            self._asked += asker.asked_sample
 
     @property
     def usage(self) -> Usage:
         """Usage so far; empty where no model was asked."""
-        return reduce(added, (asker.usage for asker in self._askers), {})
+        return reduce(added, (asker.usage for asker in self._open), self._usage)
 
     @property
     def asked(self) -> list[Asked]:
         """Samples of what was asked."""
-        return [one for asker in self._askers for one in asker.asked_sample]
+        return [*self._asked, *(one for asker in self._open for one in asker.asked_sample)]

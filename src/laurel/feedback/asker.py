@@ -47,7 +47,7 @@ CUT = "length"
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 """Verdicts for answers that could not be read, that are missing, and that the budget did not allow."""
 Entry = TypeVar("Entry")
-AGAIN = "run the same command again when the server is back, and only the missing ones are asked for."
+AGAIN = "If the server was away, run the same command again: only the missing ones are asked for."
 """What to do where answers are missing."""
 
 

@@ -166,8 +166,7 @@ class ChatAnnotator(AnnotatorKind):
         verdicts: Counter[str] = Counter()
         says = False
         asker = self.asker(question, account.budget, lazy=True)
-        account.open(asker)
-        with progress(len(items), asking, "questions") as advance:
+        with account.counting(asker), progress(len(items), asking, "questions") as advance:
             asker.on_judged = lambda number, *, stored: advance(number, free=stored)
             for answers in asker.ask(items):
                 verdicts.update(answer.verdict for answer in answers)
@@ -184,7 +183,7 @@ class ChatAnnotator(AnnotatorKind):
             why += f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none has a value"
             mend = "They are kept: look at them with `laurel export responses`, and try another model or prompt."
             if verdicts[FAILED] > verdicts[UNREAD]:
-                mend = f"The others are kept: {AGAIN}"
+                mend = f"The others are kept. {AGAIN}"
         raise AnnotationError(f"{asking}: {why}. {mend}")
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:

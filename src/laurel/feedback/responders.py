@@ -91,8 +91,8 @@ class PairResponder(Responder):
 
 
 class CaptionResponder(Responder):
-    """Judges whether captions help, by a chat model or another annotator. Several annotators vote, each with its
-    weight; one without an answer has no vote.
+    """Judges whether captions help, by a chat model or another annotator. Several annotators vote
+    (`laurel.feedback.voting.voted`).
     """
 
     def __init__(
@@ -124,6 +124,8 @@ class CaptionResponder(Responder):
     def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
         for votes in zip(*(voter.answers(items) for voter in self._voters), strict=True):
             status, p = voted(self._weights, [(vote.status, vote.p) for vote in votes], self._tie_band)
+            if status == "incomplete" and all(vote.status != "api_failed" for vote in votes):
+                status = "parse_failed"  # asked again, it would get the same answers
             yield Verdict(status, p, None, joined(vote.answers for vote in votes))
 
 

@@ -14,6 +14,7 @@ from laurel.data.manifest import checked_manifest, read_manifest
 from laurel.data.preferences import PREFERENCES_SCHEMA, read_labels
 from laurel.data.trajectories import trajectory_shards
 from laurel.errors import DataError
+from laurel.evaluation.summary import RESULTS
 from laurel.extras import need
 from laurel.rewards.stored import StoredRewards
 
@@ -100,7 +101,7 @@ def _curves(place: Path) -> pd.DataFrame:
 
 
 def _results(place: Path) -> pd.DataFrame:
-    return pd.read_parquet(place / "results.parquet")
+    return pd.read_parquet(place / RESULTS)
 
 
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {

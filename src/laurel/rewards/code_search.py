@@ -94,20 +94,20 @@ class ChatWriter:
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
         asker = self._chat.asker(self._later if number else self._first, self._account.budget)
-        self._account.open(asker)
-        answers = [answer for about in asker.ask([assignment]) for answer in about]
+        with self._account.counting(asker):
+            answers = [answer for about in asker.ask([assignment]) for answer in about]
         if answers and all(answer.verdict == UNASKED for answer in answers):
             raise AnnotationError(
                 f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "
                 "raise the budget, or lower rounds or samples, and run again."
             )
-        missing, most = sum(answer.verdict == FAILED for answer in answers), self._chat.params.max_failure_rate
-        if missing > most * len(answers):
+        missing = sum(answer.verdict == FAILED for answer in answers)
+        if 2 * missing > len(answers):
             raise AnnotationError(
-                f"rewards of kind code: {missing} of the {len(answers)} answers of round {number + 1} are missing; at "
-                f"most {most:.0%} are allowed (annotate.max_failure_rate). The others are kept: {AGAIN}"
+                f"rewards of kind code: {missing} of the {len(answers)} answers of round {number + 1} are missing. "
+                f"The others are kept. {AGAIN}"
             )
-        return [None if one.value is None else Reading(one.verdict, one.value) for one in answers]
+        return [None if one.verdict == FAILED else Reading(one.verdict, one.value) for one in answers]
 
 
 # -- the loop -------------------------------------------------------------------------------------
@@ -186,8 +186,10 @@ class Search:
         return best, every
 
     def _judged(self, number: int, reading: Reading[Written] | None, known: Mapping[str, Candidate]) -> Candidate:
-        if reading is None or reading.value is None:
-            return Candidate(number, "", "there was no answer, or it has no block of code", "no code")
+        if reading is None:
+            return Candidate(number, "", "there was no answer", "no answer")
+        if reading.value is None:
+            return Candidate(number, "", "the answer has no block of code", "no code")
         written = reading.value
         if written.problem:
             return Candidate(number, written.source, written.problem, reading.verdict)

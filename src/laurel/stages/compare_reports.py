@@ -16,7 +16,7 @@ from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
 from laurel.evaluation.formats import NONE, Table, aligned, p_value
 from laurel.evaluation.statistics import areas, seed_scores
-from laurel.evaluation.summary import MEASURES, estimated, probability, read_metrics
+from laurel.evaluation.summary import CURVES, MEASURES, METRICS, REPORT, RESULTS, estimated, probability, read_metrics
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.tracker import flatten
 
@@ -53,9 +53,9 @@ class Report:
         project = given / STAGE["evaluate"].output
         path = project if project.is_dir() else given
         manifest = checked_manifest(path, "evaluate")
-        metrics = read_metrics(path / "metrics.json")
-        results = pd.read_parquet(path / "results.parquet")
-        return cls(str(given), path, manifest, metrics, results, pd.read_csv(path / "curves.csv"))
+        metrics = read_metrics(path / METRICS)
+        results = pd.read_parquet(path / RESULTS)
+        return cls(str(given), path, manifest, metrics, results, pd.read_csv(path / CURVES))
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -108,7 +108,7 @@ class Comparison:
 
         environment = Environment(loader=PackageLoader("laurel.evaluation"), autoescape=True, undefined=StrictUndefined)
         links = [
-            (stem, report.name, (report.path / "report.html").resolve().as_uri())
+            (stem, report.name, (report.path / REPORT).resolve().as_uri())
             for stem, report in zip(STEMS, self.reports, strict=True)
         ]
         return environment.get_template("compare.html.j2").render(comparison=self, links=links)

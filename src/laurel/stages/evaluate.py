@@ -27,7 +27,7 @@ from laurel.evaluation.live_page import MOVED
 from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
 from laurel.evaluation.run_page import RunFacts
 from laurel.evaluation.statistics import further_measures, rank_agreement, seed_scores, summarise
-from laurel.evaluation.summary import SCHEMA
+from laurel.evaluation.summary import CURVES, METRICS, REPORT, RESULTS, SCHEMA
 from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
@@ -54,7 +54,6 @@ from laurel.tracking.run import Run
 from laurel.tracking.tracker import BEST, Tracker, flatten
 from laurel.training.curve import CURVE_SCHEMA, read_curve
 
-METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
 EPISODES = "episodes"
 """Folder of the tables of finished agents, while the others are played."""
 Scores = dict[tuple[str, int], tuple[float, float]]

@@ -19,12 +19,12 @@ from laurel.evaluation.animation import portrait, record, side_by_side
 from laurel.evaluation.arms import ordered
 from laurel.evaluation.critics import critic_figure, read_calibration
 from laurel.evaluation.paths import ArmPaths, map_of, path_figure, paths_of
-from laurel.evaluation.play import Evaluation, Played, load_actor, prepare_process, watching
+from laurel.evaluation.play import Evaluation, Played, load_actor, watching
 from laurel.evaluation.rendering import NotRenderedError
 from laurel.evaluation.report import Portrait
 from laurel.evaluation.statistics import seed_scores
 from laurel.params.arm_infos import ArmInfo
-from laurel.pool import Job, running_beside
+from laurel.pool import Job, prepare_worker, running_beside
 from laurel.seeding import derive_seed
 from laurel.training.preload import preload
 from laurel.training.untrained import untrained
@@ -90,7 +90,7 @@ def _film(
     advance: Callable[[int], None],
 ) -> None:
     """Film an agent before and after its training, and an episode of every arm; runs in a separate process."""
-    prepare_process()
+    prepare_worker()
     try:
         animation_of = _before_and_after(evaluation, agents, folder)
     except NotRenderedError as error:

@@ -24,7 +24,7 @@ from laurel.data.preferences import STATUSES
 from laurel.data.quality import QUALITY, figures
 from laurel.data.row_files import write_file
 from laurel.envs import adapter_for
-from laurel.evaluation.summary import legend, markdown_table, read_metrics
+from laurel.evaluation.summary import METRICS, legend, markdown_table, read_metrics
 from laurel.params.rewards import method_of
 from laurel.rewards.stored import CARD, Described, described
 
@@ -72,13 +72,13 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
 
 def _results(found: Described, reports: Path) -> Mapping[str, Any] | None:
     """Return the metrics of agents trained on this reward; None without any."""
-    if not (reports / "metrics.json").exists():
+    if not (reports / METRICS).exists():
         return None
     folder = next((one for one in found.place.resolve().parents if (one / "manifest.json").exists()), None)
     made_from = checked_manifest(reports, "evaluate")["inputs"].get("reward")
     if folder is None or checked_manifest(folder, "train-reward")["digest"] != made_from:
         return None
-    return read_metrics(reports / "metrics.json")
+    return read_metrics(reports / METRICS)
 
 
 def model_card(found: Described, labels: Mapping[str, Any], results: Mapping[str, Any] | None) -> str:

@@ -22,7 +22,16 @@ TEMPLATES = {
 }
 """File of a project -> template."""
 PROMPT = "motif"
-IGNORED_BY_DVC = ("__pycache__", ".*.lock", ".*.partial", ".*.previous", ".run.json", "run.html", "live.html")
+IGNORED_BY_DVC = (
+    "__pycache__",
+    ".*.lock",
+    ".*.partial",
+    ".*.previous",
+    ".*.spent.json",
+    ".run.json",
+    "run.html",
+    "live.html",
+)
 OWN, OWN_PROMPT = "corridor.py", "prompt.jinja"
 DVC_HEAD = f"""# What `laurel run` does, for DVC: dvc repro. Stages depend on files of your own that params.yaml names:
 # put the names of your environment's file and of your prompt in the place of {OWN} and {OWN_PROMPT}.

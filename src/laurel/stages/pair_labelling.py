@@ -51,7 +51,8 @@ def heap_frozen() -> Iterator[None]:
 
 
 class Meter:
-    """Adds up the usage of the label sets of a run.
+    """Adds up the usage of the label sets of a run. What stopped runs used is only in the total, not in a further set's
+    manifest.
 
     Args:
         out: the run's output.

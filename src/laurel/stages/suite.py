@@ -23,9 +23,10 @@ from laurel.data.usage import Usage, added
 from laurel.data.written import written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.formats import counted, markdown, share, steps
-from laurel.evaluation.summary import brief, legend, main_arm, markdown_table, read_metrics
+from laurel.evaluation.summary import METRICS, brief, legend, main_arm, markdown_table, read_metrics
 from laurel.feedback.leaderboard import plain
 from laurel.llm.prices import in_words
+from laurel.machine import machine
 from laurel.params.suite import Suite, SuiteRun
 from laurel.stages.pipeline import STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
@@ -132,7 +133,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
     reports = folder / REPORTS
     manifests = {stage.name: read_manifest(folder / stage.output, stage.name) for stage in STAGES}
     made = manifests[STAGES[-1].name]
-    ended = made["ended"] or _written(reports / "metrics.json")
+    ended = made["ended"] or _written(reports / METRICS, made["machine"])
     usage = reduce(added, (manifest["usage"] for manifest in manifests.values()), Usage())
     return {
         "levels": dict(run.levels),
@@ -142,7 +143,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
             "version": made["version"],
             "machine": {"cores": ended["cores"], **made["machine"]},
         },
-        "metrics": read_metrics(reports / "metrics.json"),
+        "metrics": read_metrics(reports / METRICS),
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
         "cost": usage.get("cost_usd", 0.0),
@@ -150,9 +151,10 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _written(file: Path) -> dict[str, Any]:
-    """Return when a run ended that has no record of that, such as an earlier version's, and this machine's cores."""
-    return {"date": date.fromtimestamp(file.stat().st_mtime).isoformat(), "cores": os.cpu_count()}
+def _written(file: Path, of: Mapping[str, Any]) -> dict[str, Any]:
+    """Return when a run ended that has no record of it, such as an earlier version's, and the cores if it ran here."""
+    here = machine()["cpu"] == of.get("cpu")
+    return {"date": date.fromtimestamp(file.stat().st_mtime).isoformat(), "cores": os.cpu_count() if here else None}
 
 
 def _kept(run: SuiteRun, earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -234,8 +236,8 @@ def _seconds(run: Mapping[str, Any]) -> dict[str, float]:
 def _place(run: Mapping[str, Any]) -> str:
     made = run["made"]
     where = made["machine"]
-    cores = counted(where["cores"], "core")
-    return f"{made['date']}, {where.get('cpu', 'unknown CPU')} with {cores}, Laurel {made['version']}"
+    cores = "" if where["cores"] is None else f" with {counted(where['cores'], 'core')}"
+    return f"{made['date']}, {where.get('cpu', 'unknown CPU')}{cores}, Laurel {made['version']}"
 
 
 def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:

@@ -7,7 +7,6 @@ the result of run j itself. Results that are up to date are kept, so that a stop
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import yaml
 
 from laurel import __version__
@@ -30,12 +28,12 @@ from laurel.evaluation.formats import markdown
 from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, return_range, seed_scores, solved
-from laurel.evaluation.summary import brief, read_metrics
+from laurel.evaluation.summary import CURVES, METRICS, RESULTS, brief, read_metrics
 from laurel.params import Params, load_params
 from laurel.params.arms import ArmParams
 from laurel.params.file import read_mapping
 from laurel.params.resolved_arms import Arm
-from laurel.pool import Job, run_jobs
+from laurel.pool import Job, prepare_worker, run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext
 from laurel.seeding import derive_seed
@@ -88,7 +86,7 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
                 f"{folder}: is not a finished run: {stale} is not up to date. Run laurel benchmark on its suite, or "
                 "laurel run there."
             )
-        metrics = read_metrics(folder / REPORTS / "metrics.json")
+        metrics = read_metrics(folder / REPORTS / METRICS)
         arms = params.resolved_arms
         fit = [name for name, one in arms.items() if one.trained and list(one.reward.values()) == [1.0]]
         methods = [name for name in fit if arms[name].role == "method"]
@@ -215,7 +213,7 @@ def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
     run_project(file, folder)
-    found: dict[str, Any] = read_metrics(folder / REPORTS / "metrics.json")["arms"][TRANSFERRED]
+    found: dict[str, Any] = read_metrics(folder / REPORTS / METRICS)["arms"][TRANSFERRED]
     return found
 
 
@@ -263,8 +261,7 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
 
 def play(origin: Source, target: Source, table: Path, advance: Callable[[int], None]) -> None:
     """Evaluate the agents of a run in another's environment and write their episodes; runs in a separate process."""
-    torch.set_num_threads(1)
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)
+    prepare_worker()
     params, adapter = target.params, RewardContext.of(target.params).adapter
     frames = []
     for seed in origin.params.agent.seeds:
@@ -291,8 +288,8 @@ def _summary(table: Path, target: Source) -> dict[str, Any]:
     Returns range as those of the target's own agents and these.
     """
     played, reports = pd.read_parquet(table), target.folder / REPORTS
-    known_there = pd.concat([pd.read_parquet(reports / "results.parquet"), played], ignore_index=True)
-    bounds = return_range(pd.read_csv(reports / "curves.csv"), known_there)
+    known_there = pd.concat([pd.read_parquet(reports / RESULTS), played], ignore_index=True)
+    bounds = return_range(pd.read_csv(reports / CURVES), known_there)
     scores = seed_scores(played)
     returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))
     evaluate = target.params.evaluate

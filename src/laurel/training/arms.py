@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import torch
 
 from laurel.data.manifest import read_manifest
 from laurel.feedback.question_queue import Topic
@@ -16,6 +13,7 @@ from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import method_of
+from laurel.pool import prepare_worker
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import sample_shard, train_together
@@ -75,8 +73,7 @@ def train_arms(
     """
     from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(1)  # runs share the cores already, and sums keep their order
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it once
+    prepare_worker()
     adapter = context.adapter
     rewards = [reward_of(arm, seed, context, adapter, inputs) for arm, seed, _ in agents]
     first, *_ = agents[0]
@@ -111,7 +108,7 @@ def sample_arm(
     """Write a shard of an agent's next round into a directory; runs in a process of its own, alike to `train_arms`."""
     from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(1)
+    prepare_worker()
     arm, seed, directory = agent
     task = task_of(run_seed, context.env, arm, seed, context.annotate)
     with threadpool_limits(1, user_api="blas"):

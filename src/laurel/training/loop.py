@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,26 +66,38 @@ def train_together(
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
     advisor, interest = _advisor(agents[0].task, adapter), _interest(agents[0].task, adapter)
-    with ExitStack() as opened:  # one that fails must not keep the others' environments, with their processes, open
+    opened: list[_Run] = []
 
-        def started(agent: Assignment, *interest: Any) -> _Run:
-            run = _Run(agent, adapter, tensors, advisor, *interest)
-            opened.callback(run.envs.close)
-            return run
+    def start(agent: Assignment, *interest: Any) -> _Run:
+        opened.append(_Run(agent, adapter, tensors, advisor, *interest))
+        return opened[-1]
 
-        runs = [started(agent, interest) for agent in agents]
+    def again(run: _Run) -> _Run:
+        """Resume from the checkpoint that was just written, in new environments."""
+        end(run)
+        return start(run.agent)
+
+    def end(run: _Run) -> None:
+        opened.remove(run)
+        run.envs.close()
+
+    try:
+        runs = [start(agent, interest) for agent in agents]
         advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
         for update in sorted({run.progress.update for run in runs}):
             together = [run for run in runs if run.progress.update == update]
             group = _caught_up(together)
             while together[0].progress.update < together[0].agent.last:
                 if any(run.ends_here for run in together):
-                    together = [started(_left(run)) if run.ends_here else run for run in together]
+                    together = [again(run) if run.ends_here else run for run in together]
                     group = _group(together)
                 _update(together, group)
                 advance(sum(run.task.steps_per_update for run in together))
             for run in together:
-                run.envs.close()
+                end(run)
+    finally:  # where one fails, the others' environments must not stay open, with their processes
+        for run in opened:
+            run.envs.close()
 
 
 def sample_shard(agent: Assignment, adapter: EnvAdapter, shard: int) -> SampledShard:
@@ -96,12 +108,6 @@ def sample_shard(agent: Assignment, adapter: EnvAdapter, shard: int) -> SampledS
         sharded: Any = run.learner  # a LanguageModelLearner
         sampled: SampledShard = sharded.sample(run.envs, run.observation, run.rollout, shard)
     return sampled
-
-
-def _left(run: _Run) -> Assignment:
-    """Close a run's environments; return its agent, which resumes from the checkpoint that was just written."""
-    run.envs.close()
-    return run.agent
 
 
 def _group(runs: Sequence[_Run]) -> LearnerGroup:
