@@ -23,7 +23,7 @@ from laurel.params import EnvParams
 from laurel.params.rewards import TrialParams
 from laurel.rewards import code
 from laurel.rewards.base import UNPAID, Reward, Steps
-from laurel.rewards.code_search import Sample, Search, save
+from laurel.rewards.code_search import MISSING, Sample, Search, save
 from laurel.rewards.method import RewardContext, Tried
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import SandboxError
@@ -83,7 +83,10 @@ class Bank:
 
     def write(self, number: int, assignment: Assignment) -> list[Reading[Written] | None]:
         self.shown.append(assignment)
-        return [Reading("code", Written(source)) if source else None for source in self._rounds[number]]
+        return [
+            None if source == MISSING else Reading("code", Written(source) if source else None)
+            for source in self._rounds[number]
+        ]
 
 
 @pytest.fixture
@@ -99,7 +102,7 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
         f"{HEAD}    return 1\n": "it returns the same number for every transition",
         f"{HEAD}    import random\n    return random.random()\n": "it returns different numbers for the same",
     }
-    bank = Bank([LEANING, *faults, ""], [UPRIGHT, LEANING])
+    bank = Bank([LEANING, *faults, "", MISSING], [UPRIGHT, LEANING])
     search = Search(NUMBERS, sample(angles), bank, None, 0.5)
     best, every = search.run(2)
     assert best.source == UPRIGHT
@@ -112,8 +115,10 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
     assert (bank.shown[0].best, bank.shown[0].feedback, shown.best) == ("", "", LEANING)
     assert "lean: mean 0.0863, from 0 to 0.2, rank correlation with an episode's return -1.00" in shown.feedback
     assert "with its success -1.00" in shown.feedback
-    for fault in (*faults.values(), "there was no answer, or it has no block of code"):
+    for fault in (*faults.values(), "the answer has no block of code"):
         assert f"- {fault}" in shown.feedback
+    assert "no answer" not in shown.feedback, "that is not the writer's fault"
+    assert [one.kind for one in every].count(MISSING) == 1
 
 
 def test_a_run_without_a_usable_function_ends_with_the_reasons(angles: list[float]) -> None:

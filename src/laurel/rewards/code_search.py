@@ -36,7 +36,7 @@ MOST_STEPS = 20_000
 """Collected steps, in whole episodes, that functions are tried on."""
 FIRST, TWICE = 20, 200
 """Number of transitions of the first test of a function, and of the test whether it is deterministic."""
-UNTRIED, FAILED_TRIAL = "refused", "failed in training"
+UNTRIED, FAILED_TRIAL, MISSING = "refused", "failed in training", "no answer"
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,10 @@ class Search:
             every += new
             usable = [one for one in every if one.score is not None]
             best = max(usable, key=_finite_score, default=None)
-            feedback = reflection(new, best, self.chosen_by)
-            of_use = sum(one.score is not None for one in new)
-            wrote = f"{self.writer.name} wrote {len(new)} functions, of which {of_use} can be used"
+            answers = [one for one in new if one.kind != MISSING]
+            feedback = reflection(answers, best, self.chosen_by)
+            of_use = sum(one.score is not None for one in answers)
+            wrote = f"{self.writer.name} wrote {len(answers)} functions, of which {of_use} can be used"
             tell(f"rewards of kind code, round {number + 1} of {rounds}: {wrote}")
         if best is None:
             raise AnnotationError(
@@ -187,7 +188,7 @@ class Search:
 
     def _judged(self, number: int, reading: Reading[Written] | None, known: Mapping[str, Candidate]) -> Candidate:
         if reading is None:
-            return Candidate(number, "", "there was no answer", "no answer")
+            return Candidate(number, "", "there was no answer", MISSING)
         if reading.value is None:
             return Candidate(number, "", "the answer has no block of code", "no code")
         written = reading.value
