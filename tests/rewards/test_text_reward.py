@@ -206,6 +206,8 @@ def test_the_command_fits_and_scores(fitted: Path, tmp_path: Path, capsys: pytes
     assert len(capsys.readouterr().out.splitlines()) == 2, "a text is a line, whatever separators it holds"
     assert main(["reward", "score", str(tmp_path), "x"]) == 2
     assert "holds no reward model of texts" in capsys.readouterr().err
+    assert main(["reward", "score", str(tmp_path / "texts.txt"), "x"]) == 2
+    assert "texts.txt: is a file, but a directory with a reward model is needed." in capsys.readouterr().err
     assert main(["reward", "score", str(fitted)]) == 2
 
 

@@ -207,8 +207,8 @@ class AnnotateParams(PluggedSection):
     gates: GateParams = GateParams()
     feedback_seeds: Count = Field(default=1, exclude_if=lambda number: number == 1)
     """Number of label sets, each with its own pairs and the rewards learned from them. The agent with seed s uses set
-    number s modulo this, so intervals over agents include variance between label sets; all of
-    it only with as many sets as seeds, since seeds that share a set are not independent."""
+    number s modulo this, so intervals over agents include variance between label sets; all of it only with as many sets
+    as seeds, since seeds that share a set are not independent."""
     judges: dict[str, Overrides] = Field(default={}, exclude_if=lambda judges: not judges)
     """Further annotators in the same run, for rewards that name one as their `judge`: name -> keys that differ from
     this section, e.g. {teacher: {annotator: scripted}}."""

@@ -102,6 +102,11 @@ class TextReward:
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
+        if place.is_file():
+            raise DataError(
+                f"{place}: is a file, but a directory with a reward model is needed. If it holds preferences: laurel "
+                f"reward fit {place} --output DIR."
+            )
         if not (place / CONFIG).is_file():
             raise DataError(
                 f"{place}: holds no reward model of texts. Make one: laurel reward fit ROWS --output {place}."

@@ -1,5 +1,5 @@
-"""Training of one agent with an algorithm of Stable-Baselines3; writes what Laurel's own training writes, but
-for the credit of captions.
+"""Training of one agent with an algorithm of Stable-Baselines3; writes what Laurel's own training writes, but for
+the credit of captions.
 
 Checkpoints hold weights, optimisers, replay buffer, random states and the actions so far. On resumption, the actions
 are replayed, which restores the environments and episode counts. Imports Stable-Baselines3.
