@@ -37,6 +37,10 @@ SECONDS_SO_FAR = ".seconds.json"
 """Seconds that interrupted runs worked on the output; written when the next run begins, removed at the end."""
 
 
+LIMITS = ("budget", "gates", "max_failure_rate")
+"""Keys of `annotate` that stop a run, and change nothing that is asked."""
+
+
 @dataclass
 class Output:
     """A directory being written; `counts` and `notes` go into its manifest."""
@@ -202,10 +206,10 @@ def _remove_half_written(partial: Path) -> None:
 
 
 def _spent(output: Path, stage: str, params: Mapping[str, Any], made_from: Mapping[str, str]) -> Spent:
-    """Return what stopped runs of the same work used; another budget, which may have stopped one, does not matter."""
+    """Return what stopped runs of the same work used; LIMITS, which may have stopped one, do not matter."""
     annotate = params.get("annotate")
     if isinstance(annotate, Mapping):
-        params = {**params, "annotate": {key: value for key, value in annotate.items() if key != "budget"}}
+        params = {**params, "annotate": {key: value for key, value in annotate.items() if key not in LIMITS}}
     key = digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
     spent = Spent(output.parent / f".{output.name}.{key}.spent.json")
     run = output / RUN
