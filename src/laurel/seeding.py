@@ -20,3 +20,8 @@ def derive_seed(seed: int, *names: str | int) -> int:
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """Return NumPy's default generator, seeded with `derive_seed`."""
     return np.random.default_rng(derive_seed(seed, *names))
+
+
+def seed_folder(seed: int) -> str:
+    """Return the name of the folder with what belongs to a seed, such as an agent or a reward of its own."""
+    return f"seed-{seed}"

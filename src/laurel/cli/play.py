@@ -146,6 +146,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
     """
     from laurel.params.arms import RANDOM, WELL_KNOWN, arm_of
     from laurel.params.kinds import ACTORS, replays_agent
+    from laurel.seeding import seed_folder
 
     if agent is None:
         trained = [arm for arm in params.resolved_arms.values() if (agents / arm.name).is_dir()]
@@ -176,7 +177,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
             )
         return Player(None, agent.replace("_", " "), arms[agent].actor, arms[agent].actor_options)
     number = params.agent.seeds[0] if seed is None else seed
-    place = agents / agent / f"seed-{number}"
+    place = agents / agent / seed_folder(number)
     if not place.is_dir():
         there = sorted((path.name for path in (agents / agent).glob("seed-*")), key=lambda name: (len(name), name))
         if not there:

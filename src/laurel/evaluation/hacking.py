@@ -23,6 +23,7 @@ import pandas as pd
 from laurel.data.parquet import read_table
 from laurel.evaluation.formats import number
 from laurel.params.resolved_arms import Arm
+from laurel.seeding import seed_folder
 from laurel.training.credit import CREDIT, SCHEMA, THIRDS
 from laurel.training.curve import KL as DIVERGENCE
 
@@ -166,7 +167,7 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
         n = own["seed"].nunique()
         measure, flagged = periods(own, *bounds) if n else ("", [])
         if flagged and len(flagged) >= LEAST_AGENTS * n:
-            places = [agents / arm / f"seed-{period.seed}" for period in flagged]
+            places = [agents / arm / seed_folder(period.seed) for period in flagged]
             found.append(Hacked(arm, measure, flagged, n, earners(places)))
     return found
 

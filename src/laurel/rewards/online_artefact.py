@@ -28,6 +28,7 @@ from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
 from laurel.rewards.functions import CaptionReward, learned
 from laurel.rewards.method import PayTable
 from laurel.rewards.model import RewardModel
+from laurel.seeding import seed_folder
 
 CONFIG, LABELS, ANNOTATION, TABLE = "online.json", "labels.parquet", "annotation.parquet", "captions.parquet"
 STAGE = "train-agents"
@@ -192,7 +193,7 @@ def _table_schema() -> pa.Schema:
 
 def labels_to_replay(agents: Path, arm: str, seed: int, name: str) -> list[dict[str, Any]]:
     """Read the labels that an agent of another run learned from; errors as in `read_labels`, or it has none."""
-    place = agents / arm / f"seed-{seed}" / "reward" / name
+    place = agents / arm / seed_folder(seed) / "reward" / name
     if not (place / LABELS).exists():
         raise DataError(f"{place}: holds no log of labels to replay. Name the agents of a run that has these arms.")
     return read_labels(place)

@@ -28,6 +28,7 @@ from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward, require_reward
 from laurel.rewards.functions import WeightedSum
 from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod, PayTable, Program, RewardContext
+from laurel.seeding import seed_folder
 
 INDEX = "rewards.json"
 CARD = "reward.json"
@@ -93,7 +94,7 @@ class StoredRewards:
         if seeds is not None and seed not in seeds:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
             raise DataError(f"{self.path}: holds no reward {which}. Run laurel train-reward again.")
-        return self.path / name / f"seed-{seed}" if seeds is not None else self._of_set(name, seed)
+        return self.path / name / seed_folder(seed) if seeds is not None else self._of_set(name, seed)
 
     def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
         """Return a reward's table for an agent's seed; None if it has none, or one for each seed."""
@@ -216,7 +217,7 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
             own = AgentsReward(name, arm.name, seed, arm.shaping.quantile, inputs.judge)
             if inputs.agents is None:
                 return method.learning_reward(own, context, adapter)
-            trained = inputs.agents / arm.name / f"seed-{seed}"  # the reward is final
+            trained = inputs.agents / arm.name / seed_folder(seed)  # the reward is final
             return method.load(own_reward(trained, name), adapter, own.quantile)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:

@@ -42,6 +42,7 @@ from laurel.progress import progress
 from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, LearningMethod, PayTable, RewardContext
 from laurel.rewards.stored import StoredRewards, own_reward
+from laurel.seeding import seed_folder
 from laurel.stages.accounts import annotated, asked, note_annotated
 from laurel.stages.films import filming, small_world_figures
 from laurel.stages.label_sets import LabelSet, label_sets, measured
@@ -277,7 +278,7 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
         if arm.trained and arm.name in asked and not (agents / arm.name).is_dir():
             continue  # left out where it was to be trained; the manifest's notes say why
         for seed in arm.agent.seeds:
-            place = agents / arm.name / f"seed-{seed}"
+            place = agents / arm.name / seed_folder(seed)
             if arm.trained and not place.is_dir():
                 raise DataError(
                     f"{agents}: holds no agent of the arm {arm.name} with seed {seed}. Run laurel train-agents again."
@@ -315,7 +316,7 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}
     if isinstance(method_of(stored.settings[name]), LearningMethod):
-        place = own_reward(agents / watched.name / f"seed-{seed}", name)
+        place = own_reward(agents / watched.name / seed_folder(seed), name)
         table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
     else:
         table = stored.table(name, watched.shaping.quantile, seed)

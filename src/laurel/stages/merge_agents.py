@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from laurel.errors import ParamsError
 from laurel.params.arms import ArmParams, used
 from laurel.params.stage_sections import TrainingSections, arms_of
+from laurel.seeding import seed_folder
 from laurel.stages.parts import check_each_once
 
 MAX_BRANCHES = 100
@@ -112,10 +113,10 @@ def run(
         left_out: list[str] = []  # notes on arms without agents come first, as in an undivided stage
         notes: list[str] = []
         for path, branch in sorted(held.items(), key=lambda item: list(every).index(item[1].arm)):
-            trained = [(every[branch.arm], own, path / branch.arm / f"seed-{own}") for own in branch.seeds]
+            trained = [(every[branch.arm], own, path / branch.arm / seed_folder(own)) for own in branch.seeds]
             trained = [one for one in trained if one[2].is_dir()]  # none if the arm was left out
             for arm, own, place in trained:
-                shutil.copytree(place, out.path / arm.name / f"seed-{own}")
+                shutil.copytree(place, out.path / arm.name / seed_folder(own))
             places += trained
             if manifests[path]["mlflow_run_id"] is None:
                 untracked += trained

@@ -16,6 +16,7 @@ from laurel.params.resolved_arms import served_actors
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext
+from laurel.seeding import seed_folder
 from laurel.training.preload import preload
 from laurel.training.task import steps_per_update
 
@@ -41,7 +42,7 @@ def run(begun: Path, output: Path, shard: int, **sections: Unpack[TrainingSectio
     described, inputs = used(sections), {"begun": begun}
     read_inputs(described, inputs)
     ((name, arm),), (seed,) = arms_of(sections).items(), sections["agent"].seeds
-    place = begun / name / f"seed-{seed}"
+    place = begun / name / seed_folder(seed)
     with output_directory(output, stage=PARTS["proposals"], params={**described, "shard": shard}, inputs=inputs) as out:
         if not place.is_dir():
             return

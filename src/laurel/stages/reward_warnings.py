@@ -21,7 +21,7 @@ from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.stored import StoredRewards
-from laurel.seeding import derive_seed
+from laurel.seeding import derive_seed, seed_folder
 
 LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
 """Number of episodes to play of a flagged arm, maximum steps of each (as in laurel play), and number to show."""
@@ -112,7 +112,7 @@ def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -
     """Play episodes of the agent whose return fell most; return those with the highest pay and the lowest return."""
     context, env = evaluation.context, evaluation.context.env
     worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
-    adapter, place = context.adapter, agents / arm.name / f"seed-{worst.seed}"
+    adapter, place = context.adapter, agents / arm.name / seed_folder(worst.seed)
     actor = load_actor(adapter, arm, place, greedy=evaluation.evaluate.greedy)
     played = []
     for seed in range(LOOKED_AT):

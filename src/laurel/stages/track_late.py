@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.params.resolved_arms import resolve_arms
+from laurel.seeding import seed_folder
 from laurel.stages.pipeline import STAGE
 from laurel.tracking.run import Run
 
@@ -90,7 +91,7 @@ def _agents(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Outpu
 
     agent = sections["agent"]
     arms = resolve_arms(sections["arms"], sections["rewards"], sections["shaping"], agent).values()
-    places = [(arm, seed, late.path / arm.name / f"seed-{seed}") for arm in arms for seed in agent.seeds]
+    places = [(arm, seed, late.path / arm.name / seed_folder(seed)) for arm in arms for seed in agent.seeds]
     track_agents(tracker, run, [one for one in places if one[2].is_dir()])
 
 

@@ -23,6 +23,7 @@ from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
+from laurel.seeding import seed_folder
 from laurel.stages.training_notes import notes_on_questions, notes_on_trainers, notes_on_training
 from laurel.stages.training_parts import check_part, copy_checkpoints, steps_until
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, left_by_killed, read_note
@@ -97,7 +98,7 @@ def run(
         skipped = skipped_arms(sections["arms"], context, adapter)
         trained = [arm for arm in every.values() if arm.trained and arm.name not in skipped]
         out.notes += [*skipped.values(), *notes_on_trainers(trained, env, annotate, adapter)]
-        places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
+        places = [(arm, number, out.path / arm.name / seed_folder(number)) for number in agent.seeds for arm in trained]
         if part is not None and part.begun is not None:
             copy_checkpoints(part.begun, out.path, [place for _, _, place in places])
         unfinished = [agent for agent in places if not is_finished(agent[2], part.until if part else None)]

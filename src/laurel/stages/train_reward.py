@@ -27,7 +27,7 @@ from laurel.rewards.arms import trained_arms
 from laurel.rewards.bradley_terry import DENSE, ENOUGH
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import CARD, Described, StoredRewards, make_reward
-from laurel.seeding import derive_seed
+from laurel.seeding import derive_seed, seed_folder
 from laurel.tracking.judgements import log_asked
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker, flatten
@@ -106,7 +106,7 @@ def _make(
             continue
         for own in agent.seeds:
             made_from = context.inputs_of(settings, own % sets, inputs)
-            place = out.path / name / f"seed-{own}"
+            place = out.path / name / seed_folder(own)
             jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place), kind=name))
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:

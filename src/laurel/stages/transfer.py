@@ -36,7 +36,7 @@ from laurel.params.resolved_arms import Arm
 from laurel.pool import Job, prepare_worker, run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import RewardContext
-from laurel.seeding import derive_seed
+from laurel.seeding import derive_seed, seed_folder
 from laurel.stages.pipeline import PLACES, STAGES
 from laurel.stages.project import REPORTS, run_project, up_to_date
 from laurel.training.preload import preload
@@ -265,7 +265,7 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
     params, adapter = target.params, RewardContext.of(target.params).adapter
     frames = []
     for seed in origin.params.agent.seeds:
-        agent = origin.agents / origin.arm.name / f"seed-{seed}"
+        agent = origin.agents / origin.arm.name / seed_folder(seed)
         rows = roll_out(
             params.env.with_kwargs(params.evaluate.kwargs),
             adapter,

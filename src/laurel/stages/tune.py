@@ -27,6 +27,7 @@ from laurel.params.search import Sweep, with_values
 from laurel.pool import Job
 from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
+from laurel.seeding import seed_folder
 from laurel.stages.train_agents import groups, job_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
@@ -175,7 +176,7 @@ def jobs_of(params: Params, sweep: Sweep, inputs: Inputs, *, alone: bool = False
         arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
         if arm.agent.engine == "sb3":  # make its checks before starting a process
             check_algorithm(arm.agent.sb3, context.adapter.action_space)
-        agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
+        agents = [(arm, seed, folder / seed_folder(seed)) for seed in sweep.seeds]
         found = {}
         for some in groups(agents, context.adapter) if alone else [agents]:
             job = job_of(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, inputs))

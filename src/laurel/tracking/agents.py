@@ -28,6 +28,7 @@ from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.params.resolved_arms import Arm
 from laurel.rewards.stored import OWN
+from laurel.seeding import seed_folder
 from laurel.tracking.run import Run, status_of
 from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker, flatten
@@ -49,7 +50,7 @@ STAGE = "stage"
 
 def name_of(arm: str, seed: int) -> str:
     """Name an agent as manifests do."""
-    return f"{arm}/seed-{seed}"
+    return f"{arm}/{seed_folder(seed)}"
 
 
 @dataclass
