@@ -33,9 +33,10 @@ from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.llm import smollm2
 from laurel.llm.chat import ChatRequest, Reply
 from laurel.llm.encoder import PACKAGED, load_encoder
+from laurel.llm.judge_tuning import Tuning
 from laurel.llm.local_chat import LocalChat
 from laurel.llm.local_model import load_model
-from laurel.llm.local_tuning import Item, Tuning, tune
+from laurel.llm.local_tuning import Item, tune
 from laurel.params import EnvParams
 from laurel.params.judges import HuggingFaceParams, ScriptedParams
 from laurel.rewards.text import fit_head

@@ -36,10 +36,10 @@ from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.ranked_texts import OWN, load_ranked
 from laurel.llm import smollm2
 from laurel.llm.chat import ChatRequest, Reply
+from laurel.llm.judge_tuning import Labels, Tuning
 from laurel.llm.local_chat import LocalChat
 from laurel.llm.local_model import QUALITY, load_model
 from laurel.llm.local_prompts import Prompt, PromptReader
-from laurel.llm.local_tuning import Tuning
 from laurel.params import EnvParams, parse_params
 from laurel.params.judges import HuggingFaceParams
 from laurel.stages import tune_judge
@@ -306,7 +306,7 @@ def _without(family: str, work: Path) -> None:
         "benchmark",
     )
     ranked = RANKED_PAIRS * len(load_ranked())
-    labels = tune_judge.Labels(
+    labels = Labels(
         tuple(learned),
         tested,
         pairs=(AT_MOST - ranked) // len(learned),

@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 
 from laurel.llm import local_tuning
 from laurel.llm.chat import ChatRequest, Message, RefusedError, Reply
+from laurel.llm.judge_tuning import Tuning
 from laurel.llm.local_chat import load_local
 from laurel.llm.local_model import load_model
-from laurel.llm.local_tuning import Item, Tuning, tune
+from laurel.llm.local_tuning import Item, tune
 from laurel.params.judges import HuggingFaceParams
 
 GOOD, BAD = "You open the door.", "You bump into a wall."

@@ -14,10 +14,11 @@ from laurel.cli.app import main
 from laurel.data.manifest import checked_manifest
 from laurel.feedback.questions.pair import load_prompt
 from laurel.llm import smollm2
+from laurel.llm.judge_tuning import Labels, Tuning
 from laurel.llm.local_model import ADAPTER, ADAPTERS, QUALITY, adapter_place
-from laurel.llm.local_tuning import Tuning, settings_of
+from laurel.llm.local_tuning import settings_of
 from laurel.stages import tune_judge
-from laurel.stages.tune_judge import Labels, failed_to_learn
+from laurel.stages.tune_judge import failed_to_learn
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

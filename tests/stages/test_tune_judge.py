@@ -14,6 +14,7 @@ from laurel.cli.app import main
 from laurel.data.gold import GoldFile, Task
 from laurel.envs import adapter_for
 from laurel.feedback.ranked_texts import OWN
+from laurel.llm.judge_tuning import Labels
 from laurel.llm.local_chat import load_local
 from laurel.params import EnvParams
 from laurel.params.judges import HuggingFaceParams
@@ -78,7 +79,7 @@ def test_a_judge_learns_from_ranked_texts(project: Path, capfd: pytest.CaptureFi
 
 
 def test_ranked_texts_without_a_file_are_laurels_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tune_judge.Labels] = []
+    asked: list[Labels] = []
     monkeypatch.setattr(tune_judge, "run", lambda _, labels, *__, **___: asked.append(labels) or "")
     assert main(["annotate", "tune", "--ranked-texts", "--ranked-pairs", "2"]) == 0
     assert [(labels.ranked, labels.ranked_pairs) for labels in asked] == [(OWN, 2)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from laurel.cli.command import Commands, add_command, add_output, add_params, number, whole
 from laurel.console import say
+from laurel.llm.judge_tuning import Labels, Tuning
 
 OUTPUT = "judges/tuned"
 
@@ -22,6 +23,7 @@ def add(actions: Commands) -> None:
         "laurel annotate tune --env FrozenLake-v1 Taxi-v3 CartPole-v1 --held-out MiniGrid-DoorKey-8x8-v0",
     )
     add_params(tuning, of_parent=True)
+    labels, how = Labels((), ()), Tuning()
     tuning.add_argument("--model", metavar="NAME", help="default: annotate.huggingface.model")
     tuning.add_argument(
         "--env", nargs="+", default=[], metavar="ID", help="learn from the hand-written progress of these environments"
@@ -41,30 +43,48 @@ def add(actions: Commands) -> None:
     tuning.add_argument("--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS)
     tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
     tuning.add_argument(
-        "--pairs", type=whole(), default=40, metavar="N", help="training pairs per environment; default: 40"
+        "--pairs",
+        type=whole(),
+        default=labels.pairs,
+        metavar="N",
+        help=f"training pairs per environment; default: {labels.pairs}",
     )
     tuning.add_argument(
         "--ranked-pairs",
         type=whole(),
-        default=3,
+        default=labels.ranked_pairs,
         metavar="N",
-        help="training pairs per task of --ranked-texts; default: 3",
+        help=f"training pairs per task of --ranked-texts; default: {labels.ranked_pairs}",
     )
     tuning.add_argument(
-        "--test-pairs", type=whole(), default=60, metavar="N", help="test pairs per held-out environment; default: 60"
+        "--test-pairs",
+        type=whole(),
+        default=labels.test_pairs,
+        metavar="N",
+        help=f"test pairs per held-out environment; default: {labels.test_pairs}",
     )
     tuning.add_argument("--prompt", default="concise", metavar="NAME", help="prompt of the questions; default: concise")
-    tuning.add_argument("--rank", type=whole(), default=16, metavar="R", help="LoRA rank; default: 16")
-    tuning.add_argument("--passes", type=whole(), default=3, metavar="N", help="passes over all pairs; default: 3")
+    tuning.add_argument("--rank", type=whole(), default=how.rank, metavar="R", help=f"LoRA rank; default: {how.rank}")
     tuning.add_argument(
-        "--learning-rate", type=number(1e-6, 0.1), default=1e-3, metavar="R", help="Adam's; default: 0.001"
+        "--passes",
+        type=whole(),
+        default=how.passes,
+        metavar="N",
+        help=f"passes over all pairs; default: {how.passes}",
+    )
+    tuning.add_argument(
+        "--learning-rate",
+        type=number(1e-6, 0.1),
+        default=how.learning_rate,
+        metavar="R",
+        help=f"Adam's; default: {how.learning_rate:g}",
     )
     tuning.add_argument(
         "--batches",
         type=whole(),
-        default=2,
+        default=how.batches,
         metavar="N",
-        help="batches per step, of an environment or a task each; default: 2",
+        help=f"batches per step, of an environment or a task each; default: {how.batches}",
     )
     add_output(tuning, OUTPUT)
     tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to resume after the last pass.")
@@ -72,11 +92,10 @@ def add(actions: Commands) -> None:
 
 def _tune(options: argparse.Namespace) -> str:
     from laurel.feedback.ranked_texts import OWN
-    from laurel.llm.local_tuning import Tuning
     from laurel.params import load_params
     from laurel.stages import tune_judge
 
-    labels = tune_judge.Labels(
+    labels = Labels(
         environments=tuple(options.env),
         held_out=tuple(options.held_out),
         pairs=options.pairs,

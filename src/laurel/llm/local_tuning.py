@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from transformers import DynamicCache
 
 from laurel.errors import AnnotationError
 from laurel.llm.chat import ChatRequest, Failure
+from laurel.llm.judge_tuning import Tuning
 from laurel.llm.local_model import ADAPTER, LocalModel
 from laurel.llm.local_prompts import Prompt, PromptReader
 from laurel.llm.local_scoring import common_beginning
@@ -29,22 +30,6 @@ from laurel.seeding import derive_seed, generator
 CHECKPOINT = ".checkpoint.safetensors"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 """Names of the attention projections in most architectures."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """Settings of training."""
-
-    rank: int = 16
-    """Rank of the matrices that are added to each projection of attention."""
-    learning_rate: float = 1e-3
-    """Adam's rate: it rises in the first WARM_UP steps, and falls to 0 linearly in the second half of all steps."""
-    passes: int = 3
-    """Epochs over all questions."""
-    batch: int = 4
-    """Items per batch, all of one group."""
-    batches: int = 2
-    """Batches per step, if there are several groups: a step of one would follow the peculiarities of its texts."""
 
 
 WARM_UP = 10

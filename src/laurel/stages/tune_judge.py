@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,10 @@ from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.ranked_texts import by_rank, load_ranked
 from laurel.feedback.references import task_of
 from laurel.llm.chat import ChatRequest, Reply
+from laurel.llm.judge_tuning import Labels, Tuning
 from laurel.llm.local_chat import LocalChat
 from laurel.llm.local_model import QUALITY, LocalModel, load_model, weights_digest
-from laurel.llm.local_tuning import CHECKPOINT, Item, Tuning, settings_of, tune
+from laurel.llm.local_tuning import CHECKPOINT, Item, settings_of, tune
 from laurel.params import EnvParams, Params
 from laurel.params.judges import HuggingFaceParams
 from laurel.progress import progress
@@ -38,30 +38,6 @@ STAGE = "tune-judge"
 CARD = "README.md"
 GUESSING = math.log(2)
 """Cross-entropy of a judge that assigns 1/2 to both texts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """Training and test data of a judge."""
-
-    environments: tuple[str, ...]
-    """Environments whose hand-written progress gives the answers; none if a file does."""
-    held_out: tuple[str, ...]
-    """Held-out environments for the test."""
-    pairs: int = 40
-    """Training pairs per environment."""
-    test_pairs: int = 60
-    """Test pairs per environment."""
-    gold: Path | None = None
-    """Gold labels for the environment of the params."""
-    preferences: Path | None = None
-    """Another judge's labels for the environment of the params."""
-    captions: Path | None = None
-    """Captions of `preferences`, needed with these."""
-    ranked: Path | None = None
-    """Tasks in words whose texts are ranked by hand (`laurel.feedback.ranked_texts`)."""
-    ranked_pairs: int = 3
-    """Training pairs per task of `ranked`."""
 
 
 def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tuning, model: str | None = None) -> str:
