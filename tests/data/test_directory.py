@@ -287,6 +287,21 @@ def test_damaged_manifests(tmp_path: Path, content: str) -> None:
         read_manifest(tmp_path / "a")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("params", None), ("inputs", None), ("params", []), ("notes", [1]), ("counts", {"ok": "x"}), ("counts", 3)],
+)
+def test_manifests_with_a_part_that_is_missing_or_of_another_type(tmp_path: Path, key: str, value: object) -> None:
+    write(tmp_path / "a")
+    content = read_json(tmp_path / "a" / "manifest.json")
+    write_json(tmp_path / "a" / "manifest.json", {**content, "counts": {"kappa": -0.1, "unknown": None}})
+    assert read_manifest(tmp_path / "a")["counts"] == {"kappa": -0.1, "unknown": None}
+    left = {name: part for name, part in content.items() if name != key}
+    write_json(tmp_path / "a" / "manifest.json", left if value is None else {**left, key: value})
+    with pytest.raises(DataError, match=r"not a manifest of Laurel's\. Run the stage that makes it again"):
+        read_manifest(tmp_path / "a")
+
+
 def test_missing_and_foreign_directories(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no such directory\. Run laurel run or laurel collect first"):
         read_manifest(tmp_path / "none", "collect")

@@ -147,9 +147,7 @@ def test_a_model_too_large_for_memory(tiny_llama: Path, monkeypatch: pytest.Monk
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(LlamaForCausalLM, "to", refuse)
-    assert "does not fit into the memory of the GPU: set annotate.huggingface.quantization" in refusal(
-        model=str(tiny_llama)
-    )
+    assert "does not fit into the memory of the GPU: set its quantization" in refusal(model=str(tiny_llama))
 
 
 @pytest.mark.parametrize(("slow", "dtype"), [(3.0, torch.float32), (1.1, torch.bfloat16), (0.4, torch.bfloat16)])

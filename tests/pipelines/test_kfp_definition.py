@@ -229,7 +229,9 @@ def test_one_reward_on_the_accelerator_is_enough(params: Params) -> None:
         return parse_params({**params.dump(), "rewards": rewards}, "a test")
 
     assert idle(with_devices("cpu", "cuda"), "train-reward") is None
-    keys = "rewards.mine_0.device and rewards.mine_1.device are cpu, so it would stand idle. Set one of them to auto"
+    keys = (
+        "rewards.mine_1.device and rewards.preference.device are cpu, so it would stand idle. Set one of them to auto"
+    )
     assert keys in str(idle(with_devices("cpu", "cpu"), "train-reward"))
 
 

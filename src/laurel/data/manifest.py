@@ -69,11 +69,11 @@ def _run_facts(path: Path, digest: str) -> dict[str, Any]:
 
 
 def _is_sound(manifest: Mapping[str, Any]) -> bool:
-    """Whether values have their types, notes are texts, and counts are numbers from 0."""
+    """Whether values have their types, notes are texts, and counts are numbers, or unknown."""
     return (
         _has_types(manifest, TYPES)
         and all(isinstance(note, str) for note in manifest.get("notes", ()))
-        and all(isinstance(n, int | float) and n >= 0 for n in manifest.get("counts", {}).values() if n is not None)
+        and all(isinstance(n, int | float | None) for n in manifest.get("counts", {}).values())
     )
 
 
