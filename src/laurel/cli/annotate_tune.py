@@ -42,36 +42,16 @@ def add(actions: Commands) -> None:
     )
     tuning.add_argument("--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS)
     tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
-    tuning.add_argument(
-        "--pairs",
-        type=whole(),
-        default=labels.pairs,
-        metavar="N",
-        help=f"training pairs per environment; default: {labels.pairs}",
-    )
-    tuning.add_argument(
-        "--ranked-pairs",
-        type=whole(),
-        default=labels.ranked_pairs,
-        metavar="N",
-        help=f"training pairs per task of --ranked-texts; default: {labels.ranked_pairs}",
-    )
-    tuning.add_argument(
-        "--test-pairs",
-        type=whole(),
-        default=labels.test_pairs,
-        metavar="N",
-        help=f"test pairs per held-out environment; default: {labels.test_pairs}",
-    )
+
+    def count(name: str, default: int, what: str, metavar: str = "N") -> None:
+        tuning.add_argument(name, type=whole(), default=default, metavar=metavar, help=f"{what}; default: {default}")
+
+    count("--pairs", labels.pairs, "training pairs per environment")
+    count("--ranked-pairs", labels.ranked_pairs, "training pairs per task of --ranked-texts")
+    count("--test-pairs", labels.test_pairs, "test pairs per held-out environment")
     tuning.add_argument("--prompt", default="concise", metavar="NAME", help="prompt of the questions; default: concise")
-    tuning.add_argument("--rank", type=whole(), default=how.rank, metavar="R", help=f"LoRA rank; default: {how.rank}")
-    tuning.add_argument(
-        "--passes",
-        type=whole(),
-        default=how.passes,
-        metavar="N",
-        help=f"passes over all pairs; default: {how.passes}",
-    )
+    count("--rank", how.rank, "LoRA rank", "R")
+    count("--passes", how.passes, "passes over all pairs")
     tuning.add_argument(
         "--learning-rate",
         type=number(1e-6, 0.1),
@@ -79,13 +59,7 @@ def add(actions: Commands) -> None:
         metavar="R",
         help=f"Adam's; default: {how.learning_rate:g}",
     )
-    tuning.add_argument(
-        "--batches",
-        type=whole(),
-        default=how.batches,
-        metavar="N",
-        help=f"batches per step, of an environment or a task each; default: {how.batches}",
-    )
+    count("--batches", how.batches, "batches per step, of an environment or a task each")
     add_output(tuning, OUTPUT)
     tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to resume after the last pass.")
 
