@@ -51,7 +51,7 @@ class Writer(Protocol):
     """Remark in the plan of a run; may be empty."""
 
     def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
-        """Return the functions of a round; None for an answer that is missing or has no code."""
+        """Return the functions of a round; None for an answer that is missing. One without code has no value."""
         ...
 
 
