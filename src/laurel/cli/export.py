@@ -170,12 +170,15 @@ def _export_hub(options: argparse.Namespace) -> int:
 
 
 def _export_responses(options: argparse.Namespace) -> int:
+    from laurel.evaluation.formats import counted
     from laurel.llm.responses_export import export_responses
 
-    return say(f"{export_responses(options.responses, options.output, options.prices)} answers in {options.output}\n")
+    count = export_responses(options.responses, options.output, options.prices)
+    return say(f"{counted(count, 'answer')} in {options.output}\n")
 
 
 def _export_inspect(options: argparse.Namespace) -> int:
+    from laurel.evaluation.formats import counted
     from laurel.llm.inspect_log import SUFFIXES, export_inspect
 
     output: Path = options.output
@@ -183,4 +186,4 @@ def _export_inspect(options: argparse.Namespace) -> int:
         raise ParamsError(f"--output {output}: name a file that ends with {' or '.join(SUFFIXES)}.")
     count, missing = export_inspect(options.preferences, options.captions, options.responses, output)
     left_out = f", {missing:,} that the store does not hold left out" if missing else ""
-    return say(f"{count:,} answers in {output}{left_out}. To look: inspect view --log-dir {output.parent}\n")
+    return say(f"{counted(count, 'answer')} in {output}{left_out}. To look: inspect view --log-dir {output.parent}\n")
