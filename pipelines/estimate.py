@@ -118,7 +118,6 @@ def estimate(
         described(arm.name, arm.agent.settings, arm.agent.steps)
         for arm in (params.resolved_arms.values() if sweep is None else ())
         if arm.trained
-        and arm.agent.engine == "laurel"
         and isinstance(arm.agent.settings, LanguageActorParams | GLAMParams)
     ]
     if speed:

@@ -117,7 +117,7 @@ def models_of(params: Params, step: str) -> set[str]:
         return {settings.model for settings in params.rewards.values() if isinstance(settings, TextParams)}
     if step not in (*ON_TRAINERS_MACHINE, "evaluate"):
         return set()
-    trained = [arm.agent.settings for arm in params.resolved_arms.values() if arm.trained and arm.agent.engine != "sb3"]
+    trained = [arm.agent.settings for arm in params.resolved_arms.values() if arm.trained]
     acting = [str(arm.actor_options.get("model")) for arm in params.arms if arm.actor is not None]
     return {*acting, *(str(getattr(settings, "model", None)) for settings in trained)}
 

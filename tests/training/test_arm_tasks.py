@@ -155,7 +155,7 @@ def test_captions_name_the_action_where_they_did_in_collection(
     def noted(agents: Any, adapter: EnvAdapter, *_: Any) -> None:
         adapters.append(adapter.with_action)
 
-    monkeypatch.setattr("laurel.training.arms.train_together", noted)
+    monkeypatch.setattr("laurel.training.loop.train_together", noted)
     for with_action in (False, True):
         params = changed(rewarded.params, caption={"with_action": with_action})
         agents = [(params.resolved_arms["oracle"], 0, tmp_path)]
@@ -172,7 +172,7 @@ def test_sums_do_not_depend_on_the_number_of_cores(
     def noted(*_: Any) -> None:
         threads.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
 
-    monkeypatch.setattr("laurel.training.arms.train_together", noted)
+    monkeypatch.setattr("laurel.training.loop.train_together", noted)
     with threadpool_limits(2, user_api="blas"):
         agents = [(rewarded.params.resolved_arms["extrinsic"], 0, tmp_path)]
         train_arms(0, RewardContext.of(rewarded.params), agents, inputs_of(rewarded), print)

@@ -129,7 +129,7 @@ class FrozenLakeAdapter(EnvAdapter):
         return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
-        """List the events that can happen according to the environment's table; without one, or on a random map, all."""
+        """List the events that can happen by the environment's table; without one, or on a random map, all."""
         if self.table is not None and not self._random:
             return np.unique(self.encode(self._outcomes())).tolist()
         return self._anywhere()
@@ -148,13 +148,13 @@ class FrozenLakeAdapter(EnvAdapter):
                         if not terminated and after not in met:
                             met.add(int(after))
                             waiting.append(int(after))
-        before, action, after, terminated = (np.array(column) for column in zip(*found, strict=True))
+        states, actions, nexts, ends = (np.array(column) for column in zip(*found, strict=True))
         return Transitions(
-            observation=before[:, None],
-            next_observation=after[:, None],
-            action=action,
-            reward=np.zeros(len(found)),
-            terminated=terminated,
+            observation=states[:, None],
+            next_observation=nexts[:, None],
+            action=actions,
+            reward=np.zeros(len(found), dtype=np.float32),
+            terminated=ends,
             truncated=np.zeros(len(found), dtype=np.bool_),
         )
 

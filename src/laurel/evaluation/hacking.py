@@ -202,7 +202,7 @@ def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, floa
         if worth > 0:
             below = f"shaping.intrinsic below {_rounded_down(worth / more):g} (it is {weight.intrinsic:g})"
             mend = f"Set {below}, or shaping.form: potential"
-        elif arm.agent.engine == "laurel" and hasattr(arm.agent.settings, "episodic"):
+        elif hasattr(arm.agent.settings, "episodic"):
             mend = f"Set agent.{arm.agent.algorithm}.episodic: false, or give shaping.extrinsic a weight"
         notes.append(
             f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and earn "

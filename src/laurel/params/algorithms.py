@@ -13,16 +13,43 @@ ADVANTAGE_EPSILON = 1e-8
 """Default of advantage_epsilon, as in other implementations of PPO: it only avoids a division by zero."""
 
 
-class AlgorithmParams(Section):
+class LearnerParams(Section):
+    """Settings of whatever trains agents: of one of Laurel's algorithms, or of another library's."""
+
+    every_update: ClassVar[bool] = False
+    """Whether updates are so slow that each is checkpointed when agent.checkpoint_steps is null."""
+    searched: ClassVar[tuple[str, ...]] = ()
+    """What `laurel tune` searches by default, relative to the section; parameters that the section lacks are left
+    out."""
+    n_envs: Count
+
+    @property
+    def trainer(self) -> str:
+        """Name of the training algorithm in reports, e.g. ppo or SAC (sb3)."""
+        raise NotImplementedError
+
+    @property
+    def discount(self) -> float:
+        """The discount that agents learn with."""
+        raise NotImplementedError
+
+
+class AlgorithmParams(LearnerParams):
     """Settings common to all algorithms; an algorithm adds its own and gives each a default."""
 
     algorithm: ClassVar[str]
     """The algorithm, as `agent.algorithm` names it."""
-    every_update: ClassVar[bool] = False
-    """Whether updates are so slow that each is checkpointed when agent.checkpoint_steps is null."""
-    n_envs: Count
+    searched: ClassVar[tuple[str, ...]] = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
     n_steps: Count
     """Steps of each environment per update."""
+
+    @property
+    def trainer(self) -> str:
+        return self.algorithm
+
+    @property
+    def discount(self) -> float:
+        return float(getattr(self, "gamma", 1.0))
 
 
 class HintsParams(Section):
@@ -192,6 +219,10 @@ class TabularParams(AlgorithmParams):
     backup_steps: Count = 4
     """n_step_sarsa and tree_backup only: n of the n-step targets."""
 
+    @property
+    def trainer(self) -> str:
+        return self.method
+
 
 class BanditParams(AlgorithmParams):
     """Bernoulli Thompson sampling is not offered: it needs rewards of 0 or 1, which shaped rewards are not."""
@@ -216,6 +247,10 @@ class BanditParams(AlgorithmParams):
     """gaussian_thompson only: standard deviation of the prior over an arm's mean reward."""
     noise: Positive = 1.0
     """gaussian_thompson only: standard deviation of an arm's rewards."""
+
+    @property
+    def trainer(self) -> str:
+        return f"{self.method} (bandit)"
 
     @model_validator(mode="after")
     def _preferences_move(self) -> BanditParams:

@@ -241,7 +241,7 @@ def used(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _used_agent(agent: AgentParams) -> dict[str, Any]:
-    unused = {"workers", "sb3", *ALGORITHMS.kinds()} - {agent.section}
-    if agent.engine == "sb3":
-        unused.add("algorithm")
+    unused = {"workers", "algorithm", "sb3", *ALGORITHMS.kinds()} - {agent.section}
+    if agent.engine == "laurel":
+        unused.discard("algorithm")
     return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}

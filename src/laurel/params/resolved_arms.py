@@ -60,7 +60,7 @@ def tuned_together(arms: Iterable[Arm]) -> bool:
 
 def _language_actors(arms: Iterable[Arm]) -> Iterator[tuple[str, LanguageActorParams]]:
     for arm in arms:
-        own = arm.agent.settings if arm.trained and arm.agent.engine == "laurel" else None
+        own = arm.agent.settings if arm.trained else None
         if isinstance(own, LanguageActorParams):
             yield arm.name, own
 

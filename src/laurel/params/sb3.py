@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
-from laurel.params.fields import Count, NonNegative, Section
+from laurel.params.algorithms import LearnerParams
+from laurel.params.fields import Count, NonNegative
 
 SB3Algorithm = Literal["A2C", "DDPG", "DQN", "PPO", "SAC", "TD3", "CrossQ", "QRDQN", "TQC", "TRPO"]
 UNFIT: Mapping[str, str] = {
@@ -49,7 +50,9 @@ def _left_to_kwargs(content: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return content
 
 
-class SB3Params(Section):
+class SB3Params(LearnerParams):
+    searched: ClassVar[tuple[str, ...]] = ("kwargs.learning_rate=log:0.0001:0.01",)
+    """The only argument that all of these algorithms have."""
     algorithm: Annotated[SB3Algorithm, BeforeValidator(_trainable)] = "SAC"
     """A class of stable_baselines3 or sb3_contrib, by name: SAC, TD3, DQN, QRDQN, TQC, CrossQ, TRPO and others."""
     policy: Literal["MlpPolicy"] = "MlpPolicy"
@@ -60,3 +63,11 @@ class SB3Params(Section):
     action_noise."""
     kwargs: Annotated[dict[str, JsonValue], AfterValidator(_left_to_kwargs)] = Field(default_factory=dict)
     """Arguments of the class; the others keep Stable-Baselines3's defaults."""
+
+    @property
+    def trainer(self) -> str:
+        return f"{self.algorithm} (sb3)"
+
+    @property
+    def discount(self) -> float:
+        return float(self.kwargs.get("gamma", 0.99))  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,8 @@ SECTIONS = ("shaping", "agent")
 FIXED = ("agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers", "agent.device")
 """Training budget and placement; not searchable."""
 DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
-DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
-"""Default ranges for keys of the algorithm's section, if it has them."""
 OPEN = "agent.sb3.kwargs"
 """A free-form mapping: arguments of the algorithm's class, whose types are not known here."""
-DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)
-"""The only argument that all of those algorithms have."""
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
 _UNSET = object()
 DIGITS = 4
@@ -189,12 +186,8 @@ def _is_section(annotation: Any) -> bool:
 
 def _default(params: Params, arm: str) -> list[str]:
     agent = agent_of(params, arm)
-    section = f"agent.{agent.section}"
-    fields = _annotation(section).model_fields
-    if agent.engine == "sb3":
-        own = list(DEFAULT_OF_SB3)
-    else:
-        own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
+    fields, searched = type(agent.settings).model_fields, agent.settings.searched
+    own = [f"agent.{agent.section}.{entry}" for entry in searched if re.split("[.=]", entry)[0] in fields]
     return [*(entry for entry in DEFAULT if _matters(entry, params, arm)), *own]
 
 
@@ -262,9 +255,9 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     if searched.choices is None and annotation not in (int, float, JsonValue):
         raise ParamsError(f"{OPTION}: {name} is not a number, so it needs choices: {name}=A,B,C")
     agent = agent_of(params, arm)
-    sb3 = agent.engine == "sb3"
-    if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
-        what = "agent.engine is sb3" if sb3 else f"agent.algorithm is {agent.algorithm}"
+    others = agent.engine != "laurel"
+    if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else others and parts[1] == "algorithm"):
+        what = f"agent.engine is {agent.engine}" if others else f"agent.algorithm is {agent.algorithm}"
         raise ParamsError(f"{OPTION}: {what}, which does not read {name}.")
     if not _matters(name, params, arm):
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")

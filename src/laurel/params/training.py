@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from laurel.params.algorithms import (
     A2CParams,
-    AlgorithmParams,
     BanditParams,
     DQNParams,
+    LearnerParams,
     PPOParams,
     ReinforceParams,
     TabularParams,
@@ -115,27 +115,22 @@ class AgentParams(PluggedSection):
         return self
 
     @property
-    def gamma(self) -> float:
-        """The discount that agents learn with."""
-        found = self.sb3.kwargs.get("gamma", 0.99) if self.engine == "sb3" else getattr(self.settings, "gamma", 1.0)
-        return float(found)  # type: ignore[arg-type]
-
-    @property
     def section(self) -> str:
         """The name of the section with the settings that are used."""
         return "sb3" if self.engine == "sb3" else self.algorithm
 
     @property
-    def trainer(self) -> str:
-        """Name of the training algorithm, e.g. ppo, q_learning, ucb (bandit) or SAC (sb3)."""
-        if self.engine == "sb3":
-            return f"{self.sb3.algorithm} (sb3)"
-        if self.algorithm == "bandit":
-            return f"{self.bandit.method} (bandit)"
-        return self.tabular.method if self.algorithm == "tabular" else self.algorithm
+    def settings(self) -> LearnerParams:
+        """The settings that are used."""
+        found: LearnerParams = self.sb3 if self.engine == "sb3" else self.section_of(self.algorithm)
+        return found
 
     @property
-    def settings(self) -> AlgorithmParams:
-        """The settings of the algorithm in use; only for the engine laurel."""
-        found: AlgorithmParams = self.section_of(self.algorithm)
-        return found
+    def gamma(self) -> float:
+        """The discount that agents learn with."""
+        return self.settings.discount
+
+    @property
+    def trainer(self) -> str:
+        """Name of the training algorithm, e.g. ppo, q_learning, ucb (bandit) or SAC (sb3)."""
+        return self.settings.trainer

@@ -26,8 +26,8 @@ from laurel.evaluation.statistics import seed_scores
 from laurel.params.arm_infos import ArmInfo
 from laurel.pool import Job, prepare_worker, running_beside
 from laurel.seeding import derive_seed
+from laurel.training.engines import engine_of
 from laurel.training.preload import preload
-from laurel.training.untrained import untrained
 
 ANIMATION = "episodes.webp"
 PORTRAITS = "arms"
@@ -110,7 +110,7 @@ def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
     arm, seed, place = next((agent for agent in trained if agent[0].role == "method"), trained[0])
     episode = derive_seed(evaluation.run_seed, "animation")
-    before_training = untrained(evaluation.run_seed, env, arm.agent, adapter, seed)
+    before_training = engine_of(arm.agent).untrained(evaluation.run_seed, env, adapter, seed)
     captioner = Captioner(adapter)
     shown = arm if arm.role == "method" else None
     reward = watching(shown, evaluation.context, adapter, evaluation.inputs)
@@ -182,7 +182,7 @@ def small_world_figures(
             critics[name] = found
         if rows is None:
             continue
-        first = untrained(evaluation.run_seed, env, arm.agent, adapter, medians[name]).as_actor(greedy=True)
+        first = engine_of(arm.agent).untrained(evaluation.run_seed, env, adapter, medians[name]).as_actor(greedy=True)
         before = paths_of(env, adapter, first, seed)
         after = paths_of(env, adapter, load_actor(adapter, arm, place, greedy=True), seed)
         walked.append(ArmPaths(name, rows, before, after))

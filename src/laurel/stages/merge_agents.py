@@ -96,7 +96,8 @@ def run(
     from laurel.tracking.agents import track_agents
     from laurel.tracking.judgements import log_asked
     from laurel.tracking.tracker import Tracker
-    from laurel.training.task import Agent, steps_of
+    from laurel.training.engines import steps_of
+    from laurel.training.task import Agent
 
     described, every, seeds = used(sections), arms_of(sections), sections["agent"].seeds
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}

@@ -309,7 +309,7 @@ def judges_in_training(params: Params) -> list[str]:
 
 
 def _hints(arm: Arm) -> HintsParams | None:
-    return getattr(arm.agent.settings, "hints", None) if arm.agent.engine == "laurel" else None
+    return getattr(arm.agent.settings, "hints", None)
 
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:

@@ -13,7 +13,8 @@ from laurel.errors import ParamsError
 from laurel.params import Params
 from laurel.params.language_actor import LanguageActorParams
 from laurel.stages.merge_agents import MAX_BRANCHES, Branch, branches
-from laurel.training.task import steps_of, steps_per_update
+from laurel.training.engines import steps_of
+from laurel.training.task import steps_per_update
 
 MAX_ROUNDS = 32
 """Maximum number of unrolled rounds: a cluster's KFP passes a loop as one process argument, at most 128 kB in Linux,
@@ -46,7 +47,7 @@ class ProposalRounds:
         trained = {name: arm.agent for name, arm in params.resolved_arms.items() if arm.trained}
         found: dict[str, tuple[int, int, int]] = {}
         for name, agent in trained.items():
-            own = agent.settings if agent.engine == "laurel" else None
+            own = agent.settings
             if isinstance(own, LanguageActorParams) and own.shards > 1 and agent.curriculum is None:
                 rounds = steps_of(params.resolved_arms[name]) // steps_per_update(own)
                 found[name] = min(own.imitation_rounds, rounds), rounds, own.shards

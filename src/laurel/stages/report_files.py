@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -39,6 +39,7 @@ from laurel.rewards.stored import StoredRewards
 from laurel.stages.films import Films
 from laurel.stages.label_quality import gold_of
 from laurel.tracking.revision import commit
+from laurel.training.engines import Engine, engine_of
 
 FIGURES = "figures"
 """Folder of the figures."""
@@ -46,8 +47,6 @@ SHOWN = tuple(name for name in Params.model_fields if name != "tracking")
 """Sections of params that the report shows, in the order of params.yaml."""
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Packages whose versions the report lists."""
-SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
-"""Packages that are also listed if they trained agents."""
 
 
 def with_references(
@@ -160,7 +159,7 @@ def rendered(found: Findings, figures: Mapping[str, str], films: Films, out: Out
         sample=found.sample,
         reward=metrics["reward"],
         params=dumped({name: sections[name] for name in SHOWN if name in sections}),
-        versions=_versions(with_sb3=any(arm.agent_of(sections["agent"]).engine == "sb3" for arm in sections["arms"])),
+        versions=_versions(engine_of(arm.agent_of(sections["agent"])) for arm in sections["arms"]),
     )
     return render(content)
 
@@ -182,10 +181,10 @@ def write_run_page(
     return facts
 
 
-def _versions(*, with_sb3: bool) -> dict[str, str]:
+def _versions(engines: Iterable[Engine]) -> dict[str, str]:
     """Return the versions of the packages that a result may depend on."""
     versions = {"python": platform.python_version(), "laurel": __version__}
-    for package in (*PACKAGES, *(SB3_PACKAGES if with_sb3 else ())):
+    for package in dict.fromkeys((*PACKAGES, *(package for engine in engines for package in engine.packages))):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -32,9 +32,9 @@ from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker
 from laurel.training.checkpoint import STATE, is_finished, read_run
 from laurel.training.checks import check_agents
-from laurel.training.lockstep import on_gpu
+from laurel.training.engines import engine_of, steps_of
 from laurel.training.preload import preload
-from laurel.training.task import Agent, steps_of
+from laurel.training.task import Agent
 
 if TYPE_CHECKING:
     from laurel.pool import Job
@@ -185,9 +185,10 @@ def groups(agents: Sequence[Agent], adapter: EnvAdapter) -> list[Sequence[Agent]
     divided: list[Sequence[Agent]] = []
     for some in alike:
         agent = some[0][0].agent
-        if agent.engine == "sb3":
-            divided += divide(some, 1, 1)  # no sharing between agents there
-        elif on_gpu(agent):
+        engine = engine_of(agent)
+        if not engine.in_lockstep:
+            divided += divide(some, 1, 1)
+        elif engine.on_gpu:
             divided += divide(some, agent.workers or 1, len(some))  # a GPU is more efficient with more agents at once
         else:
             divided += divide(some, agent.workers or usable_cpus(), adapter.agents_in_lockstep)

@@ -20,7 +20,8 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm, served_actors
 from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE
-from laurel.training.lockstep import on_device, on_gpu
+from laurel.training.engines import engine_of
+from laurel.training.lockstep import on_device
 from laurel.training.task import Agent
 
 FIGURES = [name for name in METRICS if name != "epsilon"]
@@ -73,7 +74,7 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
     """Return notes on what ran on the GPU: the networks only, or also the environments."""
     notes = []
     for agent in (arm.agent for arm in arms):
-        if not on_gpu(agent):
+        if not engine_of(agent).on_gpu:
             continue
         if on_device(env, adapter, agent.settings, agent.device):
             notes.append(

@@ -12,7 +12,8 @@ from laurel.params.arms import used
 from laurel.params.resolved_arms import Arm
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.stages.parts import check_each_once
-from laurel.training.task import steps_of, steps_per_update
+from laurel.training.engines import steps_of
+from laurel.training.task import steps_per_update
 
 if TYPE_CHECKING:
     from laurel.training.arms import Part

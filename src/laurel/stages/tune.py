@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 from pydantic import JsonValue
 
 from laurel import __version__
-from laurel.agents.sb3.catalog import check_algorithm
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
@@ -32,8 +31,9 @@ from laurel.stages.train_agents import groups, job_of
 from laurel.tracking.run import Run
 from laurel.tracking.tracker import Tracker
 from laurel.training.arms import train_arms
+from laurel.training.engines import engine_of, steps_of
 from laurel.training.preload import preload
-from laurel.training.task import Agent, steps_of
+from laurel.training.task import Agent
 from laurel.tuning.objective import note_of
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.results import summary, write_results
@@ -174,8 +174,7 @@ def jobs_of(params: Params, sweep: Sweep, inputs: Inputs, *, alone: bool = False
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> tuple[Mapping[Path, Job], int]:
         candidate = candidate_of(params, sweep, values)
         arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
-        if arm.agent.engine == "sb3":  # make its checks before starting a process
-            check_algorithm(arm.agent.sb3, context.adapter.action_space)
+        engine_of(arm.agent).check(context.adapter)  # before a process is started
         agents = [(arm, seed, folder / seed_folder(seed)) for seed in sweep.seeds]
         found = {}
         for some in groups(agents, context.adapter) if alone else [agents]:

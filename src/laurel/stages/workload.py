@@ -12,7 +12,7 @@ from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import OnlineParams, chain
 from laurel.rewards.arms import trained_arms
 from laurel.rewards.method import RewardContext
-from laurel.training.task import steps_of
+from laurel.training.engines import engine_of, steps_of
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Training:
     questions_each: int
     """Maximum number of questions to judges per agent during training."""
     at_least: bool = False
-    """Whether it takes more steps, until the end of a rollout: Stable-Baselines3's algorithms do."""
+    """Whether it may take more steps, until the end of a rollout."""
 
     @classmethod
     def of(cls, arm: Arm, params: Params) -> Training:
         """Return an arm's training."""
         rewards = [params.rewards[name] for name in chain(params.rewards, arm.reward)]
         questions = sum(own.questions for own in rewards if isinstance(own, OnlineParams) and own.replay is None)
-        return cls(len(arm.agent.seeds), steps_of(arm), questions, at_least=arm.agent.engine == "sb3")
+        return cls(len(arm.agent.seeds), steps_of(arm), questions, at_least=engine_of(arm.agent).whole_rollouts)
 
 
 def trainings(params: Params, adapter: EnvAdapter | None) -> list[Training]:

@@ -34,7 +34,8 @@ from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker, flatten
 from laurel.training.checkpoint import STATE, read_run
 from laurel.training.curve import CURVE
-from laurel.training.task import Agent, steps_of
+from laurel.training.engines import steps_of
+from laurel.training.task import Agent
 
 LOOK_SECONDS = 30.0
 """Polling interval of the checkpoints: each poll costs a request for every agent with a new one."""

@@ -16,7 +16,8 @@ from laurel.params.rewards import method_of
 from laurel.pool import prepare_worker
 from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.rewards.stored import reward_of
-from laurel.training.loop import sample_shard, train_together
+from laurel.training.engines import engine_of
+from laurel.training.loop import sample_shard
 from laurel.training.task import Agent, Assignment, Task, steps_per_update
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ CHECKPOINT_STEPS = 50_000
 
 def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: AnnotateParams | None = None) -> Task:
     """Return the training task of an arm with a seed; hints ask chat models of `annotate`."""
-    settings = arm.agent.sb3 if arm.agent.engine == "sb3" else arm.agent.settings
-    each = steps_per_update(settings) if getattr(settings, "every_update", False) else CHECKPOINT_STEPS
+    settings = arm.agent.settings
+    each = steps_per_update(settings) if settings.every_update else CHECKPOINT_STEPS
     return Task(
         arm=arm.name,
         seed=seed,
@@ -71,18 +72,10 @@ def train_arms(
     Their arms have the same algorithm and settings, so that they are trained in lockstep. A part of a training with
     proposals is of one agent.
     """
-    from threadpoolctl import threadpool_limits
-
     prepare_worker()
     adapter = context.adapter
     rewards = [reward_of(arm, seed, context, adapter, inputs) for arm, seed, _ in agents]
     first, *_ = agents[0]
-    if first.agent.engine == "sb3":
-        from laurel.training.sb3 import train_sb3
-
-        for (arm, seed, directory), reward in zip(agents, rewards, strict=True):
-            train_sb3(task_of(run_seed, context.env, arm, seed), adapter, reward, directory, advance)
-        return
     assigned = [
         Assignment(
             task_of(run_seed, context.env, arm, seed, context.annotate),
@@ -93,8 +86,7 @@ def train_arms(
         )
         for (arm, seed, directory), reward in zip(agents, rewards, strict=True)
     ]
-    with threadpool_limits(1, user_api="blas"):
-        train_together(assigned, adapter, advance)
+    engine_of(first.agent).train(assigned, adapter, advance)
 
 
 def sample_arm(

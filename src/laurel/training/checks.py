@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from laurel.agents.algorithms import algorithm_of
 from laurel.agents.hints import make_advisor
 from laurel.envs.base import EnvAdapter
 from laurel.envs.tasks import tasks_of
@@ -18,6 +17,7 @@ from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import LearningMethod, RewardContext
+from laurel.training.engines import engine_of
 
 
 def check_agents(
@@ -49,9 +49,9 @@ def check_agents(
 
 
 def _check_learned(arm: Arm, context: RewardContext) -> None:
-    """Refuse a reward that is learned during training with Stable-Baselines3, whose checkpoints do not hold it."""
+    """Refuse a reward that is learned during training with an engine whose checkpoints do not hold it."""
     learned = [name for name in arm.reward if isinstance(method_of(context.rewards[name]), LearningMethod)]
-    if learned and arm.agent.engine == "sb3":
+    if learned and not engine_of(arm.agent).keeps_rewards:
         raise ParamsError(
             f"arms.{arm.name}: its reward {learned[0]} is learned while agents are trained, which only Laurel's own "
             f"algorithms support. Set agent.engine to laurel."
@@ -59,12 +59,7 @@ def _check_learned(arm: Arm, context: RewardContext) -> None:
 
 
 def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, adapter: EnvAdapter) -> None:
-    if agent.engine == "sb3":
-        from laurel.training.untrained import untrained
-
-        untrained(run_seed, context.env, agent, adapter, agent.seeds[0])  # the only way to check it; imports torch
-        return
-    algorithm_of(agent.settings).check(adapter)
+    engine_of(agent).check_made(run_seed, context.env, adapter)
     if (curriculum := agent.curriculum) is not None:
         tasks = tasks_of(adapter, "agent.curriculum")
         if curriculum.interest is not None:

@@ -22,17 +22,11 @@ from laurel.envs.tensor import has_tensors, make_tensors
 from laurel.envs.tensor.vector import TensorVector
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
-from laurel.params.algorithms import AlgorithmParams, PPOParams
-from laurel.params.training import AgentParams
+from laurel.params.algorithms import LearnerParams, PPOParams
 from laurel.seeding import derive_seed
 
 
-def on_gpu(agent: AgentParams) -> bool:
-    """Whether Laurel's own algorithms train on a GPU."""
-    return agent.engine == "laurel" and torch_device(agent.device, "agent.device").type != "cpu"
-
-
-def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, device: str) -> bool:
+def on_device(env: EnvParams, adapter: EnvAdapter, settings: LearnerParams, device: str) -> bool:
     """Whether agents act on the device of their networks: on a GPU, if environment and algorithm support it.
 
     Raises:
@@ -43,7 +37,7 @@ def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, de
     return can_be_on_device(env, adapter, settings)
 
 
-def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams) -> bool:
+def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: LearnerParams) -> bool:
     """Whether environment and algorithm have a tensor form; of the algorithms, PPO of plain layers has one."""
     return (
         isinstance(settings, PPOParams)

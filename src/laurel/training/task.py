@@ -32,7 +32,7 @@ class Task:
     """Seed of the whole run."""
     env: EnvParams
     settings: Any
-    """Settings of the algorithm, which they also name: AlgorithmParams, or SB3Params where Stable-Baselines3 trains."""
+    """Settings of the algorithm, which they also name, a LearnerParams; the engine knows of which class."""
     shaping: ShapingParams
     """Shaping with the arm's own weights."""
     steps: int
@@ -84,12 +84,6 @@ def steps_per_update(settings: Any) -> int:
 def total_steps(settings: Any, steps: int) -> int:
     """Return the environment steps of the smallest number of whole updates that reaches `steps`."""
     return -(-steps // steps_per_update(settings)) * steps_per_update(settings)
-
-
-def steps_of(arm: Arm) -> int:
-    """Return the environment steps that training an agent of an arm reports."""
-    sb3 = arm.agent.engine == "sb3"
-    return arm.agent.steps if sb3 else total_steps(arm.agent.settings, arm.agent.steps)
 
 
 @dataclass(frozen=True)
