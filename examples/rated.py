@@ -17,14 +17,14 @@ class Rated(Method):
     asks = True
     reads = ("captions",)
 
-    def check(self, params, adapter):
+    def check(self, context, adapter):
         from laurel.feedback.annotator_kind import kind_of
         from laurel.feedback.chat_annotator import ChatAnnotator
 
-        asked = isinstance(kind_of(params.annotate), ChatAnnotator)
+        asked = isinstance(kind_of(context.annotate), ChatAnnotator)
         return None if asked else "it needs a chat model as annotate.annotator."
 
-    def fit(self, params, inputs, adapter, seed, place):
+    def fit(self, context, inputs, adapter, seed, place):
         import numpy as np
 
         from laurel.data.captions import read_vocabulary
@@ -35,14 +35,14 @@ class Rated(Method):
         kind = QUESTIONS.load("rating", "rewards.rated")
         question = kind(kind.load_prompt("zero_to_ten"), adapter)
         texts = list(read_vocabulary(inputs.captions).texts)
-        answers = kind_of(params.annotate).answers(question, texts, "rewards.rated", params.account)
+        answers = kind_of(context.annotate).answers(question, texts, "rewards.rated", context.account)
         scores = [np.mean([vote.value or 0.0 for vote in votes]) for votes in answers]
         ScoredCaptions.of(texts, np.array(scores, dtype=np.float32)).save(place)
 
-    def check_shuffled(self, name, params, adapter):
+    def check_shuffled(self, name, context, adapter):
         return None
 
-    def fit_shuffled(self, params, inputs, made, seed, place):
+    def fit_shuffled(self, context, inputs, made, seed, place):
         """Give each caption the rating of another one, for the control `shuffled_labels`."""
         from laurel.rewards.functions import ScoredCaptions
 

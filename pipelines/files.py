@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from laurel.data.own_files import exists
-from laurel.feedback.annotator_kind import is_directory, kind_of
+from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
-from laurel.params.rewards import PreferenceParams
-from laurel.rewards.methods.stored import StoredParams
+from laurel.params.rewards import method_of
 from laurel.stages.pipeline import WITHOUT_EFFECT
 
 MOUNTED = "/gcs/"
@@ -32,10 +31,7 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
         if policy.path is not None:
             yield f"collect.policies[{number}].path", str(policy.path)
     for name, settings in params.rewards.items():
-        if isinstance(settings, PreferenceParams) and settings.input == "caption" and is_directory(settings.encoder):
-            yield f"rewards.{name}.encoder", settings.encoder
-        if isinstance(settings, StoredParams):
-            yield f"rewards.{name}.path", settings.path
+        yield from ((f"rewards.{name}.{key}", place) for key, place in method_of(settings).files.items())
     yield from _named_by_annotators(params)
     others = type(params).model_fields.keys() - WITHOUT_EFFECT - {"annotate"}
     yield from _found(params.used(*sorted(others)), "")

@@ -14,7 +14,6 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import Accelerator
 from laurel.params.resolved_arms import served_actors, tuned_together
 from laurel.params.rewards import method_of
-from laurel.rewards.methods.text import TextParams
 from laurel.stages.preflight import judges_in_training
 
 
@@ -114,7 +113,8 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
 def models_of(params: Params, step: str) -> set[str]:
     """Return the language models that a step trains or evaluates: agents, and rewards of texts."""
     if step == "train-reward":
-        return {settings.model for settings in params.rewards.values() if isinstance(settings, TextParams)}
+        named = (method_of(settings).language_model for settings in params.rewards.values())
+        return {model for model in named if model is not None}
     if step not in (*ON_TRAINERS_MACHINE, "evaluate"):
         return set()
     trained = [arm.agent.settings for arm in params.resolved_arms.values() if arm.trained]

@@ -150,7 +150,8 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         yield advance
         counted.extend((number, free) for free, number in by_kind.items() if number)
 
-    arms = {"arms": {"score": {"reward": "score"}}, "rewards": {"score": {"size": 3, "n_groups": 6}}}
+    rewards = {"grades": {"kind": "score", "size": 3, "n_groups": 6}}
+    arms = {"arms": {"score": {"reward": "grades"}}, "rewards": rewards}
     project = Project.create(tmp_path / "p", {**UNTRACKED, **arms})
     monkeypatch.chdir(project.path)
     with chat_server() as server:
@@ -158,17 +159,17 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         project.change({"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}})
         project.run("collect", "caption", "annotate")
         params = project.params
-        settings, context = params.rewards["score"], RewardContext.of(params)
+        settings, context = params.rewards["grades"], RewardContext.of(params)
         estimate = method_of(settings).estimate(context, context.adapter, project.output("caption"))
         assert estimate is not None
         assert "tiny is asked for scores: 12 calls at most without follow-ups" in estimate
         monkeypatch.setattr("laurel.feedback.chat_annotator.progress", shown)
         project.run("train-reward")
-        assert counted == [("rewards.score", 6), (6, False)]
+        assert counted == [("rewards.grades", 6), (6, False)]
         project.run("train-reward")
         assert len(server.bodies) == 12, "six groups in both orders, and answers are kept"
-        assert counted[2:] == [("rewards.score", 6), (6, True)]
-    place = project.output("train-reward") / "score"
+        assert counted[2:] == [("rewards.grades", 6), (6, True)]
+    place = project.output("train-reward") / "grades"
     quality = read_json(place / "quality.json")
     assert (quality["judge"], quality["simulated"], quality["questions"], quality["unanswered"]) == (
         "tiny",
@@ -187,7 +188,8 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
 ) -> None:
     """Agents would be trained on a reward of 0 for all, and the report say how far that is from progress."""
     said = {"cut": "I", "same": '{"analysis": "", "scores": [7, 7, 7]}', "few": '{"analysis": "", "scores": [7, 7]}'}
-    arms = {"arms": {"score": {"reward": "score"}}, "rewards": {"score": {"size": 3, "n_groups": 6}}}
+    rewards = {"grades": {"kind": "score", "size": 3, "n_groups": 6}}
+    arms = {"arms": {"score": {"reward": "grades"}}, "rewards": rewards}
     project = Project.create(tmp_path / "p", {**UNTRACKED, **arms, "collect.steps": 500})
     monkeypatch.chdir(project.path)
     project.run("collect", "caption")
@@ -200,9 +202,9 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
             if model == "same":
                 project.run("train-reward")
                 (note,) = read_manifest(project.output("train-reward"))["notes"]
-                assert note.startswith("The reward score is the same for every caption (")
+                assert note.startswith("The reward grades is the same for every caption (")
                 continue
-            with pytest.raises(AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read"):
+            with pytest.raises(AnnotationError, match=r"^rewards\.grades: of 12 answers 12 could not be read"):
                 project.run("train-reward")
         server.plan = lambda body: (body["messages"][-1]["content"], [], '{"goals": ["Pay the rent in May."]}')
         project.change({"arms": {"goals": {"reward": "goals"}}, "rewards": {}})

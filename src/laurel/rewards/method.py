@@ -117,6 +117,11 @@ class RewardContext:
         """Return the sections of a whole run."""
         return cls(params.env, params.caption, params.annotate, params.rewards)
 
+    def key(self, settings: RewardParams) -> str:
+        """Return the key of a reward's settings in params, for messages, such as rewards.goals."""
+        named = next((name for name, own in self.rewards.items() if own is settings or own == settings), None)
+        return f"rewards.{named}" if named else f"rewards of kind {settings.kind}"
+
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
         """Return the inputs of a reward: one label set of its judge's preferences."""
         judge = method_of(settings).judge(self.rewards)
@@ -225,7 +230,17 @@ class Method(ABC, Generic[Own]):
         """Return the judge that is asked during training on the reward; None if there is none."""
         return None
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The local files and folders that its settings name, by the key of the setting."""
+        return {}
+
+    @property
+    def language_model(self) -> str | None:
+        """The language model that `fit` trains or loads in its own process, if any."""
+        return None
+
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return a sentence on why this reward cannot be made here, in which case its arms are left out.
 
         Raises:
@@ -233,29 +248,29 @@ class Method(ABC, Generic[Own]):
         """
         return None
 
-    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Return a line with the questions to a chat model and their cost; None if there are none.
 
         Args:
-            params: the other sections that it may read.
+            context: the other sections that it may read.
 
         Raises:
             DataError: there are no captions yet, or they are damaged.
         """
         return None
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         """Write the artefact into an empty directory.
 
         Args:
-            params: the other sections that it may read.
+            context: the other sections that it may read.
             seed: of the agent if the method is `per_seed`, otherwise of the run.
 
         Raises:
             LaurelError: inputs are missing or damaged, or contain nothing to learn from.
         """
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return a sentence on why the control of this reward (`fit_shuffled`) cannot be made here, as in `check`.
 
         Args:
@@ -269,7 +284,7 @@ class Method(ABC, Generic[Own]):
             "shuffle. Name another reward in `of`, such as one of kind preference."
         )
 
-    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+    def fit_shuffled(self, context: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
         """Write the artefact of the control: the same reward from the same labels, permuted over the labelled items.
 
         A method that supports this also overrides `check_shuffled`.
@@ -302,14 +317,19 @@ class LearningMethod(Method[Own]):
 
     stationary = False
 
+    @property
+    def questions(self) -> int:
+        """The maximum number of questions that each agent's training asks a judge."""
+        return 0
+
     @abstractmethod
-    def learning_reward(self, own: AgentsReward, params: RewardContext, adapter: EnvAdapter) -> LearningReward:
+    def learning_reward(self, own: AgentsReward, context: RewardContext, adapter: EnvAdapter) -> LearningReward:
         """Return the reward that learns during its agent's training.
 
         Raises:
             DataError: the reward needs a judge, and there is no queue.
         """
 
-    def topic(self, params: RewardContext, seed: int) -> Topic | None:
+    def topic(self, context: RewardContext, seed: int) -> Topic | None:
         """Return the judge that an agent with this seed asks during training; None if it asks none."""
         return None

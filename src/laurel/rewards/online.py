@@ -44,7 +44,7 @@ class OnlineReward(Memoryless):
         self,
         own: AgentsReward,
         settings: OnlineParams,
-        params: RewardContext,
+        context: RewardContext,
         adapter: EnvAdapter,
         topic: Topic | None,
     ) -> None:
@@ -57,8 +57,8 @@ class OnlineReward(Memoryless):
         self.threshold = 0.0
         self._own, self._adapter = settings, adapter
         self._agent = own.agent
-        self._card = Described(Path(), own.name, settings, params.env, params.caption.with_action).card()
-        self._annotate = None if settings.replay else params.annotate.of_judge(settings.judge)
+        self._card = Described(Path(), own.name, settings, context.env, context.caption.with_action).card()
+        self._annotate = None if settings.replay else context.annotate.of_judge(settings.judge)
         self._seed = derive_seed(own.seed, "online", own.name)
         self._met = MetCaptions(settings.captions)
         place = None if settings.replay else own.queue

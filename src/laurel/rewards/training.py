@@ -72,7 +72,7 @@ def train_reward_model(
     from laurel.llm.encoder import load_encoder
 
     seed = derive_seed(run_seed, "train-reward")
-    device = torch_device(settings.device, "rewards.preference.device")
+    device = torch_device(settings.device, "rewards of kind preference: device")
     vocabulary = read_vocabulary(captions)
     segments, comparisons = usable_comparisons(captions, preferences)
     environment = _mean_environment_reward(trajectories, captions, len(vocabulary))

@@ -9,9 +9,9 @@ from laurel.envs.base import EnvAdapter
 from laurel.evaluation.formats import counted
 from laurel.params import Params
 from laurel.params.resolved_arms import Arm
-from laurel.params.rewards import OnlineParams, chain
+from laurel.params.rewards import chain, method_of
 from laurel.rewards.arms import trained_arms
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import LearningMethod, RewardContext
 from laurel.training.engines import engine_of, steps_of
 
 
@@ -30,8 +30,8 @@ class Training:
     @classmethod
     def of(cls, arm: Arm, params: Params) -> Training:
         """Return an arm's training."""
-        rewards = [params.rewards[name] for name in chain(params.rewards, arm.reward)]
-        questions = sum(own.questions for own in rewards if isinstance(own, OnlineParams) and own.replay is None)
+        methods = [method_of(params.rewards[name]) for name in chain(params.rewards, arm.reward)]
+        questions = sum(one.questions for one in methods if isinstance(one, LearningMethod))
         return cls(len(arm.agent.seeds), steps_of(arm), questions, at_least=engine_of(arm.agent).whole_rollouts)
 
 

@@ -73,10 +73,10 @@ class Code(Method[CodeParams]):
     def asked_in_fit(self) -> str:
         return self.settings.writer
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
         need(PACKAGE)
-        kind = _kind(own, params)
+        kind = _kind(own, context)
         chat = _chat(kind, own)
         if chat is None:
             _other_writer(kind, own, adapter, 0)
@@ -85,11 +85,11 @@ class Code(Method[CodeParams]):
                 question.messages(question.sample)
         return None
 
-    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str:
+    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str:
         from laurel.feedback.questions.code import Assignment
 
         own = self.settings
-        kind = _kind(own, params)
+        kind = _kind(own, context)
         chat = _chat(kind, own)
         agents = f"{own.trial.seeds} agent{'s' * (own.trial.seeds > 1)}"
         trained = f", each tried by training {agents} for {own.trial.steps:,} steps"
@@ -104,7 +104,7 @@ class Code(Method[CodeParams]):
         later = "; later rounds show the best function, too, so each costs more" if own.rounds > 1 else ""
         return f"{chat.model_name} writes {asked}: {calls}, cost of the first round {cost}{later}"
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.code_search import ChatWriter, Sample, Search, save
 
         assert inputs.trajectories is not None
@@ -115,13 +115,13 @@ class Code(Method[CodeParams]):
                 "rewards of kind code: select is agreement, but all collected episodes have the same return, so "
                 "functions cannot be ranked. Set select to training, or collect with other policies."
             )
-        kind = _kind(own, params)
+        kind = _kind(own, context)
         chat = _chat(kind, own)
         writer: Writer
         if chat is None:
             writer = _other_writer(kind, own, adapter, seed)
         else:
-            writer = ChatWriter(chat, *_questions(own, adapter), params.account)
+            writer = ChatWriter(chat, *_questions(own, adapter), context.account)
         trial = None
         if own.select == "training":
             assert inputs.trial is not None, "train-reward gives one"
@@ -137,8 +137,8 @@ class Code(Method[CodeParams]):
         return program(place)
 
 
-def _kind(own: CodeParams, params: RewardContext) -> AnnotatorKind:
-    return kind_of(params.annotate.judge_named(own.writer, "rewards of kind code: writer"))
+def _kind(own: CodeParams, context: RewardContext) -> AnnotatorKind:
+    return kind_of(context.annotate.judge_named(own.writer, "rewards of kind code: writer"))
 
 
 def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:

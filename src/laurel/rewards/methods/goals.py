@@ -60,38 +60,40 @@ Suggestions = Mapping[str, Sequence[str]]
 
 
 def suggested(
-    captions: Sequence[str], settings: GoalsParams, params: RewardContext, adapter: EnvAdapter
+    captions: Sequence[str], settings: GoalsParams, context: RewardContext, adapter: EnvAdapter
 ) -> tuple[str, bool, Suggestions]:
     """Return the annotator's name, whether it is simulated, and the goals.
 
     A chat model writes goals, or says which captions are sensible goals. Other annotators choose the captions with a
     utility above 0; that of a simulated one has no errors.
     """
-    kind = goals_judge(params, adapter, captions)
+    kind = goals_judge(settings, context, adapter, captions)
     if isinstance(kind, ChatAnnotator):
         question: Question[Any, Any] = _question(settings, kind, adapter)
         items = _items(captions, settings)
-        answers = zip(items, kind.answers(question, items, "rewards.goals", params.account), strict=True)
+        answers = zip(items, kind.answers(question, items, context.key(settings), context.account), strict=True)
         found: dict[str, list[str]] = {}
         if settings.form == "closed":
-            for (context, caption), votes in answers:
-                found.setdefault(context, []).extend([caption] * ((probability(votes) or 0.0) > settings.least))
+            for (state, caption), votes in answers:
+                found.setdefault(state, []).extend([caption] * ((probability(votes) or 0.0) > settings.least))
         else:
-            for context, votes in answers:
-                found[context] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
+            for state, votes in answers:
+                found[state] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
         return kind.model_name, False, found
     picked = [text for text, value in zip(captions, kind.utility(captions).tolist(), strict=True) if value > 0]
-    simulated = kind_of(params.annotate).simulated
-    return f"{params.annotate.annotator} (simulated)" if simulated else kind.name, simulated, {"": picked}
+    simulated = kind_of(context.annotate).simulated
+    return f"{context.annotate.annotator} (simulated)" if simulated else kind.name, simulated, {"": picked}
 
 
-def goals_judge(params: RewardContext, adapter: EnvAdapter, captions: Sequence[str] = ()) -> ChatAnnotator | TextJudge:
+def goals_judge(
+    own: GoalsParams, context: RewardContext, adapter: EnvAdapter, captions: Sequence[str] = ()
+) -> ChatAnnotator | TextJudge:
     """Return the judge that suggests goals.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
     """
-    return judge_of_texts(params.annotate, adapter, "rewards.goals", "suggests no goals", captions=captions)
+    return judge_of_texts(context.annotate, adapter, context.key(own), "suggests no goals", captions=captions)
 
 
 def _question(settings: GoalsParams, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
@@ -131,7 +133,7 @@ class GoalTable:
         """
         goals = list(dict.fromkeys(goal for suggested in found.values() for goal in suggested))
         if not goals:
-            raise AnnotationError("rewards.goals: no goal was suggested. Use another annotator or prompt.")
+            raise AnnotationError("rewards of kind goals: no goal was suggested. Use another annotator or prompt.")
         places = {goal: place for place, goal in enumerate(goals)}
         contexts = {context: [places[goal] for goal in suggested] for context, suggested in found.items()}
         return cls(goals, contexts, captions, cosines(captions, goals, encoder), encoder)
@@ -247,40 +249,40 @@ class Goals(Method[GoalsParams]):
     asks = True
     reads = ("captions",)
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse an annotator that suggests no goals, or a prompt that does not fit."""
-        kind = goals_judge(params, adapter)
+        kind = goals_judge(self.settings, context, adapter)
         if isinstance(kind, ChatAnnotator):
             question: Question[Any, Any] = _question(self.settings, kind, adapter)
             question.messages(question.sample)
         else:
-            kind_of(params.annotate).check(adapter)
+            kind_of(context.annotate).check(adapter)
         return None
 
-    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        kind = kind_of(params.annotate)
+    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+        kind = kind_of(context.annotate)
         if not isinstance(kind, ChatAnnotator):
             return None
         question: Question[Any, Any] = _question(self.settings, kind, adapter)
         return kind.asked(question, _items(read_vocabulary(captions).texts, self.settings), "is asked for goals")
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         texts = list(read_vocabulary(inputs.captions).texts)
-        judge, simulated, found = suggested(texts, self.settings, params, adapter)
-        table = GoalTable.of(found, texts, params.annotate.embedding.model)
+        judge, simulated, found = suggested(texts, self.settings, context, adapter)
+        table = GoalTable.of(found, texts, context.annotate.embedding.model)
         table.save(place)
         quality = table.quality(self.settings.threshold, adapter)
         write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **quality})
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        if self.settings.form == "open" and isinstance(goals_judge(params, adapter), ChatAnnotator):
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
+        if self.settings.form == "open" and isinstance(goals_judge(self.settings, context, adapter), ChatAnnotator):
             raise ParamsError(
                 f"rewards: labels of {name} cannot be shuffled, as a chat model writes its goals instead of labelling "
                 f"captions. Set rewards.{name}.form to closed."
             )
         return None
 
-    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+    def fit_shuffled(self, context: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
         """Use the same number of other captions as goals; nothing is asked again."""
         GoalTable.load(made).shuffled(seed).save(place)
 

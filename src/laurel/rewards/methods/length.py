@@ -27,7 +27,7 @@ class Length(Method[RewardParams]):
     summary = "the number of words of a caption"
     reads = ("captions",)
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
 
         texts = list(read_vocabulary(inputs.captions).texts)

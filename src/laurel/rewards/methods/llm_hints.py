@@ -76,37 +76,41 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
     def asked_in_training(self) -> str | None:
         return judge_asked(self.settings.actor, self.settings.options)
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse an actor that cannot be asked here."""
-        self._advisor(adapter, params.annotate)
+        self._advisor(adapter, context.annotate, context.key(self.settings))
         return None
 
-    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Estimate the cost per state from initial states of episodes."""
-        return self._advisor(adapter, params.annotate).estimate(initial_observations(params.env, adapter))
+        return self._advisor(adapter, context.annotate, context.key(self.settings)).estimate(
+            initial_observations(context.env, adapter)
+        )
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        write_json(place / CONFIG, _config(params))
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+        write_json(place / CONFIG, _config(context))
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """The control permutes the model's probabilities over the actions in each state."""
-        return self.check(params, adapter)
+        return self.check(context, adapter)
 
-    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
-        write_json(place / CONFIG, {**_config(params), SHUFFLED: seed})
+    def fit_shuffled(self, context: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+        write_json(place / CONFIG, {**_config(context), SHUFFLED: seed})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         content: Any = read_json(place / CONFIG)
-        advisor = self._advisor(adapter, AnnotateParams.model_validate(content["annotate"]))
+        advisor = self._advisor(
+            adapter, AnnotateParams.model_validate(content["annotate"]), "rewards of kind llm_hints"
+        )
         return LikelyActions(Shuffled(advisor, content[SHUFFLED]) if SHUFFLED in content else advisor, adapter)
 
-    def _advisor(self, adapter: EnvAdapter, annotate: AnnotateParams) -> Advisor:
+    def _advisor(self, adapter: EnvAdapter, annotate: AnnotateParams, key: str) -> Advisor:
         own = self.settings
-        return make_advisor(own.actor, own.options, adapter, annotate, f"rewards.{own.kind}")
+        return make_advisor(own.actor, own.options, adapter, annotate, key)
 
 
-def _config(params: RewardContext) -> dict[str, Any]:
-    return {"annotate": params.annotate.model_dump(mode="json")}
+def _config(context: RewardContext) -> dict[str, Any]:
+    return {"annotate": context.annotate.model_dump(mode="json")}
 
 
 METHOD = LanguageModelHints

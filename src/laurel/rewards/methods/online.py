@@ -32,15 +32,19 @@ class Online(LearningMethod[OnlineParams]):
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
 
+    @property
+    def questions(self) -> int:
+        return 0 if self.settings.replay else self.settings.questions
+
     def asked_in_training(self) -> str | None:
         return None if self.settings.replay else self.settings.judge
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a judge that cannot be asked here."""
         from laurel.feedback.responders import check_captions
 
         own = self.settings
-        judge = params.annotate.judge_named(own.judge, "rewards of kind online: judge")
+        judge = context.annotate.judge_named(own.judge, "rewards of kind online: judge")
         if own.form != "ranking":
             try:
                 check_captions(judge, adapter, own.prompt, own.goal)
@@ -50,24 +54,24 @@ class Online(LearningMethod[OnlineParams]):
             kind_of(voter).check(adapter)
         return None
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         raise ParamsError(
             f"rewards: labels of {name} are learned during training, so its control is a separate reward: set "
             "{kind: online, shuffled: true} there."
         )
 
-    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         own = self.settings
         if own.replay:
             return f"labels of {own.replay} count again, and no judge is asked"
-        judge = params.annotate.of_judge(own.judge)
+        judge = context.annotate.of_judge(own.judge)
         voters = judge.voters
         who = ", ".join(kind_of(voter).title for voter in voters)
         what = "pairs of captions" if own.form == "ranking" else "captions"
         asking = [voter.language_model for voter in voters if isinstance(kind_of(voter), ChatAnnotator)]
         each = sum(one.votes * (2 if own.form == "ranking" and one.both_orders else 1) for one in asking)
         calls = f", which take {each * own.questions:,} calls without follow-ups" if each else ""
-        known = params.annotate.feedback_seeds * self._known_answers(judge, adapter)
+        known = context.annotate.feedback_seeds * self._known_answers(judge, adapter)
         if each and known:
             calls += f", and before that at most {known:,} with known answers, which take {each * known:,}"
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most{calls}"
@@ -79,7 +83,7 @@ class Online(LearningMethod[OnlineParams]):
         listed = [text for text in map(adapter.describe, adapter.events()) if text]
         return len(success_questions(listed, adapter, judge.probe.success_questions, 0))
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.online_artefact import CONFIG
 
         write_json(place / CONFIG, {"form": None})
@@ -89,16 +93,16 @@ class Online(LearningMethod[OnlineParams]):
 
         return load(place, adapter, quantile)
 
-    def learning_reward(self, own: AgentsReward, params: RewardContext, adapter: EnvAdapter) -> LearningReward:
+    def learning_reward(self, own: AgentsReward, context: RewardContext, adapter: EnvAdapter) -> LearningReward:
         from laurel.rewards.online import OnlineReward
 
-        return OnlineReward(own, self.settings, params, adapter, self.topic(params, own.seed))
+        return OnlineReward(own, self.settings, context, adapter, self.topic(context, own.seed))
 
-    def topic(self, params: RewardContext, seed: int) -> Topic | None:
+    def topic(self, context: RewardContext, seed: int) -> Topic | None:
         own = self.settings
         if own.replay:
             return None
-        label_set = seed % params.annotate.feedback_seeds
+        label_set = seed % context.annotate.feedback_seeds
         if own.form == "ranking":
             return Topic("pair", own.judge, label_set)
         return Topic("caption", own.judge, label_set, own.prompt, own.goal)

@@ -20,7 +20,7 @@ class Oracle(Method[RewardParams]):
     role = "bound"
     summary = "hand-written progress as reward"
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         return f"{adapter.env_id} has no hand-written progress." if adapter.oracle("") is None else None
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

@@ -195,9 +195,9 @@ class ChatJudge(OutcomeJudge):
     """A chat model that is asked a question."""
 
     def __init__(
-        self, kind: ChatAnnotator, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
+        self, kind: ChatAnnotator, settings: OutcomeParams, context: RewardContext, adapter: EnvAdapter
     ) -> None:
-        self._kind, self._settings, self._params, self._adapter = kind, settings, params, adapter
+        self._kind, self._settings, self._context, self._adapter = kind, settings, context, adapter
         self.name = kind.model_name
         self.shown = {one.episode for one in settings.examples}
 
@@ -214,8 +214,8 @@ class ChatJudge(OutcomeJudge):
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
         shown = [Example(text, reached) for text, reached in labelled.items()]
-        key = f"rewards.{self._settings.kind}"
-        asked = self._kind.answers(self._question(shown), texts, key, self._params.account)
+        key = self._context.key(self._settings)
+        asked = self._kind.answers(self._question(shown), texts, key, self._context.account)
         return [probability(answers) for answers in asked]
 
     def _question(self, more: Sequence[Example]) -> OutcomeQuestion:
@@ -242,8 +242,8 @@ class OutcomeTexts(OutcomeJudge):
 class SupervisedJudge(OutcomeJudge):
     """Logistic regression on embeddings of labelled outcomes."""
 
-    def __init__(self, settings: OutcomeParams, params: RewardContext) -> None:
-        self._settings, self._model = settings, params.annotate.embedding.model
+    def __init__(self, settings: OutcomeParams, context: RewardContext) -> None:
+        self._settings, self._model = settings, context.annotate.embedding.model
         self.name = f"supervised ({settings.labels} labels)"
 
     def check(self) -> str | None:
@@ -264,28 +264,28 @@ class SupervisedJudge(OutcomeJudge):
         return [float(value > 0) for value in np.column_stack([asked, np.ones(len(asked))]) @ weights]
 
 
-def outcome_judge(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
+def outcome_judge(settings: OutcomeParams, context: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
     """Return the judge that the settings name.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
     """
     if settings.judge == "supervised":
-        return SupervisedJudge(settings, params)
+        return SupervisedJudge(settings, context)
     if settings.judge == "truth":
         return OutcomeTexts(ScriptedTexts(ScriptedParams(), adapter, seed, ()), "truth", simulated=True)
     cannot = "cannot judge whether an outcome is the goal"
-    judge = judge_of_texts(params.annotate, adapter, f"rewards.{settings.kind}", cannot, seed)
+    judge = judge_of_texts(context.annotate, adapter, context.key(settings), cannot, seed)
     if isinstance(judge, ChatAnnotator):
-        return ChatJudge(judge, settings, params, adapter)
-    return OutcomeTexts(judge, judge.name, kind_of(params.annotate).simulated)
+        return ChatJudge(judge, settings, context, adapter)
+    return OutcomeTexts(judge, judge.name, kind_of(context.annotate).simulated)
 
 
 def answered(
-    outcomes: Outcomes, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int
+    outcomes: Outcomes, settings: OutcomeParams, context: RewardContext, adapter: EnvAdapter, seed: int
 ) -> tuple[OutcomeTable, dict[str, Any]]:
     """Judge all outcomes; return the answers, and their agreement with the environment."""
-    judge = outcome_judge(settings, params, adapter, seed)
+    judge = outcome_judge(settings, context, adapter, seed)
     truth = {text: known for text, known in zip(outcomes.texts, outcomes.truth, strict=True) if known is not None}
     if adapter.success_captions():  # then the truth is also known for outcomes that were never met
         truth = {text: adapter.says_success(text) for text in outcomes.texts}
@@ -328,30 +328,30 @@ class Outcome(Method[OutcomeParams]):
             who = {"supervised": "a classifier of true answers", "truth": "the environment itself"}[settings.judge]
             self.summary = f"at an episode's end, whether its outcome is the goal by {who}"
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        why = outcome_judge(self.settings, params, adapter).check()
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
+        why = outcome_judge(self.settings, context, adapter).check()
         if why is None and self.settings.labels and not (adapter.success_captions() or adapter.defines_success()):
             return f"{adapter.env_id} does not say which episodes succeed, so there are no true answers for labels."
         return why
 
-    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         own = self.settings
-        return outcome_judge(own, params, adapter).estimate(
+        return outcome_judge(own, context, adapter).estimate(
             read_vocabulary(captions).texts if own.captions == 1 else None
         )
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         assert inputs.trajectories is not None
         own = self.settings
         outcomes = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions)
-        table, quality = answered(outcomes, own, params, adapter, seed)
+        table, quality = answered(outcomes, own, context, adapter, seed)
         table.save(place)
         write_json(place / QUALITY, quality)
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         return None
 
-    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+    def fit_shuffled(self, context: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
         """Permute the answers over outcomes; nothing is asked again."""
         OutcomeTable.load(made).shuffled(seed).save(place)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from laurel.data.json_file import write_json
 from laurel.envs.base import EnvAdapter
+from laurel.feedback.annotator_kind import is_directory
 from laurel.params.rewards import PreferenceParams, RewardParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import learned
@@ -21,24 +22,29 @@ class Preference(Method[PreferenceParams]):
     Settings = PreferenceParams
     reads = ("trajectories", "captions", "preferences")
 
+    @property
+    def files(self) -> Mapping[str, str]:
+        encoder = self.settings.encoder
+        return {"encoder": encoder} if self.settings.input == "caption" and is_directory(encoder) else {}
+
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.training import train_reward_model
 
         assert inputs.trajectories is not None
-        own, length = self.settings, params.caption.segment_length
+        own, length = self.settings, context.caption.segment_length
         model, quality = train_reward_model(
             seed, length, own, adapter, inputs.trajectories, inputs.captions, inputs.preferences
         )
         model.save(place)
         write_json(place / QUALITY, quality)
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         return None if self.settings.input == "caption" else f'it needs rewards.{name}.input "caption".'
 
-    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+    def fit_shuffled(self, context: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
         """Fit the same ensemble for the same number of epochs to labels permuted over pairs."""
         from laurel.rewards.model import RewardModel
         from laurel.rewards.training import shuffled_model, usable_comparisons

@@ -24,7 +24,7 @@ class RandomReward(Method[RewardParams]):
     reads = ("captions",)
     per_seed = True
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
 
         texts = list(read_vocabulary(inputs.captions).texts)

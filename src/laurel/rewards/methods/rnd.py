@@ -41,7 +41,7 @@ class RND(Method[RNDParams]):
     Settings = RNDParams
     per_seed = True
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         write_json(place / "config.json", {"seed": seed})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

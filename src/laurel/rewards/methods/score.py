@@ -105,25 +105,25 @@ def on_one_scale(groups: IntArray, scores: Scores, n: int) -> Scores:
     return np.where(counts > 0, own, np.nan)
 
 
-def question_of(own: ScoreParams, params: RewardContext, adapter: EnvAdapter, size: int) -> ScoreQuestion:
+def question_of(own: ScoreParams, context: RewardContext, adapter: EnvAdapter, size: int) -> ScoreQuestion:
     """Return the question that a chat model is asked.
 
     Raises:
         PromptError: the prompt does not exist, or does not fit the environment.
     """
-    orders = params.annotate.language_model.both_orders
+    orders = context.annotate.language_model.both_orders
     return ScoreQuestion(ScoreQuestion.load_prompt(own.prompt), adapter, own.goal, size=size, both_orders=orders)
 
 
 def score_judge(
-    params: RewardContext, adapter: EnvAdapter, seed: int = 0, captions: Sequence[str] = ()
+    own: ScoreParams, context: RewardContext, adapter: EnvAdapter, seed: int = 0, captions: Sequence[str] = ()
 ) -> ChatAnnotator | TextJudge:
     """Return the judge that scores.
 
     Raises:
         AnnotationError: the annotator only judges pairs.
     """
-    return judge_of_texts(params.annotate, adapter, "rewards.score", "gives no scores", seed, captions)
+    return judge_of_texts(context.annotate, adapter, context.key(own), "gives no scores", seed, captions)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def asked(
     texts: Sequence[str],
     groups: IntArray,
     own: ScoreParams,
-    params: RewardContext,
+    context: RewardContext,
     adapter: EnvAdapter,
     seed: int,
     captions: Sequence[str] = (),
@@ -152,18 +152,18 @@ def asked(
     Args:
         captions: of single steps, which texts may consist of.
     """
-    judge = score_judge(params, adapter, seed, captions)
+    judge = score_judge(own, context, adapter, seed, captions)
     if not isinstance(judge, ChatAnnotator):
-        simulated = kind_of(params.annotate).simulated
+        simulated = kind_of(context.annotate).simulated
         return Scored(judge.name, simulated, judge.scores(texts, groups), len(groups))
     items = [tuple(texts[i] for i in group) for group in groups.tolist()]
-    question = question_of(own, params, adapter, groups.shape[1])
+    question = question_of(own, context, adapter, groups.shape[1])
     scores = np.full(groups.shape, np.nan)
-    for number, answers in enumerate(judge.answers(question, items, "rewards.score", params.account)):
+    for number, answers in enumerate(judge.answers(question, items, context.key(own), context.account)):
         values = [answer.value for answer in answers if answer.value is not None]
         if 2 * len(values) > len(answers):
             scores[number] = np.mean(values, axis=0)
-    questions = len(groups) * question.variants * params.annotate.language_model.votes
+    questions = len(groups) * question.variants * context.annotate.language_model.votes
     return Scored(judge.model_name, False, scores, questions)
 
 
@@ -203,31 +203,31 @@ class Score(Method[ScoreParams]):
     asks = True
     reads = ("captions",)
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
-        if isinstance(score_judge(params, adapter), ChatAnnotator):
-            question = question_of(own, params, adapter, 1)
+        if isinstance(score_judge(self.settings, context, adapter), ChatAnnotator):
+            question = question_of(own, context, adapter, 1)
             question.messages(question.sample)
         else:
-            kind_of(params.annotate).check(adapter)
+            kind_of(context.annotate).check(adapter)
         return None
 
-    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
-        own, kind = self.settings, score_judge(params, adapter)
+    def estimate(self, context: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+        own, kind = self.settings, score_judge(self.settings, context, adapter)
         if not isinstance(kind, ChatAnnotator):
             return None
         texts = read_segments(captions).texts
         groups = drawn_groups(len(texts), own.size, own.n_groups, 0)
         items = [tuple(texts[i] for i in group) for group in groups.tolist()]
-        return kind.asked(question_of(own, params, adapter, groups.shape[1]), items, "is asked for scores")
+        return kind.asked(question_of(own, context, adapter, groups.shape[1]), items, "is asked for scores")
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         own = self.settings
         vocabulary, segments = read_vocabulary(inputs.captions), read_segments(inputs.captions)
         if not segments.texts:
             raise DataError(f"{inputs.captions}: holds no caption to score. Collect more steps (collect.steps).")
         groups = drawn_groups(len(segments), own.size, own.n_groups, seed)
-        answers = asked(segments.texts, groups, own, params, adapter, seed, vocabulary.texts)
+        answers = asked(segments.texts, groups, own, context, adapter, seed, vocabulary.texts)
         scores = on_one_scale(groups, answers.scores, len(segments))
         values = caption_scores(segments, scores, len(vocabulary))
         ScoredCaptions.of(vocabulary.texts, values).save(place, counts=vocabulary.counts.tolist())
@@ -242,10 +242,10 @@ class Score(Method[ScoreParams]):
         }
         write_json(place / QUALITY, quality)
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         return None
 
-    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+    def fit_shuffled(self, context: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
         """Permute the scores over captions; nothing is asked again."""
         scored, config = ScoredCaptions.load(made)
         scored.shuffled(seed).save(place, counts=config["counts"])

@@ -52,14 +52,14 @@ class ShuffledLabels(Method[ShuffledParams]):
         judge: str = method_of(rewards[self.settings.of]).judge(rewards)
         return judge
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         name = self.settings.of
-        method: Method[RewardParams] = method_of(params.rewards[name])
-        return method.check_shuffled(name, params, adapter)
+        method: Method[RewardParams] = method_of(context.rewards[name])
+        return method.check_shuffled(name, context, adapter)
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        original = params.rewards[self.settings.of]
-        method_of(original).fit_shuffled(params, inputs, inputs.made(self.settings.of), seed, place)
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+        original = context.rewards[self.settings.of]
+        method_of(original).fit_shuffled(context, inputs, inputs.made(self.settings.of), seed, place)
         write_json(place / ORIGINAL, original.model_dump(mode="json"))
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

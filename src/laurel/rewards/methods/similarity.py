@@ -32,14 +32,14 @@ class Similarity(Method[SimilarityParams]):
     Settings = SimilarityParams
     reads = ("captions",)
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        embedding_goals(self._embedding(params), adapter)
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
+        embedding_goals(self._embedding(context), adapter)
         return None
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
 
-        embedding = self._embedding(params)
+        embedding = self._embedding(context)
         texts = list(read_vocabulary(inputs.captions).texts)
         scored = ScoredCaptions.of(texts, utilities(texts, embedding, adapter))
         scored.save(place, embedding=embedding.model_dump(mode="json"))
@@ -49,8 +49,8 @@ class Similarity(Method[SimilarityParams]):
         embedding = EmbeddingParams.model_validate(config["embedding"])
         return scored.reward(quantile, lambda texts: utilities(texts, embedding, adapter))
 
-    def _embedding(self, params: RewardContext) -> EmbeddingParams:
-        return self.settings.embedding or params.annotate.embedding
+    def _embedding(self, context: RewardContext) -> EmbeddingParams:
+        return self.settings.embedding or context.annotate.embedding
 
 
 def utilities(texts: list[str], params: EmbeddingParams, adapter: EnvAdapter) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,16 @@ class Stored(Method[StoredParams]):
     summary = "a reward made by another run"
     Settings = StoredParams
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    @property
+    def files(self) -> Mapping[str, str]:
+        return {"path": self.settings.path}
+
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a path that does not hold the reward."""
         _made(self.settings)
         return None
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         made, folder = _made(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
         write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})

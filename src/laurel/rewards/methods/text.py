@@ -61,10 +61,14 @@ class Text(Method[TextParams]):
         """Return only captions if a trained model is given, in which case no annotator is asked."""
         return self.reads if self.settings.path is None else ("captions",)
 
+    @property
+    def language_model(self) -> str:
+        return self.settings.model
+
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
 
-    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:
         own = self.settings
         if own.path is not None:
             from laurel.rewards.text import TextReward
@@ -76,7 +80,7 @@ class Text(Method[TextParams]):
             require_trl()
         return None
 
-    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+    def fit(self, context: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.own_preferences import read_own
 
         if self.settings.path is None:
@@ -86,7 +90,7 @@ class Text(Method[TextParams]):
         model.save(place)
         _score(model, {"model": self.settings.path}, inputs, place)
 
-    def check_shuffled(self, name: str, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check_shuffled(self, name: str, context: RewardContext, adapter: EnvAdapter) -> str | None:
         if self.settings.path is not None:
             raise ParamsError(
                 f"rewards: labels of {name} cannot be shuffled, as it has a path: its model was trained elsewhere, on "
@@ -94,7 +98,7 @@ class Text(Method[TextParams]):
             )
         return None
 
-    def fit_shuffled(self, params: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
+    def fit_shuffled(self, context: RewardContext, inputs: Inputs, made: Path, seed: int, place: Path) -> None:
         """Fit the same model to labels permuted over pairs."""
         from laurel.data.own_preferences import read_own
 
