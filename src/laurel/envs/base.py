@@ -7,7 +7,7 @@ An adapter handles one family of environments: it packs observations into rows o
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -307,6 +307,23 @@ class EnvAdapter:
     def events(self) -> Iterable[int]:
         """List the possible events, if they can be enumerated."""
         return ()
+
+    def possible(self, events: Iterable[int]) -> Iterator[int]:
+        """Yield those of the events that some step has, according to the environment's table; all if it has none."""
+        if self.table is None:
+            yield from events
+            return
+        states, actions, nexts, rewards, ends = self.table.steps()
+        steps = Transitions(
+            observation=states[:, None],
+            action=actions,
+            reward=rewards.astype(np.float32),
+            next_observation=nexts[:, None],
+            terminated=ends,
+            truncated=np.zeros_like(ends),
+        )
+        happen = set(self.encode(steps).tolist())
+        yield from (event for event in events if event in happen)
 
     def says_success(self, caption: str) -> bool:
         """Whether a caption, or one of a segment's, says that the task is solved."""

@@ -6,7 +6,7 @@ the bottom right and the cliff between them (https://gymnasium.farama.org/enviro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,9 @@ class CliffWalkingAdapter(EnvAdapter):
         return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
+        return self.possible(self._events())
+
+    def _events(self) -> Iterator[int]:
         squares = range(START + 1)
         nearer = [square for square in squares if square != START and STEPS[square] < STEPS.max()]
         for verb in _WORDS:

@@ -61,8 +61,6 @@ class FrozenLakeAdapter(EnvAdapter):
     _words: Mapping[int, str] = _WORDS
     _names: Mapping[str, str] = {"S": "ice", "F": "ice", "H": "a hole", "G": "the goal"}
     """Letter on the map -> name of such a square."""
-    _random = False
-    """Whether each instance of the environment has a map of its own."""
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
@@ -80,10 +78,7 @@ class FrozenLakeAdapter(EnvAdapter):
         return np.stack([*np.divmod(where, self._columns), self._distance[where]], axis=1)
 
     def inspect(self, env: gym.Env[Any, Any]) -> None:
-        bare = env.unwrapped
-        self._set_squares(bare.desc.astype("U1"))  # type: ignore[attr-defined]
-        options = bare.spec.kwargs if bare.spec else {}
-        self._random = options.get("desc") is None and options.get("map_name", "4x4") is None
+        self._set_squares(env.unwrapped.desc.astype("U1"))  # type: ignore[attr-defined]
 
     def _set_squares(self, squares: Array) -> None:
         """Set the map (rows, columns), one letter per square."""
@@ -129,36 +124,9 @@ class FrozenLakeAdapter(EnvAdapter):
         return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
-        """List the events that can happen by the environment's table; without one, or on a random map, all."""
-        if self.table is not None and not self._random:
-            return np.unique(self.encode(self._outcomes())).tolist()
-        return self._anywhere()
+        return self.possible(self._events())
 
-    def _outcomes(self) -> Transitions:
-        """Return every outcome of every action on the squares that an episode can reach."""
-        found: list[tuple[int, int, int, bool]] = []
-        met = set(np.flatnonzero(self.table.start).tolist())
-        waiting = list(met)
-        while waiting:
-            before = waiting.pop()
-            for action, outcomes in self.table.outcomes[before].items():
-                for probability, after, _, terminated in outcomes:
-                    if probability > 0:
-                        found.append((before, action, int(after), bool(terminated)))
-                        if not terminated and after not in met:
-                            met.add(int(after))
-                            waiting.append(int(after))
-        states, actions, nexts, ends = (np.array(column) for column in zip(*found, strict=True))
-        return Transitions(
-            observation=states[:, None],
-            next_observation=nexts[:, None],
-            action=actions,
-            reward=np.zeros(len(found), dtype=np.float32),
-            terminated=ends,
-            truncated=np.zeros(len(found), dtype=np.bool_),
-        )
-
-    def _anywhere(self) -> Iterator[int]:
+    def _events(self) -> Iterator[int]:
         actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
         for verb in _WORDS:
             if verb == ASIDE and self._goal.sum() == 1:

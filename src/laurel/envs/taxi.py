@@ -7,7 +7,7 @@ A state is ((row * 5 + column) * 5 + passenger) * 4 + destination; passenger 4 r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,9 @@ class TaxiAdapter(EnvAdapter):
         return f"You steer {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
+        return self.possible(self._events())
+
+    def _events(self) -> Iterator[int]:
         # In rain the taxi may slip sideways, so that every event occurs with every action.
         actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
         for verb, steps in _moves():

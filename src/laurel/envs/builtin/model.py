@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from laurel.arrays import BoolArray, DoubleArray
+from laurel.arrays import Array, BoolArray, DoubleArray
 from laurel.errors import EnvError
 
 
@@ -57,14 +57,43 @@ class Table(NamedTuple):
     start: npt.ArrayLike
     """(S,) probability that an episode begins there."""
 
+    def steps(self) -> tuple[Array, Array, Array, Array, BoolArray]:
+        """Return all distinct steps that episodes can make: states, actions, next states, rewards and whether they end
+        the episode.
+        """
+        met = set(np.flatnonzero(np.asarray(self.start)).tolist())
+        waiting, found = list(met), dict[tuple[int, int, int, float, bool], None]()
+        while waiting:
+            state = waiting.pop()
+            for action, outcomes in self.outcomes[state].items():
+                for probability, after, reward, terminated in outcomes:
+                    if probability > 0:
+                        found[state, action, int(after), float(reward), bool(terminated)] = None
+                        if not terminated and int(after) not in met:
+                            met.add(int(after))
+                            waiting.append(int(after))
+        states, actions, nexts, rewards, ends = (np.array(column) for column in zip(*found, strict=True))
+        return states, actions, nexts, rewards, ends
+
 
 def table_of(env: gym.Env[Any, Any]) -> Table | None:
-    """Return the table of FrozenLake, CliffWalking, Taxi or GridWorld; None for others, or where it is incorrect."""
+    """Return the table of FrozenLake, CliffWalking, Taxi or GridWorld; None for others, or where it is incorrect or
+    another instance of the environment has another one.
+    """
     bare = env.unwrapped
+    table = _table(bare)
+    return None if getattr(bare, "fickle_passenger", False) or _has_random_map(bare) else table
+
+
+def _table(bare: gym.Env[Any, Any]) -> Table | None:
     outcomes, start = getattr(bare, "P", None), getattr(bare, "initial_state_distrib", None)
-    if outcomes is None or start is None or getattr(bare, "fickle_passenger", False):
-        return None
-    return Table(outcomes, start)
+    return None if outcomes is None or start is None else Table(outcomes, start)
+
+
+def _has_random_map(bare: gym.Env[Any, Any]) -> bool:
+    """Whether each instance draws a frozen lake of its own."""
+    options = bare.spec.kwargs if bare.spec else {}
+    return options.get("desc") is None and options.get("map_name", "4x4") is None
 
 
 def model_of(env: gym.Env[Any, Any]) -> Model:
@@ -77,7 +106,7 @@ def model_of(env: gym.Env[Any, Any]) -> Model:
     name = bare.spec.id if bare.spec else type(bare).__name__
     if getattr(bare, "fickle_passenger", False):
         raise EnvError(f"{name}: with fickle_passenger the model does not describe the passengers. Leave it out.")
-    table = table_of(env)
+    table = _table(bare)
     if table is None:
         raise EnvError(f"{name} does not give its model (P and initial_state_distrib). Use an agent that learns.")
     return from_table(*table, name)
