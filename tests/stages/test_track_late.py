@@ -19,6 +19,7 @@ from laurel.stages.track_late import track_late
 from tiny_project import UNTRACKED, Project, set_run_facts
 
 URI = "MLFLOW_TRACKING_URI"
+USED = {"calls": 7, "cost": 0.25}
 
 
 def tracked(params: Params) -> Params:
@@ -30,7 +31,7 @@ def project(finished: Project, tmp_path: Path) -> Project:
     """All stages have run; none is known to MLflow."""
     copy = finished.copy(tmp_path / "p", UNTRACKED, without=["evaluate"])
     for path in copy.inputs("evaluate").values():
-        set_run_facts(path, mlflow_run_id=None)
+        set_run_facts(path, mlflow_run_id=None, usage=USED if path.name in ("preferences", "reward") else {})
     return copy
 
 
@@ -57,6 +58,9 @@ def test_evaluate_logs_stages_that_could_not_be_logged(project: Project, monkeyp
     assert all(run.info.status == "FINISHED" for run in runs.values())
     counts = read_manifest(project.output("collect"))["counts"]
     assert runs[f"collect {env}"].data.metrics["transitions"] == counts["transitions"]
+    for stage in ("annotate", "train-reward"):
+        found = runs[f"{stage} {env}"].data.metrics
+        assert {name: found[name] for name in USED} == USED
     quality = read_json(project.output("train-reward") / "preference" / "quality.json")
     assert runs[f"train-reward {env}"].data.metrics["heldout_agreement"] == quality["heldout_agreement"]
     last = runs[f"evaluate {env}"]

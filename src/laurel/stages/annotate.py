@@ -132,16 +132,17 @@ def log(sections: AnnotateSections, inputs: Mapping[str, Path], out: Output, ref
     refused = RefusedLabelsError("\n".join(refusals)) if refusals else None
     with Tracker(logged, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
-            track(tracked, sections, {**out.counts, **out.usage}, out.path)
+            track(tracked, sections, out)
         if refused:
             raise refused
     if refused:  # where logging failed before, the block ends without an error
         raise refused
 
 
-def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | None], path: Path) -> None:
+def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
     """Log labels: counts, cost, quality, and a sample of the questions."""
-    known = {key: float(value) for key, value in counts.items() if value is not None}
+    path = out.path
+    known = {key: float(value) for key, value in {**out.counts, **out.usage}.items() if value is not None}
     for file in sorted(path.rglob(QUALITY)):  # other judges and label sets are in subfolders
         begin = "".join(f"{part}." for part in file.relative_to(path).parent.parts)
         known |= {f"{begin}{key}": value for key, value in metrics(read_json(file)).items()}

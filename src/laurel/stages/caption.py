@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laurel.data.background import read_ahead
 from laurel.errors import DataError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 from laurel.tracking.run import Run
+
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
 
 
 def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajectories: Path, output: Path) -> None:
@@ -98,12 +102,12 @@ def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajec
             out.notes.append(f"None of {steps.transitions:,} steps has a caption.")
         with Tracker({**sections, "tracking": tracking}, "caption", inputs, out).stage_run() as tracked:
             if tracked:
-                track(tracked, out.counts, out.path)
+                track(tracked, sections, out)
 
 
-def track(run: Run, counts: dict[str, Any], path: Path) -> None:
+def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
     """Log the number of steps with a caption, and the vocabulary."""
     from laurel.data.captions import VOCABULARY
 
-    run.log_metrics({key: float(value) for key, value in counts.items()})
-    run.log_file(path / VOCABULARY)
+    run.log_metrics({key: float(value) for key, value in out.counts.items()})
+    run.log_file(out.path / VOCABULARY)

@@ -19,6 +19,7 @@ from laurel.tracking.run import Run
 
 if TYPE_CHECKING:
     from laurel.agents.behaviour import Behaviour
+    from laurel.data.directory import Output
     from laurel.envs.base import EnvAdapter
 
 
@@ -71,12 +72,12 @@ def run(
                     shutil.rmtree(place)
         with Tracker({**sections, "tracking": tracking}, STAGE, {}, out).stage_run() as tracked:
             if tracked:
-                track(tracked, out.counts)
+                track(tracked, sections, out)
 
 
-def track(run: Run, counts: Mapping[str, Any]) -> None:
+def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
     """Log what was collected."""
-    run.log_metrics({key: float(value) for key, value in counts.items()})
+    run.log_metrics({key: float(value) for key, value in out.counts.items()})
 
 
 @dataclass(frozen=True)

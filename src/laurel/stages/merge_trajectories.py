@@ -50,4 +50,4 @@ def run(
         sources = {f"part.{number}": path for number, (path, _) in enumerate(ordered)}
         with Tracker({**sections, "tracking": tracking}, STAGE, sources, out).stage_run() as tracked:
             if tracked:
-                track(tracked, out.counts)
+                track(tracked, sections, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +45,13 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
         sources = {source: inputs[source] for source in manifest["inputs"] if source in inputs}
         ended = (path / MANIFEST).stat().st_mtime
         worked = time.monotonic() - (manifest["seconds"] or 0.0)
-        late = Output(path, counts=manifest["counts"], asked=manifest[ASKED], started=worked)
+        late = Output(path, counts=manifest["counts"], asked=manifest[ASKED], usage=manifest["usage"], started=worked)
         stage = STAGE[PRODUCERS[name]]
         own = {name: sections[name] for name in stage.sections if name in sections}
         tracker = Tracker(own, stage.name, sources, late, known=made)
         with tracker.stage_run(ended=ended) as run:
             if run:
-                _TRACK[name](sections, tracker, run, late)
+                _track(name, sections, tracker, run, late)
                 log_asked(run, late.asked)
         if late.mlflow_run_id is None:
             out.run_notes += late.run_notes
@@ -61,44 +61,20 @@ def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Out
     return made
 
 
-def _trajectories(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
-    from laurel.stages.collect import track
+def _track(name: str, sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
+    from laurel.stages import annotate, caption, collect, train_reward
 
-    track(run, late.counts)
-
-
-def _captions(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
-    from laurel.stages.caption import track
-
-    track(run, late.counts, late.path)
+    if name == "agents":
+        _track_agents(sections, tracker, run, late)
+        return
+    stage = {"trajectories": collect, "captions": caption, "preferences": annotate, "reward": train_reward}[name]
+    stage.track(run, sections, late)
 
 
-def _preferences(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
-    from laurel.stages.annotate import track
-
-    track(run, sections, late.counts, late.path)
-
-
-def _reward(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
-    from laurel.stages.train_reward import track
-
-    env, caption, annotate, tracking = (sections[name] for name in ("env", "caption", "annotate", "tracking"))
-    track(run, env, caption, annotate, tracking, late.path)
-
-
-def _agents(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
+def _track_agents(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.tracking.agents import track_agents
 
     agent = sections["agent"]
     arms = resolve_arms(sections["arms"], sections["rewards"], sections["shaping"], agent).values()
     places = [(arm, seed, late.path / arm.name / seed_folder(seed)) for arm in arms for seed in agent.seeds]
     track_agents(tracker, run, [one for one in places if one[2].is_dir()])
-
-
-_TRACK: Mapping[str, Callable[[Mapping[str, Any], Tracker, Run, Output], None]] = {
-    "trajectories": _trajectories,
-    "captions": _captions,
-    "preferences": _preferences,
-    "reward": _reward,
-    "agents": _agents,
-}

@@ -15,8 +15,7 @@ from laurel.data.directory import Output, output_directory
 from laurel.data.lineage import read_inputs
 from laurel.data.preferences import set_of
 from laurel.llm.mirror import mirrored
-from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import MAIN, AnnotateParams
+from laurel.params.annotation import MAIN
 from laurel.params.arms import ArmParams, used
 from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.stage_sections import RewardSections
@@ -76,7 +75,7 @@ def run(
             out.use(account.usage)
         with Tracker(sections, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
-                track(tracked, sections["env"], sections["caption"], annotate, sections["tracking"], out.path)
+                track(tracked, sections, out)
                 log_asked(tracked, out.asked)
 
 
@@ -146,10 +145,10 @@ def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[st
             )
 
 
-def track(
-    run: Run, env: EnvParams, caption: CaptionParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path
-) -> None:
-    """Log the quality of each learned reward, of each label set, and register it."""
+def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
+    """Log what was used, and the quality of each learned reward, of each label set, and register it."""
+    path, env, caption = out.path, sections["env"], sections["caption"]
+    run.log_metrics({key: float(value) for key, value in out.usage.items() if value is not None})
     stored = StoredRewards.read(path)
     qualities = stored.qualities()
     for name, sets in qualities.items():
@@ -158,9 +157,9 @@ def track(
             of_set = f"set-{number}." if number else ""
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
-        annotator = annotate.of_judge(judge_of(name, stored.settings) or MAIN).annotator
+        annotator = sections["annotate"].of_judge(judge_of(name, stored.settings) or MAIN).annotator
         tags = {"env": env.id, "annotator": annotator, "reward": name}
         card = Described(path / name, name, stored.settings[name], env, caption.with_action).card()
         source = run.log_model(path / name, f"reward-{name}", tags, {CARD: card})
-        if tracking.register_models:
+        if sections["tracking"].register_models:
             run.register(f"reward.{env.id}", source, tags, alias=name)
