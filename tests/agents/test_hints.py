@@ -19,6 +19,7 @@ from laurel.agents.ppo import OnPolicyRollout, clipped_loss, gae_of
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.stacked_update import Update
 from laurel.arrays import FloatArray
+from laurel.data.usage import of_all
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.vector import make_vector
@@ -39,6 +40,7 @@ from laurel.seeding import generator
 from laurel.stages.train_agents import _asked_by
 from laurel.stages.training_notes import notes_on_questions
 from laurel.training import loop
+from laurel.training.checkpoint import used_by
 from laurel.training.lockstep import can_be_on_device
 from laurel.training.task import Assignment
 
@@ -229,6 +231,13 @@ def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
     assert content(tmp_path / "alone") != content(tmp_path / "whole")
 
 
+def test_what_a_stopped_process_asked_counts(tmp_path: Path) -> None:
+    adapter, task = adapter_for(LAKE), make_task("FrozenLake-v1")
+    for updates, calls in ((3, 6), (None, 12)):
+        run(task, adapter, tmp_path / "agent", LikelyActions(Half(), adapter), updates=updates)
+        assert of_all([used_by(tmp_path / "agent")]) == {"calls": calls}
+
+
 def test_agents_that_are_trained_together_are_those_of_a_run_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,7 +355,15 @@ class Half(Right):
     @property
     def account(self) -> dict[str, Any]:
         sample = {"name": "tiny", "prompt": {}, "items": [["an answer"]]}
-        return {"model": "tiny", "states": 4, "unread": 2, "calls": 6, "asked_sample": [sample]} if self.asked else {}
+        about = {
+            "model": "tiny",
+            "states": 4,
+            "unread": 2,
+            "calls": 6,
+            "asked_sample": [sample],
+            "asker": str(id(self)),
+        }
+        return about if self.asked else {}
 
 
 def test_an_unreadable_reward_model_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,4 +378,5 @@ def test_an_unreadable_reward_model_is_reported(tmp_path: Path, capsys: pytest.C
     assert sample["items"] == [["an answer"]], "agents of one process share it"
     assert "asked tiny for its reward about 4 distinct states: 6 calls" in note
     assert "2 states had no answer that could be read: all actions counted as equally likely" in note
+    assert of_all([used_by(tmp_path / "agent")] * 2) == {"calls": 6}, "agents of one process share it"
     assert note in capsys.readouterr().err, "a user who does not open the report is told, too"

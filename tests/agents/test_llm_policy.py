@@ -185,7 +185,7 @@ def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path
     from laurel.stages.accounts import asked as asked_of
 
     class Out:
-        path, notes, run_notes, asked = tmp_path, [], [], []
+        path, notes, run_notes, asked, usage = tmp_path, [], [], [], {}
 
     arms = {"llm": {"reward": None, "agent": {"actor": "llm_policy", "options": {"greedy": True}}}}
     content = {"env": {"id": "Blackjack-v1"}, "collect": {"steps": 1}}
@@ -194,12 +194,13 @@ def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path
     assert info.role == "method"
     for seed in (0, 1):
         content = {"model": "fake", "states": 10, "unread": 1, "calls": 7, "cached": 3, "cost_usd": None}
-        content["asked_sample"] = [{"name": "fake", "items": [seed]}]
+        content |= {"asked_sample": [{"name": "fake", "items": [seed]}], "asker": f"process {seed}"}
         (tmp_path / f"llm-{seed}.json").write_text(json.dumps(content))
     played = [(params.resolved_arms["llm"], seed, None) for seed in (0, 1)]
     found = asked_of(played, tmp_path, Out)  # type: ignore[arg-type]
     assert found["llm"] == {"model": "fake", "states": 20, "unread": 2, "parse_rate": 0.9}
     assert Out.run_notes == ["The arm llm took 14 calls of fake and 6 answers from the store."]
+    assert Out.usage == {"calls": 14, "cached": 6, "cost_usd": None}
     assert Out.asked == [{"name": "fake", "items": [0]}, {"name": "fake", "items": [1]}]
     assert "90.0% of them had an answer that could be read; in the others all choices" in Out.notes[0]
     for seed in (0, 1):  # of a model in this process, whose answers are not stored

@@ -92,7 +92,7 @@ def test_the_page_shows_finished_runs(
     assert "\n- first failed: The &lt;b>gate&lt;/b> refused the labels.\n" in page
     assert "Not finished" not in page
     assert "## second" in page
-    assert ". 10 model calls of annotators in all stages, $1.50. " in page
+    assert ". 10 model calls in all stages, $1.50. " in page
     found = read_json(tmp_path / "out" / "tried.json")
     assert found["not run"] == ["first"]
     assert found["failed"]["first"]["reason"] == "The <b>gate</b>\nrefused the labels."
@@ -103,6 +103,11 @@ def test_the_page_shows_finished_runs(
     assert f"{estimated(success)}, {arms['preference']['solved']['seeds']} of 2" in page
     took = f"{sum(seconds for seconds in found['runs']['second']['seconds'].values() if seconds is not None):,.0f}"
     assert f" | 2k | {took} | 10 | $1.50 |\n" in page, "what a row of the table took"
+
+    assert "calls and their cost are those of all language models that are asked." in page
+    del found["runs"]["second"]["counts_all_calls"]  # as an earlier version wrote it
+    assert "those of annotators, without models that act or hint." in markdown_page(suite, found)
+    found["runs"]["second"]["counts_all_calls"] = True
 
     elsewhere = tmp_path / "elsewhere"
     write_page(suite, elsewhere, tmp_path / "out", "laurel benchmark")

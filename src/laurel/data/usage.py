@@ -5,13 +5,18 @@ work.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 
+USAGE, ASKER = "usage", "asker"
+"""Keys of the usage, and of who asked: agents that share an asker have the same account."""
 SECONDS = 0.1
 """Minimum time between two notes: a killed run loses what it used since the last one."""
 
@@ -29,6 +34,7 @@ def added(one: Usage, other: Usage) -> Usage:
 
 
 CACHED, CALLS, FAILURES = "cached", "calls", "failures"
+RESOURCES = (CALLS, CACHED, FAILURES, "input_tokens", "output_tokens", "seconds", "cost_usd")
 
 
 def together(stopped: Usage, now: Usage) -> Usage:
@@ -46,6 +52,25 @@ def together(stopped: Usage, now: Usage) -> Usage:
             answered = (stopped.get(f"{of}{CALLS}") or 0) - (stopped.get(f"{of}{FAILURES}") or 0)
             total[key] = max(0, amount - answered)
     return total
+
+
+def new_asker() -> str:
+    """Return an id for whoever asks from now on."""
+    return uuid4().hex
+
+
+def by_asker(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
+    """Return the usage of each asker that has an account, the latest where there are several."""
+    return {one[ASKER]: {key: one[key] for key in RESOURCES if key in one} for one in accounts if ASKER in one}
+
+
+def of_all(askers: Iterable[Mapping[str, Usage]]) -> Usage:
+    """Add up the usage of askers, each of which counts once: as it is where it has asked most."""
+    most: dict[str, Usage] = {}
+    for asker, usage in (one for some in askers for one in some.items()):
+        if asker not in most or (usage.get(CALLS) or 0) >= (most[asker].get(CALLS) or 0):
+            most[asker] = usage
+    return reduce(added, most.values(), Usage())
 
 
 class Spent:

@@ -13,6 +13,7 @@ import numpy as np
 
 from laurel.arrays import DoubleArray
 from laurel.data.asked import ASKED
+from laurel.data.usage import ASKER, new_asker
 from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator import Answer
 from laurel.feedback.annotator_kind import kind_of
@@ -53,7 +54,7 @@ class Chooser:
         self.model = kind.model_name
         self.unread = 0
         """Number of states for which no answer named an option."""
-        self._kind = kind
+        self._kind, self._id = kind, new_asker()
         self._asker: Asker[str, Choice] | None = None
         self._known: dict[str, DoubleArray] = {}
         question.messages(question.sample)  # raises now if the prompt does not fit the environment
@@ -105,8 +106,8 @@ class Chooser:
 
     @property
     def account(self) -> dict[str, Any]:
-        """The model, question and usage: distinct states, those without a readable answer, calls, tokens."""
-        about = {"model": self.model, "states": len(self._known), "unread": self.unread}
+        """The model and usage: distinct states, those without a readable answer, calls, tokens, and who asked."""
+        about = {"model": self.model, "states": len(self._known), "unread": self.unread, ASKER: self._id}
         return {**about, **({**self._asker.usage, ASKED: self._asker.asked_sample} if self._asker else {})}
 
 

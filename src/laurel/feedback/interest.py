@@ -13,6 +13,7 @@ import numpy as np
 
 from laurel.arrays import BoolArray
 from laurel.data.asked import ASKED
+from laurel.data.usage import ASKER, new_asker
 from laurel.envs.tasks import TasksAdapter
 from laurel.feedback.annotator import Account
 from laurel.feedback.annotator_kind import Alike, kind_of, lacks
@@ -48,7 +49,7 @@ def boring(adapter: TasksAdapter, annotate: AnnotateParams, judge: str) -> tuple
             unread += interesting is None
             found[place] = interesting is not None and interesting < 0.5
         about = {"about": "pairs of tasks", "instead": "the second counted as interesting"}
-        asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, **about}
+        asked_about = {"model": kind.model_name, "states": len(items), "unread": unread, ASKER: new_asker(), **about}
         return found, {**asked_about, **account.usage, ASKED: account.asked}
     found = kind([task.goal or task.env_id for task in adapter.members])
     np.fill_diagonal(found, val=False)

@@ -69,6 +69,8 @@ class Judging:
         self.notes: list[str] = []
         """Notes on the judge for readers of the report; complete after the block."""
         self.usage: Usage = {}
+        self.answered: Callable[[], None] = lambda: None
+        """Called after answers, while the judge runs."""
         self.asked: list[Asked] = []
         """Samples of questions to chat models."""
 
@@ -155,6 +157,7 @@ class Judging:
                     return None
                 if any(report.done for report in reports):
                     last_sign = time.monotonic()
+                    self.answered()
                 if time.monotonic() - last_sign > HUNG_SECONDS:
                     return f"did not respond for {HUNG_SECONDS:.0f} seconds"
         return None
@@ -163,9 +166,12 @@ class Judging:
         self._queue.note(CLOSED, reason)
         tell(f"The online judge stopped answering. {reason} Training continues with the labels so far.")
 
+    def used(self) -> Usage:
+        """Return the usage so far, while the judge runs."""
+        return json.loads(self._queue.fact(USAGE) or "{}")
+
     def _conclude(self) -> None:
-        closed, usage = self._queue.fact(CLOSED), self._queue.fact(USAGE)
-        self.usage = json.loads(usage) if usage else {}
+        closed, self.usage = self._queue.fact(CLOSED), self.used()
         self.asked = json.loads(self._queue.fact(SAMPLE) or "[]")
         if closed:
             self.notes.append(f"The judge stopped answering while agents were trained. {closed}")

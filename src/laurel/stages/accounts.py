@@ -12,6 +12,7 @@ import numpy as np
 from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
+from laurel.data.usage import ASKER, added, by_asker, of_all
 from laurel.evaluation.formats import counted
 from laurel.evaluation.play import Played, account_of
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
@@ -101,6 +102,8 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
         if file.exists():
             account, sums = read_json(file), found.setdefault(arm.name, {})
             out.asked += account.pop(ASKED, [])
+            out.usage = added(out.usage, of_all([by_asker([account])]))
+            account.pop(ASKER, None)
             for key, value in account.items():
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value

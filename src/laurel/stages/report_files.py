@@ -169,11 +169,12 @@ def write_run_page(
 ) -> RunFacts:
     """Write the facts of only this run (seconds, costs, MLflow runs) beside the report."""
     took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
+    usage = {PRODUCERS[name]: manifest["usage"] for name, manifest in manifests.items()} | {"evaluate": out.usage}
     facts = RunFacts(
         title=env.id,
         made=_made(),
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
-        usage={PRODUCERS[name]: manifest["usage"] for name, manifest in manifests.items() if manifest["usage"]},
+        usage={stage: used for stage, used in usage.items() if used},
         annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
         notes=[*(note for manifest in manifests.values() for note in manifest["run_notes"]), *out.run_notes],
     )

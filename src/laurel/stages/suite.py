@@ -35,6 +35,8 @@ NOT_RUN = "not run"
 FAILED = "failed"
 COSTS = ("steps", "seconds", "calls", "cost")
 """Columns beside those of the arms."""
+COUNTS_ALL = "counts_all_calls"
+"""Key of results whose calls include those of models that act or hint; those of earlier versions do not."""
 
 
 def run_suite(
@@ -147,6 +149,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
         "cost": usage.get("cost_usd", 0.0),
+        COUNTS_ALL: True,
         "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
     }
 
@@ -219,11 +222,16 @@ def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
         ]
         for run in runs.values()
     ]
+    whole = [name for name, run in runs.items() if run.get(COUNTS_ALL)]
+    whose = "those of all language models that are asked"
+    if len(whole) < len(runs):
+        more = f" except in {', '.join(whole)}" if whole else ""
+        whose = f"those of annotators, without models that act or hint{more}"
     caption = (
         "Success rate on fresh episodes, or the return where an environment does not define success, and how many "
         "seeds solved the task. Steps are per agent; seconds are for the whole run, with all arms and seeds; calls and "
-        "their cost are those of annotators, without models that act or hint. Runs share the answers that are stored, "
-        "so a run pays for what earlier ones did not ask."
+        f"their cost are {whose}. Runs share the answers that are stored, so a run pays for what earlier ones did not "
+        "ask."
     )
     return f"{markdown([*axes, *arms, *COSTS], rows)}\n\n{caption}"
 
@@ -259,7 +267,8 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
 def _calls(run: Mapping[str, Any]) -> str:
     """Describe the calls of all stages to language models."""
     calls, cost = run["calls"], in_words(run["cost"])
-    return f"{calls:,} model calls of annotators in all stages, {cost}. " if calls else ""
+    whose = "" if run.get(COUNTS_ALL) else " of annotators"
+    return f"{calls:,} model calls{whose} in all stages, {cost}. " if calls else ""
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:

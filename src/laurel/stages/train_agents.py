@@ -13,6 +13,7 @@ from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json
 from laurel.data.lineage import read_inputs
+from laurel.data.usage import added, of_all
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
 from laurel.params.arm_infos import ArmInfo, arm_infos
@@ -30,7 +31,7 @@ from laurel.tracking.agents import NOTE, STAGE, AgentRuns, left_by_killed, read_
 from laurel.tracking.judgements import log_asked
 from laurel.tracking.server import failures
 from laurel.tracking.tracker import Tracker
-from laurel.training.checkpoint import STATE, is_finished, read_run
+from laurel.training.checkpoint import STATE, is_finished, read_run, used_by
 from laurel.training.checks import check_agents
 from laurel.training.engines import engine_of, steps_of
 from laurel.training.preload import preload
@@ -104,6 +105,7 @@ def run(
         unfinished = [agent for agent in places if not is_finished(agent[2], part.until if part else None)]
         modules = preload("train", env, every.values())
         judging = Judging(seed, context, topics(unfinished, context), modules)
+        judging.answered = lambda: out.use_if_due(judging.used)
         total = sum(steps_until(arm, part) for arm, _, _ in unfinished)
         tracker, note = Tracker(sections, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
@@ -125,10 +127,13 @@ def run(
             with tracker.at_work(), runs or nullcontext(), page or nullcontext():
                 sampling = () if part and part.proposals else unfinished
                 served = servers(served_actors(arm for arm, _, _ in sampling).values())
-                with served, judging, progress(total, "train-agents", "steps") as advance:
-                    sources = Inputs(captions, preferences, reward, judge=judging.queue)
-                    jobs = _jobs(seed, context, unfinished, sources, part)
-                    run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
+                try:
+                    with served, judging, progress(total, "train-agents", "steps") as advance:
+                        sources = Inputs(captions, preferences, reward, judge=judging.queue)
+                        jobs = _jobs(seed, context, unfinished, sources, part)
+                        run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
+                finally:
+                    out.use(judging.usage)
             out.asked = [*judging.asked, *_asked_by(places)]
             if runs:
                 runs.finish(places)
@@ -139,7 +144,7 @@ def run(
         most = max((steps_of(arm) for arm in trained), default=0)
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": most}
         out.notes += [*notes_on_training(places), *judging.notes]
-        out.usage = judging.usage
+        out.usage = added(out.usage, of_all(used_by(place) for _, _, place in places))
         out.run_notes += notes_on_questions(places)
         out.run_notes += page.notes if page else []
 

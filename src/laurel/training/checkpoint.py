@@ -29,6 +29,7 @@ from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import recover, replace_directory
+from laurel.data.usage import USAGE, Usage, by_asker
 from laurel.errors import DataError, first_line
 from laurel.rewards.stored import own_reward
 from laurel.training.credit import CREDIT
@@ -112,7 +113,7 @@ def save(
             "rng": learner.rng.bit_generator.state,
         },
     )
-    write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts))
+    write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts, directory))
     replace_directory(partial, directory)
 
 
@@ -144,13 +145,21 @@ def restore(directory: Path, learner: Learner) -> Progress:
         ) from None
 
 
-def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]], directory: Path) -> dict[str, Any]:
     """Return an agent's RUN: the duration, start and current time of its training.
 
     Args:
-        accounts: purpose -> usage of language models in training (`laurel.feedback.chooser.Chooser.account`).
+        accounts: purpose -> usage of language models by this process (`laurel.feedback.chooser.Chooser.account`).
+        directory: of the last checkpoint, if there is one, which names the usage of stopped processes.
     """
-    return {"seconds": seconds, "wall": [began, time.time()], **({"accounts": dict(accounts)} if accounts else {})}
+    usage = {**used_by(directory), **by_asker(accounts.values())}
+    more = {"accounts": dict(accounts)} if accounts else {}
+    return {"seconds": seconds, "wall": [began, time.time()], **more, **({USAGE: usage} if usage else {})}
+
+
+def used_by(directory: Path) -> dict[str, Usage]:
+    """Return what the processes that trained an agent asked of language models, by asker."""
+    return dict(read_run(directory).get(USAGE, {})) if (directory / RUN).exists() else {}
 
 
 def read_run(directory: Path) -> dict[str, Any]:

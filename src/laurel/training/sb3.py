@@ -187,7 +187,7 @@ class _CheckpointCallback(BaseCallback):
                 **state,
             },
         )
-        write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.reward.accounts))
+        write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.reward.accounts, self._directory))
         pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
         replace_directory(partial, self._directory)
         self._saved = model.num_timesteps
