@@ -87,7 +87,7 @@ SESSIONS = {
     "docs/language-model-actors.md": Session(
         slow=True,
         clone=True,
-        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 16384}'",
+        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 4096, language_model: {n_envs: 1024}}'",
     ),
     "docs/library.md": Session(instead={"laurel run": 'cp -r "$CLONE/data" "$CLONE/reports" .'}),
     "docs/results.md": Session(slow=True, clone=True),
@@ -103,6 +103,15 @@ SESSIONS = {
     "docs/tuning.md": Session(
         clone=True,
         instead={"--trials 30": "--trials 2 --steps 2048", "--study rates": "--study rates --trials 2 --steps 2048"},
+    ),
+    "docs/tutorials/agents.md": Session(
+        slow=True,
+        files={
+            "cautious.py": "my-agents/cautious.py",
+            "linear.py": "my-agents/linear.py",
+            "pyproject.toml": "../my-agents/pyproject.toml",
+        },
+        params=True,
     ),
     "docs/tutorials/cloud.md": Session(),
     "docs/tutorials/environment.md": Session(files={"corridor.py": "corridor.py"}, params=True),
