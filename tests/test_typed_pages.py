@@ -87,7 +87,8 @@ SESSIONS = {
     "docs/language-model-actors.md": Session(
         slow=True,
         clone=True,
-        before="set_params examples/language_actor.yaml 'agent: {seeds: [0], steps: 4096, language_model: {n_envs: 1024}}'",
+        before="set_params examples/language_actor.yaml "
+        "'agent: {seeds: [0], steps: 4096, language_model: {n_envs: 1024}}'",
     ),
     "docs/library.md": Session(instead={"laurel run": 'cp -r "$CLONE/data" "$CLONE/reports" .'}),
     "docs/results.md": Session(slow=True, clone=True),

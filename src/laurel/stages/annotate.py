@@ -140,9 +140,9 @@ def log(sections: AnnotateSections, inputs: Mapping[str, Path], out: Output, ref
 
 
 def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
-    """Log labels: counts, cost, quality, and a sample of the questions."""
+    """Log labels: counts, quality, and a sample of the questions."""
     path = out.path
-    known = {key: float(value) for key, value in {**out.counts, **out.usage}.items() if value is not None}
+    known = {key: float(value) for key, value in out.counts.items() if value is not None}
     for file in sorted(path.rglob(QUALITY)):  # other judges and label sets are in subfolders
         begin = "".join(f"{part}." for part in file.relative_to(path).parent.parts)
         known |= {f"{begin}{key}": value for key, value in metrics(read_json(file)).items()}

@@ -134,6 +134,7 @@ def run(
                         run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
                 finally:
                     out.use(judging.usage)
+            out.usage = added(out.usage, of_all(used_by(place) for _, _, place in places))
             out.asked = [*judging.asked, *_asked_by(places)]
             if runs:
                 runs.finish(places)
@@ -144,7 +145,6 @@ def run(
         most = max((steps_of(arm) for arm in trained), default=0)
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": most}
         out.notes += [*notes_on_training(places), *judging.notes]
-        out.usage = added(out.usage, of_all(used_by(place) for _, _, place in places))
         out.run_notes += notes_on_questions(places)
         out.run_notes += page.notes if page else []
 

@@ -146,9 +146,8 @@ def _contradictions(name: str, sets: Sequence[Mapping[str, Any]]) -> Iterator[st
 
 
 def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
-    """Log what was used, and the quality of each learned reward, of each label set, and register it."""
+    """Log the quality of each learned reward, of each label set, and register it."""
     path, env, caption = out.path, sections["env"], sections["caption"]
-    run.log_metrics({key: float(value) for key, value in out.usage.items() if value is not None})
     stored = StoredRewards.read(path)
     qualities = stored.qualities()
     for name, sets in qualities.items():

@@ -70,8 +70,8 @@ class Tracker:
     def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
         """Yield the stage's run, with its parameters, lineage and data sets; None where nothing is logged.
 
-        It begins when the work on the output did. Where the block fails, it ends as FAILED, or KILLED by Ctrl-C. An
-        error of MLflow in the block becomes a note, unless it comes from `at_work`.
+        It begins when the work on the output did, and has the output's usage in the end. Where the block fails, it ends
+        as FAILED, or KILLED by Ctrl-C. An error of MLflow in the block becomes a note, unless it comes from `at_work`.
 
         Args:
             resumed: the stopped run of the same work, to be resumed; None opens a new one.
@@ -92,8 +92,11 @@ class Tracker:
         self.output.mlflow_run_id = run.id
         try:
             yield run
+            run.log_metrics(self.output.usage)
             run.end(at=ended)
         except BaseException as error:  # also Ctrl-C: a dead run must not be shown as running
+            with suppress(*fails_with):
+                run.log_metrics(self.output.usage)
             self._abandon(run, status_of(error))
             if self._at_work or not isinstance(error, fails_with):
                 raise

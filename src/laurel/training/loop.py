@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,29 +196,32 @@ class _Run:
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs", *([since] if since else []))
         n_envs, shards = task.settings.n_envs, getattr(task.settings, "shards", 1)
         self.envs = make_envs(task.env, adapter, n_envs, seed, policy.device if tensors else None, shards)
-        if self.progress.actions and self.progress.backend != self.envs.backend:
-            raise DataError(
-                f"{agent.directory}: its training began with the environment backend {self.progress.backend}, but "
-                f"here the backend is {self.envs.backend}, whose episodes differ. Resume it where "
-                f"{self.progress.backend} is used, or delete it to train from scratch."
-            )
-        self.reward = TrainingReward(task.shaping, adapter, agent.reward, task.settings.n_envs)
-        if since:
-            self.reward.restore(agent.directory)
-        for part in self.reward.learned if self.progress.update else ():
-            part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
-        self.rows: list[dict[str, Any]] = []
-        """Rows of the updates since the curve's last row."""
-        self.ends_here = False
-        """Whether this object is done: training resumes from the checkpoint, in new environments."""
-        remembers = tensors or advisor is not None or task.curriculum is not None
-        self.needs_no_history = not remembers and self.learner.needs_no_history and self.reward.needs_no_history
-        self.episodes = Episodes(adapter, task.settings.n_envs)
-        self.rollout = make_rollout(self.learner, self.envs, self.reward.rewarded)
-        self.curriculum, self._interest = None, interest[1]
-        if task.curriculum is not None:
-            self.curriculum = Curriculum(task.curriculum, tasks_of(adapter, CURRICULUM_KEY), self.envs, interest[0])
-        self.observation = self.envs.reset()
+        with ExitStack() as failing:
+            failing.callback(self.envs.close)
+            if self.progress.actions and self.progress.backend != self.envs.backend:
+                raise DataError(
+                    f"{agent.directory}: its training began with the environment backend {self.progress.backend}, but "
+                    f"here the backend is {self.envs.backend}, whose episodes differ. Resume it where "
+                    f"{self.progress.backend} is used, or delete it to train from scratch."
+                )
+            self.reward = TrainingReward(task.shaping, adapter, agent.reward, task.settings.n_envs)
+            if since:
+                self.reward.restore(agent.directory)
+            for part in self.reward.learned if self.progress.update else ():
+                part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
+            self.rows: list[dict[str, Any]] = []
+            """Rows of the updates since the curve's last row."""
+            self.ends_here = False
+            """Whether this object is done: training resumes from the checkpoint, in new environments."""
+            remembers = tensors or advisor is not None or task.curriculum is not None
+            self.needs_no_history = not remembers and self.learner.needs_no_history and self.reward.needs_no_history
+            self.episodes = Episodes(adapter, task.settings.n_envs)
+            self.rollout = make_rollout(self.learner, self.envs, self.reward.rewarded)
+            self.curriculum, self._interest = None, interest[1]
+            if task.curriculum is not None:
+                self.curriculum = Curriculum(task.curriculum, tasks_of(adapter, CURRICULUM_KEY), self.envs, interest[0])
+            self.observation = self.envs.reset()
+            failing.pop_all()
 
     def follow(self) -> None:
         """Take in the episodes of the last rollout."""
