@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
 from laurel.cli.app import main
-from laurel.data.json_file import read_json, write_json
+from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.params import load_params
@@ -83,9 +84,12 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
         params = load_params(file)
         trained.append((folder.name, params.rewards["transferred"]))
         shutil.copytree(runs[0] / REPORTS, folder / REPORTS, dirs_exist_ok=True)
-        metrics = read_json(folder / REPORTS / "metrics.json")
-        metrics["arms"]["transferred"] = metrics["arms"]["preference"]
-        write_json(folder / REPORTS / "metrics.json", metrics)
+        for file, read, write in (
+            (folder / REPORTS / "results.parquet", pd.read_parquet, pd.DataFrame.to_parquet),
+            (folder / REPORTS / "curves.csv", pd.read_csv, pd.DataFrame.to_csv),
+        ):
+            of_arm = read(file).query("arm == 'preference'")
+            write(of_arm.assign(arm="transferred"), file, index=False)
 
     monkeypatch.setattr(transfer, "run_project", run_project)
     arguments = ["transfer", *map(str, runs), "--work", str(tmp_path / "work"), "-o", str(tmp_path / "page.md")]
@@ -100,6 +104,8 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
         "at home, agents play the same episodes as in the run"
     )
     assert found["agents"]["first"]["first"]["return"]["ci95"] == pytest.approx(own["return"]["ci95"])
+    for cell in ("success", "return", "solved"):
+        assert found["rewards"]["first"]["second"][cell] == own[cell], "the range of returns is that of all arms"
     assert found["agents"]["first"]["second"] == found["agents"]["first"]["first"], "the environments are the same"
     page = (tmp_path / "page.md").read_text()
     assert page.count("\n| first |") == 2

@@ -167,6 +167,7 @@ def render(content: ReportContent) -> str:
         main=main,
         strokes=strokes(infos),
         legend=legend(content.metrics),
+        extrinsic=content.params.get("shaping", {}).get("extrinsic"),
         has_success=any(arm["success"] for arm in arms.values()),
         animation=_data_uri(content.animation) if content.animation else None,
         captions=_captions(content.vocabulary),
@@ -248,17 +249,17 @@ def _rank_warning(rank: Mapping[str, Any] | None) -> str:
     tau = rank["tau"]
     if tau is None:
         return "The learned reward or the true return is the same in every episode, so their ranks cannot be compared."
-    if tau < 0:
-        return (
-            f"The learned reward ranks episodes against their true return (Kendall's tau {number(tau)}): "
-            "what it pays for is not the task, and an agent that maximises it will look good and do badly."
-        )
-    if tau < LOW_TAU:
-        return (
-            f"The learned reward agrees little with the true return (Kendall's tau {number(tau)}): "
-            "much of what it pays for is not the task."
-        )
-    return ""
+    if tau >= LOW_TAU:
+        return ""
+    low, high = rank.get("ci95") or (None, None)
+    interval = "" if low is None else f" [{number(low)}, {number(high)}]"
+    less = tau < 0 if high is None else high < 0
+    what = "return less" if less else "hardly return more"
+    return (
+        f"Episodes with more of the learned reward {what} (Kendall's tau {number(tau)}{interval}). It is summed over "
+        "an episode, so that a long failure may earn more than a quick success; whether agents that are paid it do "
+        "better, the comparisons of the arms say."
+    )
 
 
 def _distances(found: Mapping[str, Matrix]) -> dict[str, list[tuple[str, list[str]]]]:

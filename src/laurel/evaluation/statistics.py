@@ -22,6 +22,8 @@ from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
 from laurel.evaluation.summary import FURTHER
 from laurel.params.arm_infos import ArmInfo
 
+TAU_DRAWS = 200
+"""Draws for the interval of Kendall's tau, which only decides about a warning."""
 CURVE_DRAWS = 1000
 """Most draws for the interval at a point of a curve, where the second digit does not matter."""
 
@@ -235,8 +237,9 @@ def rank_agreement(results: pd.DataFrame) -> dict[str, Any] | None:
     """Return how the learned reward of whole episodes ranks them against their true return, as Kendall's tau-b.
 
     Returns:
-        None where no episode has a learned reward; otherwise `tau` over all episodes (None if all are equal),
-        the number of `episodes`, and `arms` with each arm's own tau.
+        None where no episode has a learned reward; otherwise `tau` over all episodes (None if all are equal), its
+        interval `ci95` by a bootstrap of agents (None for one agent), the number of `episodes`, and `arms` with each
+        arm's own tau.
     """
     known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})
     if known.empty:
@@ -244,6 +247,7 @@ def rank_agreement(results: pd.DataFrame) -> dict[str, Any] | None:
     by_arm = {str(arm): rows for arm, rows in known.groupby("arm")}
     return {
         "tau": _kendall_tau(known),
+        "ci95": _tau_interval([of_agent for _, of_agent in known.groupby(["arm", "seed"])]),
         "episodes": len(known),
         "arms": {arm: _kendall_tau(of_arm) for arm, of_arm in by_arm.items()},
     }
@@ -255,6 +259,18 @@ def _kendall_tau(episodes: pd.DataFrame) -> float | None:
     import scipy.stats
 
     return _finite(scipy.stats.kendalltau(episodes["shaped_reward"], episodes["return"]).statistic)
+
+
+def _tau_interval(agents: Sequence[pd.DataFrame]) -> list[float] | None:
+    """Return the percentile interval of tau over agents, whose episodes are drawn together."""
+    if len(agents) < 2:
+        return None
+    rng, taus = np.random.default_rng(0), []
+    for _ in range(TAU_DRAWS):
+        drawn = pd.concat([agents[i] for i in rng.integers(len(agents), size=len(agents))])
+        if (tau := _kendall_tau(drawn)) is not None:
+            taus.append(tau)
+    return [float(end) for end in np.quantile(taus, (0.025, 0.975))] if taus else None
 
 
 def _finite(value: Any) -> float | None:

@@ -213,8 +213,8 @@ def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         file.write_text(text, encoding="utf-8")
     run_project(file, folder)
-    found: dict[str, Any] = read_metrics(folder / REPORTS / METRICS)["arms"][TRANSFERRED]
-    return found
+    reports = folder / REPORTS
+    return _summary(pd.read_parquet(reports / RESULTS), target, pd.read_csv(reports / CURVES))
 
 
 def _same_weights(sources: Sequence[Source]) -> list[list[str]]:
@@ -254,7 +254,9 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
         modules = dict.fromkeys(module for source in sources for module in preload("play", source.params.env))
         run_jobs(jobs, sources[0].params.agent.workers, advance, list(modules))
     return {
-        origin.name: {target.name: _summary(places[origin.name, target.name], target) for target in sources}
+        origin.name: {
+            target.name: _summary(pd.read_parquet(places[origin.name, target.name]), target) for target in sources
+        }
         for origin in sources
     }
 
@@ -282,14 +284,19 @@ def play(origin: Source, target: Source, table: Path, advance: Callable[[int], N
     partial.replace(table)
 
 
-def _summary(table: Path, target: Source) -> dict[str, Any]:
+def _summary(played: pd.DataFrame, target: Source, curves: pd.DataFrame | None = None) -> dict[str, Any]:
     """Return success and return over seeds, with intervals, and how many seeds solved the target's task.
 
     Returns range as those of the target's own agents and these.
+
+    Args:
+        played: episodes of the transferred arm.
+        curves: of its training, if it was trained there.
     """
-    played, reports = pd.read_parquet(table), target.folder / REPORTS
-    known_there = pd.concat([pd.read_parquet(reports / RESULTS), played], ignore_index=True)
-    bounds = return_range(pd.read_csv(reports / CURVES), known_there)
+    reports, columns = target.folder / REPORTS, ["arm", "seed", "return"]
+    results = pd.concat([pd.read_parquet(reports / RESULTS)[columns], played[columns]], ignore_index=True)
+    trained = [one[["return_mean"]] for one in (pd.read_csv(reports / CURVES), curves) if one is not None]
+    bounds = return_range(pd.concat(trained, ignore_index=True), results)
     scores = seed_scores(played)
     returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))
     evaluate = target.params.evaluate

@@ -55,6 +55,15 @@ def test_tasks_come_in_turns_or_by_chances() -> None:
     assert played(env, 200) == drawn, "the same seed draws the same tasks"
 
 
+@pytest.mark.parametrize("seed", [0, 4, 12345])
+def test_copies_of_the_environment_play_all_tasks_equally_often(seed: int) -> None:
+    """Evaluation plays one episode in each of many copies, and its mean is that of all tasks."""
+    adapter = adapter_for(tasks_env())
+    envs = make_vector(tasks_env(), adapter, 6, seed, reference=True)
+    assert sorted(envs.reset()[:, -1].tolist()) == [0, 0, 1, 1, 2, 2]
+    envs.close()
+
+
 def test_a_step_is_described_as_in_its_own_environment() -> None:
     adapter, own = adapter_for(tasks_env()), [adapter_for(EnvParams(id=task)) for task in (EMPTY, LAVA, DOOR)]
     envs = make_vector(tasks_env(), adapter, 16, 0)

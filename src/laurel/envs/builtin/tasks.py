@@ -48,7 +48,7 @@ class Tasks(gym.Env[Any, Any]):
         self.observation_space = gym.spaces.Box(low, high, dtype=row.dtype.type)
         self.action_space = self.adapters[0].action_space
         self.chances: FloatArray | None = None
-        """(K,) probabilities of the tasks of the next episodes; None: in rotation, starting with a random one."""
+        """(K,) probabilities of the tasks of the next episodes; None: in rotation, from the seed's remainder on."""
         self.task = 0
         self._made: dict[int, gym.Env[Any, Any]] = {}
 
@@ -58,7 +58,7 @@ class Tasks(gym.Env[Any, Any]):
         if self.chances is not None:
             self.task = min(int((self.chances.cumsum() < self.np_random.random()).sum()), last)
         elif seed is not None:
-            self.task = int(self.np_random.integers(last + 1))
+            self.task = seed % (last + 1)  # copies of the environment have successive seeds: all tasks are begun with
         else:
             self.task = (self.task + 1) % (last + 1)
         observation, info = self._env.reset(seed=int(self.np_random.integers(2**31)))
