@@ -135,8 +135,10 @@ def test_ctrl_c_while_processes_start_is_not_lost_and_leaves_no_process(where: s
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_jobs_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    parent = Parent(tmp_path, "linger")
+@pytest.mark.parametrize("work", ["linger", "sleep"])
+def test_jobs_end_when_their_parent_is_killed(work: str, tmp_path: Path) -> None:
+    """Also one that waits: it must not go on to write a checkpoint, when the work may have been taken up again."""
+    parent = Parent(tmp_path, work)
     read_pids(parent.files)
     pids = parent.all_pids()
     parent.process.kill()

@@ -3,7 +3,7 @@ work.
 
 They are forked from a server process that has imported what they need, so that a job starts in milliseconds.
 Each reports its progress, or why it failed, to its parent through a pipe. When either side ends, so does the pipe, and
-the other side notices. Their matrix products are the same on every x86-64 CPU with AVX2.
+the other side notices at once. Their matrix products are the same on every x86-64 CPU with AVX2.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import importlib.metadata
 import logging
 import multiprocessing
 import os
+import select
 import signal
 import sqlite3
 import sys
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -307,6 +309,15 @@ def _signal(number: int) -> str:
     return f"signal {number} ({known[number]})" if number in known else f"signal {number}"
 
 
+def _end_with_parent(pipe: int) -> None:
+    """End this process when nobody reads its pipe any more, whatever it waits for; nothing would use its results."""
+    parent = select.poll()
+    parent.register(pipe, 0)
+    for _, event in parent.poll():
+        if event & (select.POLLERR | select.POLLHUP):
+            os._exit(1)
+
+
 def _main(job: Job, sender: Connection) -> None:
     """Do a job in a child process, which ignores Ctrl-C (its parent stops it) and ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -318,6 +329,7 @@ def _main(job: Job, sender: Connection) -> None:
             os._exit(1)
 
     report(0)
+    threading.Thread(target=_end_with_parent, args=(sender.fileno(),), daemon=True).start()
     try:
         job.work(*job.args, report)
     except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()

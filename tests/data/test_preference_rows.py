@@ -192,5 +192,7 @@ def test_the_commands_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         *("export", "trl", "--rows", tmp_path / "motif", "--prompt", "Q", "--drop-undecided", "--output", out)
     )
     assert [json.loads(line)["chosen"] for line in out.read_text().splitlines()] == ["good", "fair"]
+    assert main(["export", "choice", "--rows", str(out), "--output", str(out)]) == 2
+    assert "is what the export reads, and would be replaced" in capsys.readouterr().err
     assert main(["export", "choice", "--rows", str(out), "--output", str(tmp_path / "rows.txt")]) == 2
     assert "name a file that ends with .jsonl" in capsys.readouterr().err

@@ -121,6 +121,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out == "3 answers in out/r.parquet\n"
     assert pq.read_metadata(tmp_path / "out" / "r.parquet").num_rows == 3
     assert Path(RESPONSES) == LanguageModelParams().responses
+    kept = (tmp_path / RESPONSES).read_bytes()
+    for output, said in ((RESPONSES, "ends with .parquet"), ("params.yaml", "ends with .parquet")):
+        assert main(["export", "responses", "--output", output]) == 2
+        assert said in capsys.readouterr().err
+    (tmp_path / "store.parquet").write_bytes(kept)  # a store by another name
+    assert main(["export", "responses", "--responses", "store.parquet", "--output", "store.parquet"]) == 2
+    assert "--output store.parquet: is what the export reads" in capsys.readouterr().err
+    assert (tmp_path / RESPONSES).read_bytes() == (tmp_path / "store.parquet").read_bytes() == kept
 
 
 def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:

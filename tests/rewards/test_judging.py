@@ -83,6 +83,31 @@ def test_ten_kills_lose_no_answer_and_pay_for_none_twice(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["the end", "a signal to the judge"])
+def test_answers_on_their_way_are_kept_when_the_judge_is_stopped(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are paid, and the next run would ask for them again."""
+    pairs = [(f"caption {i}", f"caption {j}") for i in range(8) for j in range(i)]
+    monkeypatch.setattr(judging, "STOPPED_WITHIN", 0.0)
+    with chat_server() as server:
+        server.latency, server.behave = 0.3, answered
+        context = context_of(tmp_path, monkeypatch, server.url)
+        with Judging(0, context, [TOPIC]) as judge:
+            assert judge.queue is not None
+            queue = QuestionQueue(judge.queue)
+            queue.post(TOPIC.name, pairs)
+            wait_for(queue, 2)
+            if how == "a signal to the judge":
+                (process,) = [child for child in multiprocessing.active_children() if child.name == "judge"]
+                process.terminate()
+                wait_for(queue, 10)
+        calls = len(server.bodies)
+    assert judge.restarts == (how != "the end")
+    assert len(ResponseStore(tmp_path / "responses.db")) == judge.usage["calls"] == calls < 2 * len(pairs)
+    assert capsys.readouterr().err.count("It is restarted") == judge.restarts
+
+
 def test_questions_with_known_answers_count_where_agents_ask_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

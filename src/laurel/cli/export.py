@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 from laurel.cli.command import Commands, add_command, add_group, add_input, add_output
@@ -114,6 +115,17 @@ def _add_responses(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _check_suffix(output: Path, suffixes: Sequence[str]) -> None:
+    if output.suffix not in suffixes:
+        raise ParamsError(f"--output {output}: name a file that ends with {' or '.join(suffixes)}.")
+
+
+def _check_apart(output: Path, source: Path | None) -> None:
+    """Refuse to replace what is exported by its export."""
+    if source is not None and output.exists() and source.exists() and output.samefile(source):
+        raise ParamsError(f"--output {output}: is what the export reads, and would be replaced. Name another file.")
+
+
 def _import(options: argparse.Namespace) -> int:
     from laurel.data.own_preferences import CAPTIONS, PREFERENCES, import_rows, read_any
 
@@ -141,8 +153,9 @@ def _export_preferences(options: argparse.Namespace) -> int:
     from laurel.data.row_files import SUFFIXES, write_file
 
     name, output = options.layout, options.output
-    if name in ("trl", "choice") and output.suffix not in SUFFIXES:
-        raise ParamsError(f"--output {output}: name a file that ends with {', '.join(SUFFIXES)}.")
+    if name in ("trl", "choice"):
+        _check_suffix(output, SUFFIXES)
+    _check_apart(output, options.rows)
     if name in ("motif", "datasets") and output.suffix:
         raise ParamsError(f"--output {output}: {name} is a directory, whose name has no suffix.")
     rows = read_any(options.rows) if options.rows else read_own(options.preferences, options.captions)
@@ -173,6 +186,8 @@ def _export_responses(options: argparse.Namespace) -> int:
     from laurel.evaluation.formats import counted
     from laurel.llm.responses_export import export_responses
 
+    _check_suffix(options.output, (".parquet",))
+    _check_apart(options.output, options.responses)
     count = export_responses(options.responses, options.output, options.prices)
     return say(f"{counted(count, 'answer')} in {options.output}\n")
 
@@ -182,8 +197,7 @@ def _export_inspect(options: argparse.Namespace) -> int:
     from laurel.llm.inspect_log import SUFFIXES, export_inspect
 
     output: Path = options.output
-    if output.suffix not in SUFFIXES:
-        raise ParamsError(f"--output {output}: name a file that ends with {' or '.join(SUFFIXES)}.")
+    _check_suffix(output, SUFFIXES)
     count, missing = export_inspect(options.preferences, options.captions, options.responses, output)
     left_out = f", {missing:,} that the store does not hold left out" if missing else ""
     return say(f"{counted(count, 'answer')} in {output}{left_out}. To look: inspect view --log-dir {output.parent}\n")

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import parent_process
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -101,7 +102,9 @@ def _results(
         if pressed() and until == math.inf:
             exhausted, until = True, time.monotonic() + GRACE
             loop.call(shut)
-            tell(f"Stopping: waiting up to {GRACE:g} s for answers on their way. Press Ctrl-C again to stop at once.")
+            if parent_process() is None:  # the one that the user sees
+                waits = f"waiting up to {GRACE:g} s for answers on their way"
+                tell(f"Stopping: {waits}. Press Ctrl-C again to stop at once.")
         full = running >= window + min(idle.now, window)
         if not full and not exhausted:
             drawn = next(numbered, None)

@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ from laurel.data.preferences import FAILURES
 from laurel.data.usage import Usage, added
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.question_queue import CLOSED, READY, SAMPLE, SPENT, USAGE, QuestionQueue, Topic
+from laurel.interrupt import terminated_like_ctrl_c
 from laurel.llm.budget import Budget, BudgetError, Spending
 from laurel.params.annotation import BudgetParams
 from laurel.pool import Job, Workers
@@ -37,6 +39,8 @@ IDLE_SECONDS, LONGEST_IDLE = 0.01, 0.08
 HEARTBEAT_SECONDS = 1.0
 HUNG_SECONDS = 60.0
 """A judge that does not respond for this long is ended and started again."""
+STOPPED_WITHIN = 2.0
+"""Seconds within which a stopped judge's parent is stopped, too, if a signal is for both."""
 LONGEST_PAUSE = 30.0
 """Maximum seconds between two starts of a judge that dies without an answer."""
 STARTS = 5
@@ -153,8 +157,8 @@ class Judging:
                     else:
                         self._close(str(error))
                     return None
-                if any(report.ended for report in reports):
-                    return None
+                if any(report.ended for report in reports):  # by SIGTERM, with this process or alone
+                    return None if self._over.wait(STOPPED_WITHIN) else "was stopped"
                 if any(report.done for report in reports):
                     last_sign = time.monotonic()
                     self.answered()
@@ -216,11 +220,20 @@ def serve(
 ) -> None:
     """Answer questions until the process is stopped; runs in a process of its own.
 
+    SIGTERM ends it after the answers on their way have come, for which it waits some seconds: they are paid.
+
     Raises:
         BudgetError: the budget is spent.
         UnreadableError: none of the model's answers can be read.
         LaurelError: a judge cannot be made.
     """
+    with suppress(KeyboardInterrupt), terminated_like_ctrl_c():
+        _serve(run_seed, context, topics, path, advance)
+
+
+def _serve(
+    run_seed: int, context: RewardContext, topics: Sequence[Topic], path: Path, advance: Callable[[int], None]
+) -> None:
     import torch
 
     from laurel.feedback.responders import make_responder
@@ -248,6 +261,9 @@ def serve(
         try:
             idle = not _answer(queue, responders, most, account.note)
             pause = 0.0
+        except KeyboardInterrupt:
+            account.conclude()
+            raise
         except BudgetError:
             account.conclude()
             raise BudgetError(budget.told()) from None
