@@ -135,8 +135,10 @@ def test_answers_without_token_counts_count_as_the_maximum() -> None:
 
 def test_an_unknown_price_with_a_limit_to_the_money_is_refused_before_the_first_call() -> None:
     model = PlayedModel(tokens(10, 5))
+    limited = BudgetedChat(model, Budget(BudgetParams(max_cost=1.0)), None)
     with pytest.raises(BudgetError, match=r'the price of "m" at http://here/v1 is unknown: .*annotate.budget.prices'):
-        BudgetedChat(model, Budget(BudgetParams(max_cost=1.0)), None)
+        list(limited.ask(questions(1)))
+    assert list(limited.ask(questions(0))) == [], "all answers may be in the store"
     assert model.asked == 0
     _, answers = spend(PlayedModel(tokens(10, 5)), questions(3), None, max_calls=2)
     assert withheld(answers) == [2]

@@ -124,7 +124,10 @@ def test_an_unknown_price_is_reported_as_unknown(project: Project, capsys: pytes
     assert said["money"] == "unknown"
     assert said["in batches"].startswith("unknown; ")
     assert said["minutes"] == "unknown (no rate limit is set, and no stored answer shows the speed)"
-    assert said["budget"] == "$1.00 cannot be enforced: the price is unknown (annotate.budget.prices)"
+    assert (
+        said["budget"]
+        == "$1.00 cannot be enforced: the price is unknown (annotate.budget.prices), so nothing will be asked"
+    )
 
 
 def test_it_says_which_limit_may_be_reached(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

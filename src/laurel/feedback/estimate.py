@@ -210,7 +210,7 @@ def limits(budget: BudgetParams, needs: Needs, reached: str) -> Iterator[str]:
             continue
         shown = in_words(limit) if name == "max_cost" else f"{limit:,}"
         if most is None and name == "max_cost":
-            yield f"{shown} cannot be enforced: the price is unknown (annotate.budget.prices)"
+            yield f"{shown} cannot be enforced: the price is unknown (annotate.budget.prices), so nothing will be asked"
         elif most is None:
             yield f"{name} {shown}: it is unknown whether that suffices"
         else:

@@ -109,18 +109,9 @@ class BudgetedChat:
 
     Args:
         price: of its tokens; None if unknown.
-
-    Raises:
-        BudgetError: a cost is limited, but the price is unknown.
     """
 
     def __init__(self, model: ChatModel, budget: Budget, price: Price | None) -> None:
-        if price is None and budget.params.max_cost is not None:
-            raise BudgetError(
-                f'{KEY}.max_cost is {in_words(budget.params.max_cost)}, but the price of "{model.identity.model}" at '
-                f"{model.identity.endpoint} is unknown: give it in a file that {KEY}.prices names, or set "
-                f"{KEY}.max_cost to null and limit the tokens."
-            )
         self.identity = model.identity
         self.at_once = getattr(model, "at_once", 0)
         self._model = model
@@ -134,11 +125,17 @@ class BudgetedChat:
 
         Raises:
             RefusedError: every further request would fail in the same way.
-            BudgetError: a limit is reached, and on_limit is stop; all answers were yielded before.
+            BudgetError: a cost is limited, but the price is unknown; or a limit is reached, and on_limit is stop, in
+                which case all answers were yielded before.
         """
-        budget = self._budget
+        budget, drawn = self._budget, _Drawn(requests)
+        if self._price is None and budget.params.max_cost is not None and drawn.peek() is not None:
+            raise BudgetError(
+                f'{KEY}.max_cost is {in_words(budget.params.max_cost)}, but the price of "{self.identity.model}" at '
+                f"{self.identity.endpoint} is unknown: give it in a file that {KEY}.prices names, or set "
+                f"{KEY}.max_cost to null and limit the tokens."
+            )
         budget.begin()
-        drawn = _Drawn(requests)
         withheld = False
         again = False
         while budget.reached is None:
