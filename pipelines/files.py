@@ -31,7 +31,7 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
         if policy.path is not None:
             yield f"collect.policies[{number}].path", str(policy.path)
     for name, settings in params.rewards.items():
-        yield from ((f"rewards.{name}.{key}", place) for key, place in method_of(settings).files.items())
+        yield from ((f"rewards.{name}.{key}", place) for key, place in method_of(settings).named_files().items())
     yield from _named_by_annotators(params)
     others = type(params).model_fields.keys() - WITHOUT_EFFECT - {"annotate"}
     yield from _found(params.used(*sorted(others)), "")

@@ -113,7 +113,7 @@ def annotators_of(params: Params, step: str) -> Iterator[AnnotateParams]:
 def models_of(params: Params, step: str) -> set[str]:
     """Return the language models that a step trains or evaluates: agents, and rewards of texts."""
     if step == "train-reward":
-        named = (method_of(settings).language_model for settings in params.rewards.values())
+        named = (method_of(settings).trained_model() for settings in params.rewards.values())
         return {model for model in named if model is not None}
     if step not in (*ON_TRAINERS_MACHINE, "evaluate"):
         return set()

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import parent_process
 from types import FrameType
 
 
@@ -59,7 +60,8 @@ def ctrl_c_held_back() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Record Ctrl-C instead of raising; it takes effect when pressed again or when the block ends.
+    """Record Ctrl-C instead of raising; it takes effect when the block ends, or when pressed again unless this is a
+    worker, which its parent ends after some seconds.
 
     Args:
         wake: called from the signal handler when Ctrl-C is pressed.
@@ -79,7 +81,7 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed += 1
-        if pressed > 1:
+        if pressed > 1 and parent_process() is None:  # a worker may get a signal to its group, and its parent's
             before(number, frame)
         wake()
 
@@ -88,7 +90,7 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         yield lambda: pressed > 0
     finally:
         signal.signal(stopping, before)
-        if pressed == 1:  # a second one was raised
+        if pressed and (pressed == 1 or parent_process() is not None):  # otherwise a second one was raised
             signal.raise_signal(stopping)
 
 

@@ -13,7 +13,6 @@ import importlib.metadata
 import logging
 import multiprocessing
 import os
-import select
 import signal
 import sqlite3
 import sys
@@ -309,13 +308,12 @@ def _signal(number: int) -> str:
     return f"signal {number} ({known[number]})" if number in known else f"signal {number}"
 
 
-def _end_with_parent(pipe: int) -> None:
-    """End this process when nobody reads its pipe any more, whatever it waits for; nothing would use its results."""
-    parent = select.poll()
-    parent.register(pipe, 0)
-    for _, event in parent.poll():
-        if event & (select.POLLERR | select.POLLHUP):
-            os._exit(1)
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, whatever it waits for; nothing would use its results."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 def _main(job: Job, sender: Connection) -> None:
@@ -329,7 +327,7 @@ def _main(job: Job, sender: Connection) -> None:
             os._exit(1)
 
     report(0)
-    threading.Thread(target=_end_with_parent, args=(sender.fileno(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         job.work(*job.args, report)
     except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()

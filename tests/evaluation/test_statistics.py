@@ -119,7 +119,7 @@ def test_kendall_tau_finds_the_planted_ranking(tables):
     oppose, _ = tables(rates, reward_sign=-1.0)
     assert rank_agreement(agree)["tau"] > 0.6
     assert rank_agreement(oppose)["tau"] < -0.6
-    low, high = rank_agreement(agree)["ci95"]
+    low, high = rank_agreement(agree, 1.0)["ci95"]
     assert 0.3 < low <= rank_agreement(agree)["tau"] <= high
     assert rank_agreement(agree[(agree["arm"] == "preference") & (agree["seed"] == 0)])["ci95"] is None
     assert list(rank_agreement(agree)["arms"]) == ["extrinsic", "preference"]

@@ -148,6 +148,11 @@ def test_a_spent_budget_and_a_refusal_are_reported_and_end_the_asking(
         (sample,) = asked.asked
         assert len(sample["items"]) == 3, "three pairs in both orders, which MLflow shows as traces"
         assert len(server.bodies) == 6
+        dear = context_of(tmp_path, monkeypatch, server.url, budget={"max_cost": 1.0})
+        for shown in ("pair", "caption"):
+            topic = Topic(shown, "main")
+            with pytest.raises(LaurelError, match=r"max_cost is \$1.00, but the price"), Judging(0, dear, [topic]):
+                pass
     judged = {"annotator": "embedding", "embedding": {"model": "/nowhere"}}
     content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judged}
     nowhere = RewardContext.of(parse_params(content, "a test"))

@@ -155,6 +155,7 @@ def output_directory(
                 "digest": manifest["digest"],
                 "seconds": out.seconds,
                 "usage": out.usage,
+                "usage_of_all": True,  # also of models that act or hint, which earlier versions left out
                 "mlflow_run_id": out.mlflow_run_id,
                 "mlflow_agent_runs": out.agent_runs,
                 "run_notes": out.run_notes,

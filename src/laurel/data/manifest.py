@@ -23,6 +23,7 @@ LIVE_PAGE = "live.html"
 RUN_FACTS: Mapping[str, Any] = {
     "seconds": None,
     "usage": {},
+    "usage_of_all": False,
     "mlflow_run_id": None,
     "mlflow_agent_runs": {},
     "run_notes": [],

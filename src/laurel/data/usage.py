@@ -64,13 +64,22 @@ def by_asker(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Usage]:
     return {one[ASKER]: {key: one[key] for key in RESOURCES if key in one} for one in accounts if ASKER in one}
 
 
-def of_all(askers: Iterable[Mapping[str, Usage]]) -> Usage:
-    """Add up the usage of askers, each of which counts once: as it is where it has asked most."""
+def latest(askers: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
+    """Return the usage of each asker as it is where it has asked most."""
     most: dict[str, Usage] = {}
     for asker, usage in (one for some in askers for one in some.items()):
-        if asker not in most or (usage.get(CALLS) or 0) >= (most[asker].get(CALLS) or 0):
+        if asker not in most or _answers(usage) >= _answers(most[asker]):
             most[asker] = usage
-    return reduce(added, most.values(), Usage())
+    return most
+
+
+def of_all(askers: Iterable[Mapping[str, Usage]]) -> Usage:
+    """Add up the usage of askers, each of which counts once."""
+    return reduce(added, latest(askers).values(), Usage())
+
+
+def _answers(usage: Usage) -> float:
+    return (usage.get(CALLS) or 0) + (usage.get(CACHED) or 0)
 
 
 class Spent:

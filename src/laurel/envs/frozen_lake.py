@@ -129,7 +129,7 @@ class FrozenLakeAdapter(EnvAdapter):
     def _events(self) -> Iterator[int]:
         actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
         for verb in _WORDS:
-            if verb == ASIDE and self._goal.sum() == 1:
+            if verb == ASIDE and self._goal.sum() == 1 and self.max_moves == 1:
                 continue  # every move leads nearer to a single goal or away from it
             for where in (0,) if verb in (FALL, REACH) else np.flatnonzero(~self._goal):
                 for action in actions:

@@ -84,7 +84,7 @@ class GridWorldAdapter(FrozenLakeAdapter):
         """List the events; none if captions name the action and actions are lists of moves, which are too many."""
         if self.with_action and not self._plain:
             return ()
-        return super().events()
+        return super().events() if self.max_moves == 1 else self._events()  # the table has single moves
 
     def describe_observation(self, observation: Any) -> str:
         if self._plain:

@@ -19,10 +19,14 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.resolved_arms import Arm
 from laurel.pool import Job, prepare_worker, run_jobs
 from laurel.progress import progress
+from laurel.rewards.functions import accounts_of
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import StoredRewards, reward_of
 from laurel.seeding import derive_seed
 from laurel.training.preload import preload
+
+SCORING = "scoring"
+"""Key of the accounts of a reward that asks a language model about the steps that it scores."""
 
 Played = tuple[Arm, int, Path | None]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
@@ -104,7 +108,7 @@ def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, input
 
 
 def account_of(table: Path) -> Path:
-    """Return the file, next to the table of an agent's episodes, with the cost of acting."""
+    """Return the file, next to the table of an agent's episodes, with the cost of acting and of SCORING."""
     return table.with_suffix(".json")
 
 
@@ -120,6 +124,7 @@ def play_agent(
     adapter = context.adapter
     initial = weights_seed(evaluation.run_seed, seed)
     actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate, initial=initial)
+    learned = evaluation.scorer(adapter)
     rows = roll_out(
         context.env.with_kwargs(evaluate.kwargs),
         adapter,
@@ -127,15 +132,16 @@ def play_agent(
         n_envs=evaluate.n_envs,
         episodes=evaluate.episodes,
         seed=derive_seed(evaluation.run_seed, "evaluate", seed),
-        learned=evaluation.scorer(adapter),
+        learned=learned,
         advance=advance,
     )
     frame = pd.DataFrame(rows)
     frame.insert(0, "arm", arm.name)
     frame.insert(1, "seed", seed)
     frame.insert(2, "episode", range(len(frame)))
-    if actor.account:
-        write_json(account_of(table), dict(actor.account))
+    scoring = accounts_of(learned.reward) if learned else []
+    if actor.account or scoring:
+        write_json(account_of(table), {**actor.account, SCORING: [dict(account) for account in scoring]})
     frame.to_parquet(table, index=False)
 
 

@@ -27,6 +27,7 @@ from laurel.evaluation.formats import counted, number, steps
 from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
+from laurel.evaluation.statistics import LOW_TAU
 from laurel.evaluation.style import DARK, strokes, styles
 from laurel.evaluation.summary import (
     asked_columns,
@@ -43,8 +44,6 @@ from laurel.evaluation.words import flat, in_words, key_in_words
 from laurel.rewards.method import Program
 from laurel.training.credit import THIRDS
 
-LOW_TAU = 0.3
-"""Rank agreement below which the report warns of a learned reward that misses the task."""
 SHOWN = 10
 """Captions listed from either end of the vocabulary."""
 

@@ -22,6 +22,8 @@ from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
 from laurel.evaluation.summary import FURTHER
 from laurel.params.arm_infos import ArmInfo
 
+LOW_TAU = 0.3
+"""Rank agreement below which the report warns of a learned reward that misses the task."""
 TAU_DRAWS = 200
 """Draws for the interval of Kendall's tau, which only decides about a warning."""
 CURVE_DRAWS = 1000
@@ -233,21 +235,22 @@ def curve_band(
     }
 
 
-def rank_agreement(results: pd.DataFrame) -> dict[str, Any] | None:
+def rank_agreement(results: pd.DataFrame, doubtful: float = LOW_TAU) -> dict[str, Any] | None:
     """Return how the learned reward of whole episodes ranks them against their true return, as Kendall's tau-b.
 
     Returns:
         None where no episode has a learned reward; otherwise `tau` over all episodes (None if all are equal), its
-        interval `ci95` by a bootstrap of agents (None for one agent), the number of `episodes`, and `arms` with each
-        arm's own tau.
+        interval `ci95` by a bootstrap of agents (None for one agent, or if tau is not below `doubtful`), the number of
+        `episodes`, and `arms` with each arm's own tau.
     """
     known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})
     if known.empty:
         return None
     by_arm = {str(arm): rows for arm, rows in known.groupby("arm")}
+    tau = _kendall_tau(known)
     return {
-        "tau": _kendall_tau(known),
-        "ci95": _tau_interval([of_agent for _, of_agent in known.groupby(["arm", "seed"])]),
+        "tau": tau,
+        "ci95": None if tau is None or tau >= doubtful else _tau_interval(known),
         "episodes": len(known),
         "arms": {arm: _kendall_tau(of_arm) for arm, of_arm in by_arm.items()},
     }
@@ -261,15 +264,18 @@ def _kendall_tau(episodes: pd.DataFrame) -> float | None:
     return _finite(scipy.stats.kendalltau(episodes["shaped_reward"], episodes["return"]).statistic)
 
 
-def _tau_interval(agents: Sequence[pd.DataFrame]) -> list[float] | None:
+def _tau_interval(episodes: pd.DataFrame) -> list[float] | None:
     """Return the percentile interval of tau over agents, whose episodes are drawn together."""
+    import scipy.stats
+
+    agents = [rows[["shaped_reward", "return"]].to_numpy() for _, rows in episodes.groupby(["arm", "seed"])]
     if len(agents) < 2:
         return None
     rng, taus = np.random.default_rng(0), []
     for _ in range(TAU_DRAWS):
-        drawn = pd.concat([agents[i] for i in rng.integers(len(agents), size=len(agents))])
-        if (tau := _kendall_tau(drawn)) is not None:
-            taus.append(tau)
+        drawn = np.concatenate([agents[i] for i in rng.integers(len(agents), size=len(agents))])
+        tau = _finite(scipy.stats.kendalltau(drawn[:, 0], drawn[:, 1]).statistic)
+        taus += [] if tau is None else [tau]
     return [float(end) for end in np.quantile(taus, (0.025, 0.975))] if taus else None
 
 

@@ -26,7 +26,7 @@ from laurel.feedback.prompt import Prompt
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.questions.pair import PairQuestion
 from laurel.feedback.text_judge import TextJudge
-from laurel.llm.budget import Budget, BudgetedChat
+from laurel.llm.budget import Budget, BudgetedChat, check_price
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, LazyChat, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, price_of, read_prices
@@ -110,6 +110,16 @@ class ChatAnnotator(AnnotatorKind):
         """
         price = price_of(identity, self.params.budget.prices)
         return price.in_batches() if price and self.in_batches else price
+
+    def check_price(self) -> None:
+        """Refuse a limit to the cost if the price is unknown, before questions that are certain to be asked.
+
+        Raises:
+            BudgetError: it cannot be enforced.
+            ParamsError: as `price`.
+        """
+        identity, _ = self.identity()
+        check_price(self.params.budget, identity, self.price(identity))
 
     def sampled(self, votes: int, temperature: float, max_tokens: int) -> Self:
         """Return the same model, configured for several generated answers at a temperature.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from laurel.errors import AnnotationError
-from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Withheld
+from laurel.llm.chat import ChatModel, ChatRequest, Failure, Identity, Reply, Withheld
 from laurel.llm.chat_wire import input_tokens_of, longest_answer
 from laurel.llm.prices import Price, in_words
 from laurel.params.annotation import BudgetParams
@@ -104,6 +104,20 @@ def _ignore() -> None:
     """Do nothing."""
 
 
+def check_price(params: BudgetParams, identity: Identity, price: Price | None) -> None:
+    """Refuse to ask a model whose price is unknown if its cost is limited.
+
+    Raises:
+        BudgetError: it is.
+    """
+    if price is None and params.max_cost is not None:
+        raise BudgetError(
+            f'{KEY}.max_cost is {in_words(params.max_cost)}, but the price of "{identity.model}" at '
+            f"{identity.endpoint} is unknown: give it in a file that {KEY}.prices names, or set {KEY}.max_cost to null "
+            "and limit the tokens."
+        )
+
+
 class BudgetedChat:
     """A `laurel.llm.chat.ChatModel` around another one; requests beyond the budget are withheld.
 
@@ -129,12 +143,8 @@ class BudgetedChat:
                 which case all answers were yielded before.
         """
         budget, drawn = self._budget, _Drawn(requests)
-        if self._price is None and budget.params.max_cost is not None and drawn.peek() is not None:
-            raise BudgetError(
-                f'{KEY}.max_cost is {in_words(budget.params.max_cost)}, but the price of "{self.identity.model}" at '
-                f"{self.identity.endpoint} is unknown: give it in a file that {KEY}.prices names, or set "
-                f"{KEY}.max_cost to null and limit the tokens."
-            )
+        if drawn.peek() is not None:
+            check_price(budget.params, self.identity, self._price)
         budget.begin()
         withheld = False
         again = False

@@ -24,12 +24,12 @@ class LearnerParams(Section):
     n_envs: Count
 
     @property
-    def trainer(self) -> str:
+    def trainer_name(self) -> str:
         """Name of the training algorithm in reports, e.g. ppo or SAC (sb3)."""
         raise NotImplementedError
 
     @property
-    def discount(self) -> float:
+    def learned_discount(self) -> float:
         """The discount that agents learn with."""
         raise NotImplementedError
 
@@ -44,11 +44,11 @@ class AlgorithmParams(LearnerParams):
     """Steps of each environment per update."""
 
     @property
-    def trainer(self) -> str:
+    def trainer_name(self) -> str:
         return self.algorithm
 
     @property
-    def discount(self) -> float:
+    def learned_discount(self) -> float:
         return float(getattr(self, "gamma", 1.0))
 
 
@@ -220,7 +220,7 @@ class TabularParams(AlgorithmParams):
     """n_step_sarsa and tree_backup only: n of the n-step targets."""
 
     @property
-    def trainer(self) -> str:
+    def trainer_name(self) -> str:
         return self.method
 
 
@@ -249,7 +249,7 @@ class BanditParams(AlgorithmParams):
     """gaussian_thompson only: standard deviation of an arm's rewards."""
 
     @property
-    def trainer(self) -> str:
+    def trainer_name(self) -> str:
         return f"{self.method} (bandit)"
 
     @model_validator(mode="after")

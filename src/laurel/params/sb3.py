@@ -65,9 +65,9 @@ class SB3Params(LearnerParams):
     """Arguments of the class; the others keep Stable-Baselines3's defaults."""
 
     @property
-    def trainer(self) -> str:
+    def trainer_name(self) -> str:
         return f"{self.algorithm} (sb3)"
 
     @property
-    def discount(self) -> float:
+    def learned_discount(self) -> float:
         return float(self.kwargs.get("gamma", 0.99))  # type: ignore[arg-type]

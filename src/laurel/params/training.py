@@ -128,9 +128,9 @@ class AgentParams(PluggedSection):
     @property
     def gamma(self) -> float:
         """The discount that agents learn with."""
-        return self.settings.discount
+        return self.settings.learned_discount
 
     @property
     def trainer(self) -> str:
         """Name of the training algorithm, e.g. ppo, q_learning, ucb (bandit) or SAC (sb3)."""
-        return self.settings.trainer
+        return self.settings.trainer_name

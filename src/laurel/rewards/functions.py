@@ -17,7 +17,7 @@ from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError
 from laurel.llm.encoder import SentenceEncoder, load_encoder
-from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps, paid
+from laurel.rewards.base import UNPAID, AskingReward, Memoryless, Reward, Steps, paid
 from laurel.rewards.normalizer import Normalizer
 from laurel.seeding import generator
 
@@ -180,6 +180,11 @@ class WeightedSum:
             total += weight * np.where(raw > UNPAID, raw, part.threshold)
             scored |= raw > UNPAID
         return np.where(scored, total, UNPAID).astype(np.float32)
+
+
+def accounts_of(reward: Reward | None) -> list[Mapping[str, Any]]:
+    """Return the accounts of the parts of a reward that have asked a language model about steps."""
+    return [part.account for part in parts_of(reward) if isinstance(part, AskingReward) and part.account]
 
 
 def parts_of(reward: Reward | None) -> Iterator[Reward]:

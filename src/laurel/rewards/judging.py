@@ -26,7 +26,7 @@ from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.question_queue import CLOSED, READY, SAMPLE, SPENT, USAGE, QuestionQueue, Topic
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.llm.budget import Budget, BudgetError, Spending
-from laurel.params.annotation import BudgetParams
+from laurel.params.annotation import AnnotateParams, BudgetParams
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
 from laurel.seeding import derive_seed
@@ -74,7 +74,7 @@ class Judging:
         """Notes on the judge for readers of the report; complete after the block."""
         self.usage: Usage = {}
         self.answered: Callable[[], None] = lambda: None
-        """Called after answers, while the judge runs."""
+        """Called now and then while the judge runs."""
         self.asked: list[Asked] = []
         """Samples of questions to chat models."""
 
@@ -247,6 +247,7 @@ def _serve(
     for one in topics:
         seed = derive_seed(run_seed, "annotate", *([str(one.label_set)] if one.label_set else []))
         params = context.annotate.of_judge(one.judge)
+        _check_prices(params)
         responders[one.name] = make_responder(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
 
     if queue.fact(READY) is None:  # a restarted judge need not repeat it
@@ -266,6 +267,8 @@ def _serve(
             raise
         except BudgetError:
             account.conclude()
+            if budget.reached is None:
+                raise
             raise BudgetError(budget.told()) from None
         except UnreadableError:
             account.conclude()
@@ -282,6 +285,16 @@ def _serve(
         account.conclude()  # also after failed calls, which have a cost
         rest = IDLE_SECONDS
         time.sleep(pause)
+
+
+def _check_prices(judge: AnnotateParams) -> None:
+    """Refuse a limit to the cost that cannot be enforced: agents are certain to ask something new."""
+    from laurel.feedback.annotator_kind import kind_of
+    from laurel.feedback.chat_annotator import ChatAnnotator
+
+    for kind in map(kind_of, judge.voters):
+        if isinstance(kind, ChatAnnotator):
+            kind.check_price()
 
 
 def _answer(queue: QuestionQueue, responders: dict[str, Responder], most: int, note: Callable[[], None]) -> int:

@@ -230,13 +230,11 @@ class Method(ABC, Generic[Own]):
         """Return the judge that is asked during training on the reward; None if there is none."""
         return None
 
-    @property
-    def files(self) -> Mapping[str, str]:
+    def named_files(self) -> Mapping[str, str]:
         """The local files and folders that its settings name, by the key of the setting."""
         return {}
 
-    @property
-    def language_model(self) -> str | None:
+    def trained_model(self) -> str | None:
         """The language model that `fit` trains or loads in its own process, if any."""
         return None
 
@@ -317,8 +315,7 @@ class LearningMethod(Method[Own]):
 
     stationary = False
 
-    @property
-    def questions(self) -> int:
+    def most_questions(self) -> int:
         """The maximum number of questions that each agent's training asks a judge."""
         return 0
 

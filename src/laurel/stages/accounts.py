@@ -14,7 +14,7 @@ from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.data.usage import ASKER, added, by_asker, of_all
 from laurel.evaluation.formats import counted
-from laurel.evaluation.play import Played, account_of
+from laurel.evaluation.play import SCORING, Played, account_of
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
 from laurel.rewards.stored import OWN
 
@@ -100,10 +100,14 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
     for arm, seed, _ in agents:
         file = account_of(tables / f"{arm.name}-{seed}.parquet")
         if file.exists():
-            account, sums = read_json(file), found.setdefault(arm.name, {})
+            account = read_json(file)
+            scoring = account.pop(SCORING, [])
             out.asked += account.pop(ASKED, [])
-            out.usage = added(out.usage, of_all([by_asker([account])]))
+            out.usage = added(out.usage, of_all([by_asker([account, *scoring])]))
             account.pop(ASKER, None)
+            if not account:  # only the reward that scores episodes asks
+                continue
+            sums = found.setdefault(arm.name, {})
             for key, value in account.items():
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value

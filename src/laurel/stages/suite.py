@@ -149,7 +149,7 @@ def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
         "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
         "calls": usage.get("calls", 0),
         "cost": usage.get("cost_usd", 0.0),
-        COUNTS_ALL: True,
+        COUNTS_ALL: all(manifest["usage_of_all"] for manifest in manifests.values()),
         "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
     }
 

@@ -134,7 +134,7 @@ def run(
                         run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
                 finally:
                     out.use(judging.usage)
-            out.usage = added(out.usage, of_all(used_by(place) for _, _, place in places))
+                    out.usage = added(out.usage, of_all(used_by(place) for _, _, place in places))
             out.asked = [*judging.asked, *_asked_by(places)]
             if runs:
                 runs.finish(places)
@@ -218,7 +218,10 @@ def _remove_leftovers(path: Path) -> None:
     import shutil
 
     for leftover in path.glob("*/.*"):
-        shutil.rmtree(leftover)
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()  # notes of usage, which the manifest has
 
 
 def _asked_by(places: Sequence[Agent]) -> list[Asked]:

@@ -31,7 +31,7 @@ class Training:
     def of(cls, arm: Arm, params: Params) -> Training:
         """Return an arm's training."""
         methods = [method_of(params.rewards[name]) for name in chain(params.rewards, arm.reward)]
-        questions = sum(one.questions for one in methods if isinstance(one, LearningMethod))
+        questions = sum(one.most_questions() for one in methods if isinstance(one, LearningMethod))
         return cls(len(arm.agent.seeds), steps_of(arm), questions, at_least=engine_of(arm.agent).whole_rollouts)
 
 

@@ -6,9 +6,11 @@ Environments cannot be saved, but they are deterministic: their actions are stor
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import recover, replace_directory
-from laurel.data.usage import USAGE, Usage, by_asker
+from laurel.data.usage import USAGE, Usage, by_asker, latest
 from laurel.errors import DataError, first_line
 from laurel.rewards.stored import own_reward
 from laurel.training.credit import CREDIT
@@ -38,6 +40,9 @@ from laurel.training.curriculum import Curriculum
 from laurel.training.curve import CURVE, curve_schema, read_rows
 from laurel.training.pay import TrainingReward
 from laurel.training.task import Task
+
+NOTED_SECONDS = 1.0
+"""Minimum time between two notes of usage: a stopped process loses what it asked since the last one."""
 
 OPTIMIZER, ACTIONS, STATE = "optimizer.safetensors", "actions.safetensors", "state.json"
 DIGESTED = (OPTIMIZER, ACTIONS)
@@ -159,7 +164,31 @@ def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any
 
 def used_by(directory: Path) -> dict[str, Usage]:
     """Return what the processes that trained an agent asked of language models, by asker."""
-    return dict(read_run(directory).get(USAGE, {})) if (directory / RUN).exists() else {}
+    found = [read_run(directory).get(USAGE, {})] if (directory / RUN).exists() else []
+    with suppress(DataError):  # there is none, or the process was killed while it wrote
+        found.append(read_json(_note_of(directory)))
+    return latest(found)
+
+
+def _note_of(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.usage.json")
+
+
+class UsageNote:
+    """Notes what a process asks of language models while it trains an agent: it may end before the next checkpoint."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._noted = directory, -math.inf
+
+    def write_if_due(self, accounts: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+        """Write the usage of accounts, if the last note is NOTED_SECONDS old and anything was asked."""
+        if time.monotonic() - self._noted < NOTED_SECONDS:
+            return
+        self._noted = time.monotonic()
+        if usage := by_asker(accounts().values()):
+            note = _note_of(self._directory)
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_json(note, {**used_by(self._directory), **usage})
 
 
 def read_run(directory: Path) -> dict[str, Any]:

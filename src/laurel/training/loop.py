@@ -32,7 +32,7 @@ from laurel.feedback.interest import boring
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
-from laurel.training.checkpoint import Progress, compact, restore, save
+from laurel.training.checkpoint import Progress, UsageNote, compact, restore, save
 from laurel.training.curriculum import KEY as CURRICULUM_KEY
 from laurel.training.curriculum import Curriculum
 from laurel.training.curve import joined
@@ -209,6 +209,7 @@ class _Run:
                 self.reward.restore(agent.directory)
             for part in self.reward.learned if self.progress.update else ():
                 part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
+            self.used = UsageNote(agent.directory)
             self.rows: list[dict[str, Any]] = []
             """Rows of the updates since the curve's last row."""
             self.ends_here = False
@@ -259,8 +260,13 @@ class _Run:
             self.learner.begin()
             progress.since, progress.actions = progress.update, []
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == self.agent.last:
-            hints = dict(self.advisor.account) if self.advisor else {}
-            asked = {"hints": hints, "its interest in tasks": self._interest}
-            accounts = {**{name: one for name, one in asked.items() if one}, **self.reward.accounts}
             backend, curriculum = self.envs.backend, self.curriculum
-            save(self.directory, task, self.learner, progress, self.reward, curriculum, backend, accounts)
+            save(self.directory, task, self.learner, progress, self.reward, curriculum, backend, self.accounts())
+        else:
+            self.used.write_if_due(self.accounts)
+
+    def accounts(self) -> dict[str, Mapping[str, Any]]:
+        """Return the usage of language models by this process, by purpose."""
+        hints = dict(self.advisor.account) if self.advisor else {}
+        asked = {"hints": hints, "its interest in tasks": self._interest}
+        return {**{name: one for name, one in asked.items() if one}, **self.reward.accounts}

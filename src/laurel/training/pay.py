@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
-from laurel.rewards.base import AskingReward, LearningReward, OutcomesReward, Reward
-from laurel.rewards.functions import CaptionReward, ObservationReward, parts_of
+from laurel.rewards.base import LearningReward, OutcomesReward, Reward
+from laurel.rewards.functions import CaptionReward, ObservationReward, accounts_of, parts_of
 from laurel.rewards.paying import RewardCalculator
 from laurel.training.credit import CREDIT, SCHEMA, Credit
 
@@ -60,8 +60,10 @@ class TrainingReward:
     @property
     def accounts(self) -> dict[str, dict[str, Any]]:
         """Cost of computing the reward, if it asks a language model about steps."""
-        asking = (part for part in parts_of(self._reward) if isinstance(part, AskingReward) and part.account)
-        return {f"its reward{f' ({n})' if n > 1 else ''}": dict(part.account) for n, part in enumerate(asking, 1)}
+        return {
+            f"its reward{f' ({n})' if n > 1 else ''}": dict(account)
+            for n, account in enumerate(accounts_of(self._reward), 1)
+        }
 
     @property
     def rewarded(self) -> bool:

@@ -30,7 +30,7 @@ from laurel.data.replacing import replace_directory
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, TrainingError, first_line
 from laurel.rewards.base import Reward
-from laurel.training.checkpoint import STATE, is_finished, read_run, run_of
+from laurel.training.checkpoint import STATE, UsageNote, is_finished, read_run, run_of
 from laurel.training.curve import CURVE, CURVE_SCHEMA, read_rows
 from laurel.training.pay import TrainingReward
 from laurel.training.sb3_state import restore_state, save_state
@@ -124,6 +124,7 @@ class _CheckpointCallback(BaseCallback):
         self._task, self._directory, self._envs, self._advance = task, directory, envs, advance
         self._curve: list[dict[str, Any]] = []
         self._told = self._saved = 0
+        self._used = UsageNote(directory)
         self._spent, self._started = 0.0, time.perf_counter()
         self._began = time.time()
 
@@ -141,6 +142,8 @@ class _CheckpointCallback(BaseCallback):
             self._add_point(self.model)
         if steps - self._saved >= self._task.checkpoint_steps:
             self._save(self.model, finished=False)
+        else:
+            self._used.write_if_due(lambda: self._envs.reward.accounts)
 
     def finish(self, model: Any) -> None:
         """Save the last point of the curve and the agent."""

@@ -32,8 +32,7 @@ class Online(LearningMethod[OnlineParams]):
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         return self.settings.judge
 
-    @property
-    def questions(self) -> int:
+    def most_questions(self) -> int:
         return 0 if self.settings.replay else self.settings.questions
 
     def asked_in_training(self) -> str | None:

@@ -22,8 +22,7 @@ class Preference(Method[PreferenceParams]):
     Settings = PreferenceParams
     reads = ("trajectories", "captions", "preferences")
 
-    @property
-    def files(self) -> Mapping[str, str]:
+    def named_files(self) -> Mapping[str, str]:
         encoder = self.settings.encoder
         return {"encoder": encoder} if self.settings.input == "caption" and is_directory(encoder) else {}
 

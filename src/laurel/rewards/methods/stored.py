@@ -39,8 +39,7 @@ class Stored(Method[StoredParams]):
     summary = "a reward made by another run"
     Settings = StoredParams
 
-    @property
-    def files(self) -> Mapping[str, str]:
+    def named_files(self) -> Mapping[str, str]:
         return {"path": self.settings.path}
 
     def check(self, context: RewardContext, adapter: EnvAdapter) -> str | None:

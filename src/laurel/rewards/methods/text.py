@@ -61,8 +61,7 @@ class Text(Method[TextParams]):
         """Return only captions if a trained model is given, in which case no annotator is asked."""
         return self.reads if self.settings.path is None else ("captions",)
 
-    @property
-    def language_model(self) -> str:
+    def trained_model(self) -> str:
         return self.settings.model
 
     def judge(self, rewards: Mapping[str, RewardParams]) -> str:
