@@ -10,6 +10,7 @@ import pytest
 
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
+from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
 
 TRIES = 80
@@ -55,3 +56,21 @@ def test_the_list_has_exactly_the_captions_that_can_occur(env_id, kwargs, with_a
     adapter = adapter_for(EnvParams(id=env_id, kwargs=kwargs), with_action=with_action)
     said = {adapter.describe(int(event)) for event in adapter.encode(every_step(env_id, kwargs))}
     assert {adapter.describe(event) for event in adapter.events()} == said
+
+
+@pytest.mark.parametrize("heading", [False, True])
+def test_what_lists_of_moves_lead_to_is_listed(heading):
+    """Which the table, of single moves, does not know: there and back, or to a square as far from the goal."""
+    env = EnvParams(id="laurel/GridWorld-v0", kwargs={"heading": heading, "actions": "sequence", "max_moves": 3})
+    adapter, rng, met = adapter_for(env), np.random.default_rng(0), set()
+    envs = make_vector(env, adapter, 16, 0)
+    before = envs.reset().copy()
+    for _ in range(150):
+        action = rng.integers(adapter.action_space.n, size=16)
+        step = envs.step(action)
+        steps = Transitions(before, action, step.reward, step.observation, step.terminated, step.truncated)
+        met |= {adapter.describe(int(event)) for event in adapter.encode(steps)[step.valid]}
+        before = step.observation.copy()
+    envs.close()
+    assert any(text.startswith("You move, but stay") for text in met)
+    assert met <= {adapter.describe(event) for event in adapter.events()}

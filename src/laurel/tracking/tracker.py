@@ -95,8 +95,9 @@ class Tracker:
             run.log_metrics(self.output.usage)
             run.end(at=ended)
         except BaseException as error:  # also Ctrl-C: a dead run must not be shown as running
-            with suppress(*fails_with):
-                run.log_metrics(self.output.usage)
+            if not isinstance(error, fails_with):
+                with suppress(*fails_with):
+                    run.log_metrics(self.output.usage)
             self._abandon(run, status_of(error))
             if self._at_work or not isinstance(error, fails_with):
                 raise
