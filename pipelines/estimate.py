@@ -117,8 +117,7 @@ def estimate(
     work += [
         described(arm.name, arm.agent.settings, arm.agent.steps)
         for arm in (params.resolved_arms.values() if sweep is None else ())
-        if arm.trained
-        and isinstance(arm.agent.settings, LanguageActorParams | GLAMParams)
+        if arm.trained and isinstance(arm.agent.settings, LanguageActorParams | GLAMParams)
     ]
     if speed:
         work.append(_hours(steps, counts, to_train, speed, price))
