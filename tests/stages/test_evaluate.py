@@ -17,9 +17,11 @@ from laurel.data.directory import Output
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
 from laurel.params import TrackingParams
+from laurel.params.training import AgentParams
 from laurel.pool import Job
 from laurel.rewards.model import RewardModel
 from laurel.stages import evaluate, report_files
+from laurel.training.engines import engine_of
 from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
 
 FIGURES = {"arms", "calibration", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
@@ -302,9 +304,11 @@ def test_random_policy_alone(project: Project) -> None:
 
 
 def test_versions_name_what_is_installed() -> None:
-    versions = report_files._versions(with_sb3=False)
+    agent = AgentParams(seeds=(0,), steps=1)
+    versions = report_files._versions([engine_of(agent)])
     assert set(versions) == {"python", "laurel", *report_files.PACKAGES}
-    assert set(report_files._versions(with_sb3=True)) - set(versions) == {
+    both = [engine_of(agent), engine_of(agent.model_copy(update={"engine": "sb3"}))]
+    assert set(report_files._versions(both)) - set(versions) == {
         "stable-baselines3",
         "sb3-contrib",
     }

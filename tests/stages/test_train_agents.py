@@ -118,7 +118,7 @@ def test_all_arms_are_trained_at_once_where_environments_are_tensors(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_process: None
 ) -> None:
     """As on a GPU, but on tensors of the CPU: arms with rewards of all kinds and none, in one group."""
-    monkeypatch.setattr("laurel.training.arms.train_together", partial(train_together, tensors=True))
+    monkeypatch.setattr("laurel.training.loop.train_together", partial(train_together, tensors=True))
     arms = ["extrinsic", "preference", "intrinsic_only", "random_reward", "shuffled_labels", "oracle"]
     project.change({"arms": arms, "agent.seeds": [0, 1]})
     project.run("train-reward")
