@@ -246,36 +246,36 @@ def rank_agreement(results: pd.DataFrame, doubtful: float = LOW_TAU) -> dict[str
     known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})
     if known.empty:
         return None
-    by_arm = {str(arm): rows for arm, rows in known.groupby("arm")}
-    tau = _kendall_tau(known)
+    tau = _kendall_tau(_ranked(known))
     return {
         "tau": tau,
         "ci95": None if tau is None or tau >= doubtful else _tau_interval(known),
         "episodes": len(known),
-        "arms": {arm: _kendall_tau(of_arm) for arm, of_arm in by_arm.items()},
+        "arms": {str(arm): _kendall_tau(_ranked(rows)) for arm, rows in known.groupby("arm")},
     }
 
 
-def _kendall_tau(episodes: pd.DataFrame) -> float | None:
+def _ranked(episodes: pd.DataFrame) -> DoubleArray:
+    """Return (N, 2) what is compared of each episode."""
+    return episodes[["shaped_reward", "return"]].to_numpy(dtype=np.float64)
+
+
+def _kendall_tau(episodes: DoubleArray) -> float | None:
     if len(episodes) < 2:
         return None
     import scipy.stats
 
-    return _finite(scipy.stats.kendalltau(episodes["shaped_reward"], episodes["return"]).statistic)
+    return _finite(scipy.stats.kendalltau(episodes[:, 0], episodes[:, 1]).statistic)
 
 
 def _tau_interval(episodes: pd.DataFrame) -> list[float] | None:
     """Return the percentile interval of tau over agents, whose episodes are drawn together."""
-    import scipy.stats
-
-    agents = [rows[["shaped_reward", "return"]].to_numpy() for _, rows in episodes.groupby(["arm", "seed"])]
+    agents = [_ranked(rows) for _, rows in episodes.groupby(["arm", "seed"])]
     if len(agents) < 2:
         return None
-    rng, taus = np.random.default_rng(0), []
-    for _ in range(TAU_DRAWS):
-        drawn = np.concatenate([agents[i] for i in rng.integers(len(agents), size=len(agents))])
-        tau = _finite(scipy.stats.kendalltau(drawn[:, 0], drawn[:, 1]).statistic)
-        taus += [] if tau is None else [tau]
+    rng = np.random.default_rng(0)
+    draws = (np.concatenate([agents[i] for i in rng.integers(len(agents), size=len(agents))]) for _ in range(TAU_DRAWS))
+    taus = [tau for drawn in draws if (tau := _kendall_tau(drawn)) is not None]
     return [float(end) for end in np.quantile(taus, (0.025, 0.975))] if taus else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
@@ -24,14 +25,14 @@ class LearnerParams(Section):
     n_envs: Count
 
     @property
+    @abstractmethod
     def trainer_name(self) -> str:
         """Name of the training algorithm in reports, e.g. ppo or SAC (sb3)."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def learned_discount(self) -> float:
         """The discount that agents learn with."""
-        raise NotImplementedError
 
 
 class AlgorithmParams(LearnerParams):

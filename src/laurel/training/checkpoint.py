@@ -163,8 +163,10 @@ def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any
 
 
 def used_by(directory: Path) -> dict[str, Usage]:
-    """Return what the processes that trained an agent asked of language models, by asker."""
-    found = [read_run(directory).get(USAGE, {})] if (directory / RUN).exists() else []
+    """Return what the processes that trained an agent asked of language models, by asker, as far as files tell."""
+    found: list[dict[str, Usage]] = []
+    with suppress(DataError):  # there is none, or it is damaged, which whoever resumes says
+        found.append(read_json(directory / RUN).get(USAGE, {}))
     with suppress(DataError):  # there is none, or the process was killed while it wrote
         found.append(read_json(_note_of(directory)))
     return latest(found)
