@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -216,6 +217,15 @@ def test_training_begins_with_the_untrained_policy(tmp_path: Path, monkeypatch: 
     run(task, tmp_path / "agent")
     found = load_policy(tmp_path / "agent").state_dict()
     assert all(torch.equal(found[name], weights) for name, weights in first.state_dict().items())
+
+
+def test_no_temporary_directory_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stable-Baselines3's own logger makes one for each agent."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    run(make_task("PPO", steps=64), tmp_path / "agent")
+    assert not list(scratch.glob("SB3*"))
 
 
 # -- planted rewards --------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from laurel.agents.sb3.catalog import arguments, check_algorithm
@@ -34,7 +35,7 @@ def make_algorithm(
     made = check_algorithm(settings, adapter.action_space)
     where = torch_device(device, "agent.device")
     try:
-        return made(
+        model = made(
             settings.policy,
             FeatureEnvs(envs, adapter),
             seed=derive_seed(run_seed, "agent", seed, "sb3"),
@@ -49,6 +50,8 @@ def make_algorithm(
             f"agent.sb3: {settings.algorithm} does not fit into memory: {first_line(error)}. Lower "
             "buffer_size or n_steps in agent.sb3.kwargs, or agent.sb3.n_envs."
         ) from error
+    model.set_logger(Logger(folder=None, output_formats=[]))  # its own makes a temporary directory that stays
+    return model
 
 
 def initial_sb3_policy(
