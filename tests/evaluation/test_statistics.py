@@ -269,6 +269,17 @@ def test_the_mean_curve_begins_when_all_seeds_have_values():
     np.testing.assert_array_equal(band, [np.nan, np.nan, 0.5])
 
 
+def test_seeds_with_values_at_other_steps_are_averaged_at_the_same_steps():
+    lines = {0: [0, 10, 20, 30, 40], 1: [4, 11, 25, 38], 2: [0, 40, 80]}
+    run = pd.DataFrame(
+        [(seed, step, seed + step / 100) for seed, steps in lines.items() for step in steps],
+        columns=["seed", "env_steps", "return_mean"],
+    )
+    band = statistics.curve_band(run, "return_mean", 0.0, 3.0, draws=10, seed=0)
+    assert band["env_steps"].tolist() == [4, 10, 11, 20, 25, 30, 38], "where all of them have trained"
+    np.testing.assert_allclose(band["mean"], 1 + band["env_steps"] / 100)
+
+
 def test_long_curves_are_thinned_to_their_ends():
     long = pd.DataFrame({"seed": 0, "env_steps": range(1, 5001), "episodes": 1, "success_rate": 0.5})
     steps = statistics.curve_band(long, "success_rate", 0.0, 1.0, draws=10, seed=0)["env_steps"]

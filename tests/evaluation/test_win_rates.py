@@ -52,6 +52,23 @@ def test_planted_strengths_are_found(results: pd.DataFrame, arms: Any) -> None:
     assert (found["good"]["kl"], found["good"]["words"]) == (3.0, 3.0)
 
 
+def test_agents_of_several_seeds_are_the_sample_not_their_episodes(results: pd.DataFrame, arms: Any) -> None:
+    """Each agent of `good` wins either nearly always or nearly never: thousands of episodes are six agents."""
+    rng = np.random.default_rng(1)
+    covered, of = 0, 12
+    for _ in range(of):
+        parts = []
+        for seed, strength in enumerate(rng.choice([-2.2, 2.2], size=6)):  # 10% or 90%, and 50% on average
+            some = results.loc[results["episode"] < 40].assign(seed=seed)
+            good = some["arm"] == "good"
+            parts.append(some.assign(**{"return": rng.gumbel(size=len(some)) + np.where(good, strength, 0.0)}))
+        found = win_rates(pd.concat(parts), curves(), arms, 0)["good"]
+        covered += found["wins"]["ci95"][0] <= 0.5 <= found["wins"]["ci95"][1]
+        assert found["wins"]["ci95"][1] - found["wins"]["ci95"][0] > 0.3
+        assert found["elo"]["ci95"][1] - found["elo"]["ci95"][0] > 150
+    assert covered >= of - 1
+
+
 def test_equal_texts_have_half_a_win_each(results: pd.DataFrame, arms: Any) -> None:
     same = results.assign(**{"return": 0.3})
     found = win_rates(same, curves(), arms, 0)["good"]

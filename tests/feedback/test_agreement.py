@@ -144,6 +144,21 @@ def test_kappa_of_opposite_and_of_equal_annotators() -> None:
 
 
 @pytest.mark.parametrize(
+    "patterns",
+    [
+        {("first", "first"): 3, ("second", "second"): 2},
+        {("first", "first"): 135, ("second", "second"): 1},
+        {("first", "first", "first"): 2, ("second", "second", "second"): 1},
+    ],
+)
+def test_judges_who_always_agree_have_no_interval_of_no_width(patterns: dict[Pattern, int]) -> None:
+    found = agreement(patterns, 0)
+    assert found["kappa"]["value"] == pytest.approx(1.0)
+    assert found["kappa"]["ci95"] is None
+    assert "1.00 (no interval: too little varies) on " in table("abc", found)
+
+
+@pytest.mark.parametrize(
     "patterns", [{("first", "first"): 9}, {("first", None): 9}, {(None, None): 2}, {(None, None, None): 2}]
 )
 def test_where_kappa_is_undefined(patterns: dict[Pattern, int]) -> None:

@@ -96,6 +96,13 @@ def test_answers_are_on_disk_before_their_cost_is_reported(
     assert (judge.usage["calls"], synced) == (3, ["responses.db-wal"] * 2)
 
 
+def test_tokens_are_unknown_where_one_answer_does_not_report_them(store: ResponseStore, door_key: EnvAdapter) -> None:
+    replies = iter([Reply('{"best_description": 1}', None, 100, 10), Reply('{"best_description": 2}')])
+    judge = annotator(PlayedModel(lambda *_: next(replies)), door_key, store)
+    list(judge.annotate([Pair("You pass the red door.", "You turn.")]))
+    assert [judge.usage[key] for key in ("calls", "input_tokens", "output_tokens")] == [2, None, None]
+
+
 def test_an_outcome_is_asked_once_with_a_follow_up_and_stored(
     server: ChatServer, store: ResponseStore, door_key: EnvAdapter
 ) -> None:

@@ -68,6 +68,25 @@ def test_only_selected_answers_are_dropped(tmp_path: Path, status: Status, dropp
     assert not groups
 
 
+@pytest.mark.parametrize("kind", ["action", "subgoal"])
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ('{"analysis": "The door is left.", "choice": "turn left"}', "readable"),
+        ("turn left", "readable"),
+        ("I cannot choose between these actions.", "abstain"),
+        ("I am not sure yet.\nLet me look again, and think about what the agent has seen.", "unreadable"),
+        ("", "unreadable"),
+    ],
+)
+def test_the_options_of_an_action_are_not_needed(tmp_path: Path, kind: str, text: str, status: Status) -> None:
+    with ResponseStore(tmp_path / "r.db") as store:
+        request = ChatRequest((Message("user", "?"),), key="k")
+        store.put(Exchange("k", Identity("m", "", "http://h"), request, Reply(text), f"{kind}/x", "abcd1234", 0.25))
+    ((_, _, groups),) = forget(tmp_path / "r.db", Wanted(), really=False)
+    assert [found for _, _, found, _ in groups] == [status]
+
+
 def test_models_and_prompts_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     for model, prompt in (("m", "motif"), ("n", "motif"), ("m", "other")):

@@ -103,7 +103,7 @@ def test_a_judge_that_prefers_other_captions_fails_and_they_are_named(door_key: 
     assert (found["value"], found["of"]) == (0.0, 16)
     (refusal,) = check(found).refusals
     assert refusal.startswith(
-        "0.0% of questions with known answers preferred success at the task (95% interval 0.0% to "
+        "0.0% of questions with known answers that were decided (16 of 16) preferred success at the task (95% interval "
     )
     assert f'it ranks "{PROGRESS[1]}", "{PROGRESS[0]}", ' in refusal
     assert 'above "You reach the goal."' in refusal

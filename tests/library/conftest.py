@@ -9,6 +9,7 @@ import pytest
 
 from laurel.data.json_file import write_json
 from laurel.params import EnvParams, parse_sections
+from laurel.params.annotation import MAIN
 from laurel.rewards.functions import ScoredCaptions
 from laurel.rewards.methods.random_reward import drawn
 from laurel.rewards.stored import CARD, Described
@@ -27,7 +28,7 @@ def made(tmp_path: Path) -> Made:
         place.mkdir(exist_ok=True)
         settings = parse_sections({"rewards": {"random_reward": {}}}, "test")["rewards"]["random_reward"]
         ScoredCaptions.of(KNOWN, drawn(KNOWN, 7)).save(place, seed=7)
-        described = Described(place, "random_reward", settings, EnvParams(id=env_id, **env), with_action)
+        described = Described(place, "random_reward", settings, EnvParams(id=env_id, **env), with_action, MAIN)
         write_json(place / CARD, described.card())
         return place
 

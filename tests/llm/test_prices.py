@@ -89,6 +89,8 @@ def test_a_million_tokens_cost_what_the_table_says() -> None:
     assert one.of(1_000_000, 0, 1_000_000) == 0.5
     assert price().of(1_000_000, 0, 1_000_000) == 2.0
     assert one.of_reply(Reply("x", None, 1000, 500, cached_tokens=200)) == pytest.approx(0.0016 + 0.0001 + 0.004)
+    apart = one.of_reply(Reply("x", None, 200, 500, cached_tokens=1000))
+    assert apart == pytest.approx(0.0004 + 0.0005 + 0.004), "a server that counts cached tokens apart: not negative"
     batch = one.in_batches()
     assert batch is not None
     assert batch.of(1_000_000, 1_000_000) == 5.0

@@ -220,8 +220,8 @@ def test_what_answers_to_a_prompt_were_like(store: ResponseStore) -> None:
     ):
         reply = Reply("1", None, 5, tokens, "stop", seconds)
         store.put(Exchange(str(number), WHO, request(str(number)), reply, "name", prompt))
-    assert store.usual(WHO, "p") == Usual(20.0, 2.0)
-    assert store.usual(WHO, "r") == store.usual(Identity("other"), "p") == Usual(None, None)
+    assert store.usual(WHO, "p") == Usual(20.0, 2.0, 30)
+    assert store.usual(WHO, "r") == store.usual(Identity("other"), "p") == Usual(None, None, None)
 
 
 def test_whether_a_model_answered_before_when_asked_in_this_way(store: ResponseStore) -> None:

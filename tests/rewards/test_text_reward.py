@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import socket
@@ -25,9 +26,9 @@ from laurel.llm import embedding_cache
 from laurel.params import Params, parse_params
 from laurel.params.rewards import method_of
 from laurel.rewards.logistic import logistic
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.reward_function import AT_ONCE, MOST_BYTES, reward_function
-from laurel.rewards.stored import StoredRewards
+from laurel.rewards.stored import StoredRewards, reward_of
 from laurel.rewards.text import TextReward, fit_head
 from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
 from laurel.rewards.text_server import ScoreServer
@@ -339,7 +340,9 @@ def test_a_model_that_is_brought_along_needs_no_labels(fitted: Path, tmp_path: P
         method_of(read(tmp_path).rewards["brought"]).check(context, context.adapter)
 
 
-def test_controls_of_texts_are_made_and_give_rewards(rewarded: Project, tmp_path: Path) -> None:
+def test_controls_of_texts_are_made_and_give_rewards(
+    rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Labels of the same reward, reshuffled for each seed; and a reward for length."""
     arms = {"text": {"reward": "text"}, "wrong": {"reward": "wrong"}, "length": {"reward": "length"}}
     rewards = {"wrong": {"kind": "shuffled_labels", "of": "text"}}
@@ -356,6 +359,16 @@ def test_controls_of_texts_are_made_and_give_rewards(rewarded: Project, tmp_path
     assert paid["wrong", 0].tolist() != paid["wrong", 1].tolist()
     words = np.array([len(text.split()) for text in texts])
     assert np.corrcoef(paid["length", 0], words)[0, 1] == pytest.approx(1.0)
+
+    read, load = list[Path](), TextReward.load
+    monkeypatch.setattr(TextReward, "load", lambda place: read.append(place) or load(place))
+    inputs = Inputs(**{**rewarded.inputs("train-agents"), "reward": tmp_path / "reward"})
+    made = reward_of(params.resolved_arms["wrong"], 7, RewardContext.of(params), adapter, inputs)
+    assert made is not None
+    assert read[-1].exists(), "of a seed that train-reward did not know: kept while it is used"
+    del made
+    gc.collect()
+    assert not read[-1].exists()
 
 
 @pytest.mark.slow
@@ -398,3 +411,10 @@ def test_shuffled_rows_have_the_same_answers_on_other_pairs() -> None:
     assert (shuffled.labels.status == "tie").sum() == 1
     assert shuffled.labels.p_first.tolist() == own.shuffled(3).labels.p_first.tolist()
     assert (shuffled.labels.p_first != own.labels.p_first).any()
+
+
+def test_unlabelled_pairs_stay_unlabelled_when_labels_are_shuffled() -> None:
+    unlabelled = [Row("", f"a{i}", f"b{i}", None, "abstain") for i in range(20)]
+    own = rows(*unlabelled, swapped=True)
+    for seed in range(5):
+        assert np.isnan(own.shuffled(seed).labels.p_first).tolist() == np.isnan(own.labels.p_first).tolist()

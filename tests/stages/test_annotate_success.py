@@ -38,7 +38,7 @@ def test_a_judge_that_prefers_failure_is_stopped_before_any_pair(project: Projec
     with pytest.raises(RefusedLabelsError) as caught:
         project.run("annotate")
     said = str(caught.value)
-    assert said.startswith("0.0% of questions with known answers preferred success at the task")
+    assert said.startswith("0.0% of questions with known answers that were decided (")
     assert '"You bump into a wall."' in said
     assert "annotate.embedding.goal" in said
     assert not project.output("annotate").exists()

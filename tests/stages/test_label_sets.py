@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from laurel.data.own_preferences import read_own
 from laurel.data.preferences import labels_of, read_pairs
 from laurel.errors import ParamsError
 from laurel.params import parse_params
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.rewards.model import RewardModel
 from laurel.rewards.stored import StoredRewards
+from laurel.stages.hub import ROWS, export_hub
 from laurel.stages.label_sets import LabelSet, label_sets, titled
 from minimal_params import MINIMAL
 from tiny_project import Project, lasting_content, read_json
@@ -42,7 +45,9 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
     project.run("annotate", "train-reward", "train-agents", "evaluate")
     labels, rewards = project.output("annotate"), project.output("train-reward")
     sets = [(judge, number) for judge in ("teacher", "wrong") for number in (0, 1)]
-    names = {judge: read_json(labels_of(labels, judge, 0) / "quality.json")["annotator"] for judge, _ in sets}
+    names: dict[str, str] = {
+        judge: read_json(labels_of(labels, judge, 0) / "quality.json")["annotator"] for judge, _ in sets
+    }
     assert names["teacher"] != names["wrong"], "each judge judges by its own settings"
     drawn = [read_pairs(labels_of(labels, "teacher", number)).first.tolist() for number in (0, 1)]
     assert drawn[0] != drawn[1], "each set has pairs of its own"
@@ -61,6 +66,18 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
     for text in ("the learned reward (judge teacher)", "Learned rewards, over all of their label sets"):
         assert text in report
     assert report.count("Judge teacher: The labels are simulated") == 1, "not once for each label set"
+
+    places = {"preferences": labels, "captions": project.output("caption"), "reports": tmp_path / "none"}
+    for exported, (name, judge, number) in {".": ("misled", "wrong", 0), "set-1": ("taught", "teacher", 1)}.items():
+        hub = tmp_path / "hub" / name
+        export_hub(rewards / name / exported, **places, output=hub)
+        rows, own = (
+            pq.read_table(hub / "dataset" / ROWS),
+            read_own(labels_of(labels, judge, number), places["captions"]),
+        )
+        assert len(rows) == len(own.decided()), "the pairs that this reward learned from"
+        assert names[judge] in (hub / "model" / "README.md").read_text()
+        assert not list((hub / "model").glob("set-*")), "rewards of other label sets are not its own"
 
 
 def test_label_sets_begin_with_the_main_judge_and_notes_are_not_repeated() -> None:

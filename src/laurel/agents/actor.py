@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -71,10 +72,8 @@ def initial_observations(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed:
     """Return the first states of n episodes."""
     from laurel.envs.vector import make_vector
 
-    envs = make_vector(env, adapter, n, seed, reference=True)
-    view = View(adapter, envs.reset().copy())
-    envs.close()
-    return view
+    with closing(make_vector(env, adapter, n, seed, reference=True)) as envs:
+        return View(adapter, envs.reset().copy())
 
 
 class Acted(NamedTuple):

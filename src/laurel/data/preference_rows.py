@@ -103,8 +103,10 @@ class PreferenceRows:
         return cls(prompts, first, second, labels, sampler, seed, left_out)
 
     def shuffled(self, seed: int) -> PreferenceRows:
-        """Return the same pairs, each with the label of another one."""
-        order, own = np.random.default_rng(seed).permutation(len(self)), self.labels
+        """Return the same pairs, each labelled one with the label of another one."""
+        own, order = self.labels, np.arange(len(self))
+        labelled = np.flatnonzero(own.usable)
+        order[labelled] = np.random.default_rng(seed).permutation(labelled)
         columns = {name: getattr(own, name)[order] for name in ("p_first", "status", "votes", "swap_consistent")}
         return replace(self, labels=replace(own, **columns))
 

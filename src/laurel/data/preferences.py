@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,6 +212,12 @@ def labels_of(preferences: Path, judge: str, number: int) -> Path:
 def set_of(place: Path, number: int) -> Path:
     """Return the directory of a label set: the first is `place` itself, the others are subfolders."""
     return place if number == 0 else place / f"set-{number}"
+
+
+def set_number(place: Path) -> int:
+    """Return the number of the label set whose directory this is, or that a reward in it was made from."""
+    found = re.fullmatch(r"set-(\d+)", place.name)
+    return int(found[1]) if found else 0
 
 
 def read_annotator(path: Path) -> str:

@@ -206,6 +206,13 @@ def episode_limit(env: EnvParams) -> int | None:
     return step_limit(env) or (spec.max_episode_steps if spec else None)
 
 
+def return_threshold(env: EnvParams) -> float | None:
+    """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
+    import gymnasium as gym
+
+    return gym.spec(reference_id(env)).reward_threshold
+
+
 def _bare(env_id: str) -> str:
     """Strip the module from Gymnasium's `module:id` form."""
     return env_id.rpartition(":")[2]

@@ -7,6 +7,7 @@ faster re-implementation would show.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,68 +65,66 @@ def roll_out(
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
-    envs = make_vector(env, adapter, n_envs, seed, reference=True)
-    meter = _Meter(adapter, learned, n_envs)
-    observation = envs.reset().copy()
-    rng = generator(seed, "actions")
-    actor.begin(np.ones(n_envs, dtype=np.bool_))
-    returns, lengths = np.zeros(n_envs), np.zeros(n_envs, dtype=np.int64)  # summed in double precision
-    furthest: dict[str, Array] = {}
-    played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
-    unended, endless = 0, episode_limit(env) is None
-    while left.any():
-        action = actor.act(View(adapter, observation), rng).action
-        step = envs.step(action)
-        ends = step.terminated, step.truncated
-        transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)
-        ended = step.terminated | step.truncated
-        unended = 0 if ended.any() else unended + 1
-        if endless and unended == MOST_WITHOUT_END:
-            envs.close()
-            raise EnvError(
-                f"{env.id}: no episode ended within {unended:,} steps, so evaluation would never end. Set "
-                "env.max_episode_steps."
-            )
-        meter.update(transitions, step.valid)
-        for name, reached in adapter.further_measures(transitions).items():
-            if (step.valid & (reached < 0)).any():
+    with closing(make_vector(env, adapter, n_envs, seed, reference=True)) as envs:
+        meter = _Meter(adapter, learned, n_envs)
+        observation = envs.reset().copy()
+        rng = generator(seed, "actions")
+        actor.begin(np.ones(n_envs, dtype=np.bool_))
+        returns, lengths = np.zeros(n_envs), np.zeros(n_envs, dtype=np.int64)  # summed in double precision
+        furthest: dict[str, Array] = {}
+        played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
+        unended, endless = 0, episode_limit(env) is None
+        while left.any():
+            action = actor.act(View(adapter, observation), rng).action
+            step = envs.step(action)
+            ends = step.terminated, step.truncated
+            transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)
+            ended = step.terminated | step.truncated
+            unended = 0 if ended.any() else unended + 1
+            if endless and unended == MOST_WITHOUT_END:
                 raise EnvError(
-                    f"{type(adapter).__name__}.further_measures: {name} is {np.min(reached[step.valid]):.4g}, but a "
-                    "measure begins at 0 in each episode, and the largest value counts: return 0 or more."
+                    f"{env.id}: no episode ended within {unended:,} steps, so evaluation would never end. Set "
+                    "env.max_episode_steps."
                 )
-            before = furthest.get(name, np.zeros(n_envs, dtype=np.float32))
-            furthest[name] = np.maximum(before, np.where(step.valid, reached, 0))
-        returns += step.reward * step.valid
-        lengths += step.valid
-        success = adapter.succeeded(returns.astype(np.float32), step.terminated) if ended.any() else None
-        if counted := int((ended & (left > 0)).sum()):
-            advance(counted)
-        for i in np.flatnonzero(ended):
-            if left[i]:
-                row: dict[str, Any] = {
-                    "return": float(returns[i]),
-                    "length": int(lengths[i]),
-                    "terminated": bool(step.terminated[i]),
-                }
-                row["success"] = None if success is None else bool(success[i])
-                row |= {FURTHER + name: float(reached[i]) for name, reached in furthest.items()}
-                if adapter.tasks:
-                    row[f"{FURTHER}success in {adapter.tasks[int(observation[i, -1])]}"] = float(row["success"])
-                if adapter.texts:
-                    one = transitions[i : i + 1]
-                    row["prompt"] = adapter.describe_observation(one.observation[0])
-                    row["text"] = adapter.describe(int(adapter.encode(one)[0]))
-                played[i].append({**row, **meter.episode(int(i))})
-                left[i] -= 1
-        actor.begin(~step.valid)
-        envs.stop(left == 0, step.observation)
-        returns[ended] = 0
-        lengths[ended] = 0
-        for reached in furthest.values():
-            reached[ended] = 0
-        meter.begin(ended)
-        observation = step.observation.copy()
-    envs.close()
+            meter.update(transitions, step.valid)
+            for name, reached in adapter.further_measures(transitions).items():
+                if (step.valid & (reached < 0)).any():
+                    raise EnvError(
+                        f"{type(adapter).__name__}.further_measures: {name} is {np.min(reached[step.valid]):.4g}, but "
+                        "a measure begins at 0 in each episode, and the largest value counts: return 0 or more."
+                    )
+                before = furthest.get(name, np.zeros(n_envs, dtype=np.float32))
+                furthest[name] = np.maximum(before, np.where(step.valid, reached, 0))
+            returns += step.reward * step.valid
+            lengths += step.valid
+            success = adapter.succeeded(returns.astype(np.float32), step.terminated) if ended.any() else None
+            if counted := int((ended & (left > 0)).sum()):
+                advance(counted)
+            for i in np.flatnonzero(ended):
+                if left[i]:
+                    row: dict[str, Any] = {
+                        "return": float(returns[i]),
+                        "length": int(lengths[i]),
+                        "terminated": bool(step.terminated[i]),
+                    }
+                    row["success"] = None if success is None else bool(success[i])
+                    row |= {FURTHER + name: float(reached[i]) for name, reached in furthest.items()}
+                    if adapter.tasks:
+                        row[f"{FURTHER}success in {adapter.tasks[int(observation[i, -1])]}"] = float(row["success"])
+                    if adapter.texts:
+                        one = transitions[i : i + 1]
+                        row["prompt"] = adapter.describe_observation(one.observation[0])
+                        row["text"] = adapter.describe(int(adapter.encode(one)[0]))
+                    played[i].append({**row, **meter.episode(int(i))})
+                    left[i] -= 1
+            actor.begin(~step.valid)
+            envs.stop(left == 0, step.observation)
+            returns[ended] = 0
+            lengths[ended] = 0
+            for reached in furthest.values():
+                reached[ended] = 0
+            meter.begin(ended)
+            observation = step.observation.copy()
     return [row for rows in played for row in rows]
 
 

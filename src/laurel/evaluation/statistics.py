@@ -214,21 +214,25 @@ def curve_band(
     """Return an arm's learning curve: the mean over seeds and its 95% interval at each point.
 
     `column` is `success_rate` or `return_mean`, which lies between `low` and `high`; `draws` and `seed` are of the
-    intervals. The mean is NaN until every seed has a value.
+    intervals. The mean is NaN until every seed has a value. Seeds with values at other steps, as an algorithm that
+    updates after each episode has, are interpolated linearly, up to the last step of the shortest run.
 
     Returns:
         `env_steps`, `mean`, `low` and `high`, each (T,) with T at most 200; `low` and `high` are NaN for one seed.
     """
     ordered = runs.sort_values("env_steps")
     by_seed = [run for _, run in ordered.groupby("seed", sort=True)]
-    length = min(len(run) for run in by_seed)
-    points = np.unique(np.linspace(0, length - 1, min(length, 200)).astype(np.int64))
-    values = np.stack([run[column].to_numpy(dtype=np.float64)[points] for run in by_seed])
-    lower = upper = np.full(len(points), np.nan)
+    at = [run["env_steps"].to_numpy(dtype=np.float64) for run in by_seed]
+    steps = np.unique(np.concatenate(at))
+    steps = steps[(steps >= max(own[0] for own in at)) & (steps <= min(own[-1] for own in at))]
+    steps = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 200)).astype(np.int64))]
+    curves = [run[column].to_numpy(dtype=np.float64) for run in by_seed]
+    values = np.stack([np.interp(steps, own, curve) for own, curve in zip(at, curves, strict=True)])
+    lower = upper = np.full(len(steps), np.nan)
     if len(values) > 1:
         lower, upper = mean_intervals(values.T, low, high, draws=min(draws, CURVE_DRAWS), seed=seed)
     return {
-        "env_steps": by_seed[0]["env_steps"].to_numpy(dtype=np.float64)[points],
+        "env_steps": steps,
         "mean": values.mean(axis=0),
         "low": lower,
         "high": upper,

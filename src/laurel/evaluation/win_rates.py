@@ -4,6 +4,9 @@ The text with the higher return wins, and equal ones half a win each, so the jud
 is the Bradley-Terry model's, 400 points for odds of ten to one, with the base at 0:
 
     P(i beats j) = 1 / (1 + 10^((E_j - E_i) / 400))
+
+Several agents of an arm are a sample of its agents, so intervals are over their seeds. Those of a single agent are over
+prompts, and say nothing about other agents.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from laurel.arrays import DoubleArray, IntArray
-from laurel.feedback.rates import grouped_rate
+from laurel.evaluation.intervals import mean_intervals
+from laurel.feedback.rates import Rate, grouped_rate
 from laurel.params.resolved_arms import Arm
 from laurel.rewards.logistic import logistic
 from laurel.seeding import generator
@@ -27,7 +31,9 @@ POINTS = 400 / math.log(10)
 PRIOR = 1000 / POINTS
 """Standard deviation of the prior of a strength, in logits: an arm that never lost keeps a finite one."""
 DRAWS = 200
-"""Draws of the weights of prompts."""
+"""Draws of the weights of seeds, or of prompts."""
+WIN_DRAWS = 2000
+"""Draws of the weights of seeds' win rates."""
 SHOWN = 3
 """Prompts shown with what each arm wrote."""
 BASE = "writer"
@@ -57,31 +63,40 @@ def win_rates(
     names = [base, *trained]
     returns = results.pivot_table("return", ["seed", "episode"], "arm")[names].dropna()
     asked = results[results["arm"] == base].set_index(["seed", "episode"]).loc[returns.index, "prompt"]
-    prompt, _ = pd.factorize(asked)
-    elo = _elo(returns.to_numpy(), prompt, seed)
+    by_seed, seeds = pd.factorize(returns.index.get_level_values("seed"))
+    group = by_seed if len(seeds) > 1 else pd.factorize(asked)[0]
+    elo = _elo(returns.to_numpy(), group, seed)
     found = {}
     for number, name in enumerate(names):
         texts = results.loc[results["arm"] == name, "text"]
         entry: dict[str, Any] = {"elo": elo[number], "words": float(texts.str.split().str.len().mean())}
         if name != base:
             won = 0.5 + 0.5 * np.sign((returns[name] - returns[base]).to_numpy(dtype=np.float64))
-            entry |= {"kl": _divergence(curves[curves["arm"] == name]), "wins": grouped_rate(won, prompt)}
+            wins = _seeds_rate(won, group, seed) if len(seeds) > 1 else grouped_rate(won, group)
+            entry |= {"kl": _divergence(curves[curves["arm"] == name]), "wins": wins}
         found[name] = entry
     return found
 
 
-def _elo(returns: DoubleArray, prompt: IntArray, seed: int) -> list[dict[str, Any]]:
-    """Return the strength of each of K arms by their returns (N, K) for prompts (N,), and its interval.
+def _seeds_rate(won: DoubleArray, by_seed: IntArray, seed: int) -> Rate:
+    """Return the mean of the seeds' win rates, from N episodes' wins, and its interval over seeds."""
+    rates = np.bincount(by_seed, weights=won) / np.bincount(by_seed)
+    low, high = mean_intervals(rates[None], 0.0, 1.0, draws=WIN_DRAWS, seed=seed)
+    return {"value": float(rates.mean()), "ci95": [float(low[0]), float(high[0])], "of": len(won)}
 
-    As in `laurel.evaluation.intervals.mean_intervals`, prompts are reweighted together with one more, unseen prompt,
-    which the arm loses to all others for the lower bound and wins for the upper: an arm that won every time has an
+
+def _elo(returns: DoubleArray, group: IntArray, seed: int) -> list[dict[str, Any]]:
+    """Return the strength of each of K arms by their returns (N, K), of episodes in groups (N,), and its interval.
+
+    As in `laurel.evaluation.intervals.mean_intervals`, groups are reweighted together with one more, unseen group,
+    in which the arm loses to all others for the lower bound and wins for the upper: an arm that won every time has an
     interval, too.
     """
     n, k = returns.shape
-    distinct = int(prompt.max()) + 1
+    distinct = int(group.max()) + 1
     values = _strengths(returns, np.ones((1, n)))[:, 0]
     drawn = (distinct + 1) * generator(seed, "elo").dirichlet(np.ones(distinct + 1), size=DRAWS)
-    weights = np.column_stack([drawn[:, prompt], drawn[:, -1] * n / distinct])
+    weights = np.column_stack([drawn[:, group], drawn[:, -1] * n / distinct])
     found = [{"value": 0.0, "ci95": [0.0, 0.0]}]
     for arm in range(1, k):
         bounds = []

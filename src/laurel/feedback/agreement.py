@@ -18,6 +18,8 @@ Pattern = tuple[str | None, ...]
 """The labels of a pair: a category per annotator, None if it gave none."""
 Kappa = dict[str, Any]
 """value, ci95 (both None where undefined) and of: the number of pairs that at least two judges labelled."""
+LEAST_DEFINED = 0.95
+"""Least share of resamples in which kappa is defined, for an interval."""
 
 
 def cohen(table: DoubleArray) -> DoubleArray:
@@ -94,11 +96,16 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
 
 
 def _kappa(values: DoubleArray, of: int) -> Kappa:
-    """Return the first value with the 95% interval of the others, which are its bootstrap resamples."""
+    """Return the first value with the 95% interval of the others, which are its bootstrap resamples.
+
+    There is no interval if too many resamples are undefined, or if all are equal, as where judges always agree: these
+    resamples do not show how much kappa would vary in other pairs.
+    """
     value, resampled = values[0], values[1:][~np.isnan(values[1:])]
     if np.isnan(value):
         return {"value": None, "ci95": None, "of": of}
-    interval = [float(edge) for edge in np.percentile(resampled, [2.5, 97.5])] if len(resampled) else None
+    known = len(resampled) >= LEAST_DEFINED * (len(values) - 1) and np.ptp(resampled) > 0
+    interval = [float(edge) for edge in np.percentile(resampled, [2.5, 97.5])] if known else None
     return {"value": float(value), "ci95": interval, "of": of}
 
 
@@ -116,5 +123,8 @@ def table(names: Sequence[str], found: Mapping[str, Any]) -> str:
 def _text(kappa: Mapping[str, Any]) -> str:
     if kappa["value"] is None:
         return f"undefined ({kappa['of']:,} pairs)"
-    interval = "" if kappa["ci95"] is None else f" (95% interval {kappa['ci95'][0]:.2f} to {kappa['ci95'][1]:.2f})"
+    edges = kappa["ci95"]
+    interval = (
+        " (no interval: too little varies)" if edges is None else f" (95% interval {edges[0]:.2f} to {edges[1]:.2f})"
+    )
     return f"{kappa['value']:.2f}{interval} on {kappa['of']:,} pairs"

@@ -78,8 +78,9 @@ class Usage:
     cached: int = 0
     """Answers taken from the store."""
     failures: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int | None = 0
+    """None where the server did not report those of an answer, also below."""
+    output_tokens: int | None = 0
     seconds: float = 0.0
     """Latency of all answers, summed; many are in flight at once."""
     cost_usd: float | None = 0.0
@@ -325,8 +326,8 @@ class Asker(Generic[Item, Value]):
         self._usage.seconds += reply.seconds
         cost = self._price.of_reply(reply) if self._price else None
         self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
-        self._usage.input_tokens += reply.input_tokens or 0
-        self._usage.output_tokens += reply.output_tokens or 0
+        self._usage.input_tokens = _sum(self._usage.input_tokens, reply.input_tokens)
+        self._usage.output_tokens = _sum(self._usage.output_tokens, reply.output_tokens)
         prompt = self.question.prompt
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
         if self._budget is not None:
@@ -357,3 +358,7 @@ class Asker(Generic[Item, Value]):
 def _drained(queue: deque[Entry]) -> Iterator[Entry]:
     while queue:
         yield queue.popleft()
+
+
+def _sum(total: int | None, tokens: int | None) -> int | None:
+    return None if total is None or tokens is None else total + tokens

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 from typing import Any, Self
 
@@ -258,8 +257,8 @@ class ChatAnnotator(AnnotatorKind):
         input_tokens = tokens * len(to_ask) / max(len(sample), 1)
         writes = self.writes(prompt)
         usual_output = None if usual.output_tokens is None else usual.output_tokens * len(to_ask)
-        # a server that does not keep to max_tokens may well answer with more again
-        most_output = max(sum(map(longest_answer, to_ask)), ceil(usual_output or 0)) if writes else 0
+        # a server that does not keep to max_tokens may well answer with as much again
+        most_output = sum(max(longest_answer(request), usual.longest or 0) for request in to_ask) if writes else 0
         minutes, minutes_by = self._minutes(len(to_ask), input_tokens + most_output, usual.seconds)
         return Estimate(
             annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
@@ -342,6 +341,6 @@ def judge_of_texts(
 def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:
     """Return which questions are answered, and the lengths of this model's answers with this prompt."""
     if identity is None or not path.exists():
-        return frozenset(), Usual(None, None)
+        return frozenset(), Usual(None, None, None)
     with ResponseStore(path, read_only=True) as store:
         return store.get(keys).keys(), store.usual(identity, prompt.digest)

@@ -136,5 +136,5 @@ def _status(row: Mapping[str, Any]) -> Status:
         return "readable"
     if len(text) >= replies.LONGEST_TEXT:  # its end is not stored
         return "unreadable"
-    reading = kind_of(row["prompt"]).parse(text, cut=row["finish_reason"] in CUT)
-    return "unreadable" if reading is None else "abstain" if reading.verdict == ABSTAIN else "readable"
+    verdict = kind_of(row["prompt"]).verdict_of(text, cut=row["finish_reason"] in CUT)
+    return "unreadable" if verdict is None else "abstain" if verdict == ABSTAIN else "readable"

@@ -158,7 +158,8 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
     if "ci95" not in found:
         return Checked(warnings=[_undecided(found, advice)])
     least = gates.min_success_preferred
-    what = "questions with known answers preferred success at the task"
+    decided = f"{found['of']:,} of {found['questions']:,}"
+    what = f"questions with known answers that were decided ({decided}) preferred success at the task"
     limit = _Limit("min_success_preferred", SUCCESS, found, 0.5 if least is None else least, 1.0, what, advice.aim)
     if limit.passed and (found["ci95"][0] >= 0.5 or not found["above"]):
         result = Checked()

@@ -7,13 +7,14 @@ cancels out; they are not corrected for multiple comparisons.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from laurel.arrays import BoolArray
+from laurel.data.usage import Usage
 from laurel.feedback.annotator import Judgement
 from laurel.feedback.probe import wilson_score
 from laurel.feedback.rates import Z
@@ -49,7 +50,7 @@ class Entry:
     temperature: float | None
     simulated: bool = False
     judgements: Sequence[Judgement] = ()
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=dict)
     seconds: float = 0.0
     failure: str | None = None
     """Why it could not be asked; empty if it was."""
@@ -69,8 +70,8 @@ def leaderboard(entries: Sequence[Entry], first_is_better: Sequence[bool]) -> li
         for i in order:
             rows[i] |= _behind(right[order[0]], right[i], is_best=i == order[0])
         rows = [rows[i] for i in order]
-    failed = [{**_head(entry), "failure": entry.failure} for entry in entries if entry.failure is not None]
-    return rows + failed
+    failed = [entry for entry in entries if entry.failure is not None]
+    return rows + [{**_head(entry), **_used(entry), "failure": entry.failure} for entry in failed]
 
 
 def _head(entry: Entry) -> Row:
@@ -83,6 +84,10 @@ def _head(entry: Entry) -> Row:
     }
 
 
+def _used(entry: Entry) -> Row:
+    return {key: entry.usage.get(key) for key in ("calls", "cached", "input_tokens", "output_tokens", "cost_usd")}
+
+
 def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     judged = entry.judgements
     score = wilson_score(int(_right(judged, first_is_better).sum()), len(judged))
@@ -92,7 +97,6 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
     turned = len({one.variant for one in answers}) == 2  # otherwise position bias and preference are confounded
     named_first = sum((one.verdict == "first") != bool(one.variant) for one in sides)
-    used = entry.usage
     return {
         **_head(entry),
         "right": score.right,
@@ -104,11 +108,7 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
         "swap_consistency": _share(sum(both), len(both)),
         "ties": sum(judgement.status == "tie" for judgement in judged) / len(judged),
         "unlabelled": sum(judgement.p_first is None for judgement in judged) / len(judged),
-        "calls": used.get("calls"),
-        "cached": used.get("cached"),
-        "input_tokens": used.get("input_tokens"),
-        "output_tokens": used.get("output_tokens"),
-        "cost_usd": used.get("cost_usd"),
+        **_used(entry),
         "seconds": entry.seconds,
     }
 
@@ -171,10 +171,9 @@ def _cell(row: Row, key: str) -> str:
         return plain(row["model"] + (" (simulated)" if row["simulated"] else ""))
     if key == "accuracy" and row["failure"] is not None:
         return "failed"
-    if key == "tokens":
-        known = row.get("input_tokens") is not None
-        return f"{row['input_tokens']:,} / {row['output_tokens']:,}" if known else ""
     value = row.get(key)
+    if key in ("tokens", "cost_usd") and row.get("calls") is not None:
+        return _amount(row, key)
     if value is None:
         return ""
     match key:
@@ -187,14 +186,20 @@ def _cell(row: Row, key: str) -> str:
             return f"{value:.1%}"
         case "temperature":
             return f"{value:g}"
-        case "cost_usd":
-            return f"{value:.4g}"
         case "seconds":
             return f"{value:.1f}"
         case "calls" | "cached":
             return f"{value:,}"
         case _:
             return plain(str(value))
+
+
+def _amount(row: Row, key: str) -> str:
+    """Return the tokens or dollars of a judge that is asked in calls."""
+    if key == "cost_usd":
+        return "unknown" if row[key] is None else f"{row[key]:.4g}"
+    tokens = (row["input_tokens"], row["output_tokens"])
+    return " / ".join("unknown" if amount is None else f"{amount:,}" for amount in tokens)
 
 
 def plain(text: str) -> str:

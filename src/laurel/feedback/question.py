@@ -80,6 +80,12 @@ class Question(ABC, Generic[Item, Value]):
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Value] | None:
         """Parse an answer; None where it is unreadable: an answer is never guessed."""
 
+    @classmethod
+    def verdict_of(cls, text: str, *, cut: bool = False) -> str | None:
+        """Return the verdict of a stored answer whose question is not known; None where it is unreadable."""
+        reading = cls.parse(text, cut=cut)
+        return None if reading is None else reading.verdict
+
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
     ) -> Reading[Value] | None:

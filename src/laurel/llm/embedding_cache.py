@@ -7,6 +7,7 @@ resumed.
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +73,7 @@ def encode_cached(
         name = hashlib.sha256(raw.tobytes()).hexdigest()[:32]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            partial = folder / f".{name}.partial"
+            partial = folder / f".{name}.{uuid.uuid4().hex}.partial"  # another process may write the same file
             save_file({"keys": raw, "vectors": found}, partial)
             partial.replace(folder / f"{name}.safetensors")
         except OSError as error:

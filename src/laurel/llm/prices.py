@@ -46,10 +46,12 @@ class Price(Section):
         """Return dollars.
 
         Args:
-            cached_tokens: input tokens from the server's cache.
+            cached_tokens: input tokens from the server's cache. They are among `input_tokens`, except where they are
+                more than these: such a server counts them apart.
         """
         cached = self.input if self.cached_input is None else self.cached_input
-        paid = (input_tokens - cached_tokens) * self.input + cached_tokens * cached + output_tokens * self.output
+        new = input_tokens - cached_tokens if cached_tokens <= input_tokens else input_tokens
+        paid = new * self.input + cached_tokens * cached + output_tokens * self.output
         return paid / MILLION
 
     def of_reply(self, reply: Reply) -> float | None:

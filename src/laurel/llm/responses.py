@@ -65,10 +65,14 @@ class _Context:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """Means over answers; None if no answer has the value."""
+    """Statistics of answers; None if no answer has the value."""
 
     output_tokens: float | None
+    """Mean tokens of an answer."""
     seconds: float | None
+    """Mean latency."""
+    longest: int | None
+    """Tokens of the longest answer."""
 
 
 class ResponseStore:
@@ -225,9 +229,10 @@ class ResponseStore:
             contexts = self._connection.execute("SELECT id, content FROM contexts").fetchall()
             ids = [number for number, content in contexts if wanted.items() <= json.loads(content).items()]
             marks = ",".join("?" * len(ids))
+            tokens = "iif(typeof(output_tokens) = 'integer', output_tokens, NULL)"
             query = (
-                "SELECT avg(iif(typeof(output_tokens) = 'integer', output_tokens, NULL)), avg(nullif(seconds, 0)) "  # noqa: S608
-                f"FROM responses WHERE context IN ({marks})"
+                f"SELECT avg({tokens}), avg(nullif(seconds, 0)), max({tokens}) FROM responses "  # noqa: S608
+                f"WHERE context IN ({marks})"
             )
             return Usual(*self._connection.execute(query, ids).fetchone())
 

@@ -57,7 +57,8 @@ class OnlineReward(Memoryless):
         self.threshold = 0.0
         self._own, self._adapter = settings, adapter
         self._agent = own.agent
-        self._card = Described(Path(), own.name, settings, context.env, context.caption.with_action).card()
+        with_action = context.caption.with_action
+        self._card = Described(Path(), own.name, settings, context.env, with_action, settings.judge).card()
         self._annotate = None if settings.replay else context.annotate.of_judge(settings.judge)
         self._seed = derive_seed(own.seed, "online", own.name)
         self._met = MetCaptions(settings.captions)

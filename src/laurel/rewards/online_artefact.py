@@ -166,7 +166,7 @@ def table(place: Path, quantile: float) -> PayTable | None:
         return PayTable(made.texts, made.rewards, made.spreads, made.counts, made.normalizer.threshold(quantile))
     if made is None:
         return None
-    values = np.array(list(made.known.values()), dtype=np.float32)
+    values = made.reward().scored(list(made.known))
     unknown = np.zeros_like(values), np.zeros(len(values), dtype=np.int64)
     return PayTable(list(made.known), values, *unknown, 0.0, normalised=False)
 

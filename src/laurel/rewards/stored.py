@@ -11,7 +11,9 @@ environment.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,8 +25,9 @@ from laurel.data.preferences import set_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.params import CaptionParams, EnvParams, parse_sections
+from laurel.params.annotation import MAIN
 from laurel.params.resolved_arms import Arm
-from laurel.params.rewards import RewardParams, method_of, resolved
+from laurel.params.rewards import RewardParams, judge_of, method_of, resolved
 from laurel.rewards.base import Reward, require_reward
 from laurel.rewards.functions import WeightedSum
 from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod, PayTable, Program, RewardContext
@@ -141,6 +144,8 @@ class Described:
     """The environment that it was made for."""
     with_action: bool
     """Whether its captions name the action."""
+    judge: str
+    """The judge whose preferences it was made from, if from any: `main`, or one of annotate.judges."""
 
     def card(self) -> dict[str, Any]:
         """Return the content of CARD, for a copy of the artefact."""
@@ -148,6 +153,7 @@ class Described:
             "rewards": {self.name: self.settings.model_dump(mode="json")},
             "env": self.env.model_dump(mode="json"),
             "caption": {"with_action": self.with_action},
+            "judge": self.judge,
         }
 
     @classmethod
@@ -164,7 +170,8 @@ class Described:
         except (KeyError, TypeError, ValueError):
             raise DataError(f"{source}: does not describe a reward. Run laurel {STAGE} again.") from None
         caption: CaptionParams = sections["caption"]
-        return cls(place, name, settings, sections["env"], caption.with_action)
+        judge = str(card.get("judge", MAIN))  # earlier versions did not name it
+        return cls(place, name, settings, sections["env"], caption.with_action, judge)
 
 
 def described(path: Path, seed: int | None = None) -> Described:
@@ -195,6 +202,8 @@ def described(path: Path, seed: int | None = None) -> Described:
     seeds = stored.seeds.get(name)
     place = path if part else stored.place(name, (seeds[0] if seeds else 0) if seed is None else seed)
     only = {"rewards": {name: params["rewards"].get(name)}, "env": params["env"], "caption": params["caption"]}
+    if name in stored.settings:
+        only["judge"] = judge_of(name, stored.settings) or MAIN
     return Described.of(place, only, folder / INDEX)
 
 
@@ -224,9 +233,11 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
             return stored.load(name, seed, adapter, arm.shaping.quantile)
         settings = stored.settings[name]
         its_inputs = context.inputs_of(settings, seed % context.label_sets(settings), inputs)
-        with TemporaryDirectory(prefix="laurel-") as scratch:
-            method_of(settings).fit(context, its_inputs, adapter, seed, Path(scratch))
-            reward: Reward = method_of(settings).load(Path(scratch), adapter, arm.shaping.quantile)
+        with ExitStack() as files:
+            place = Path(files.enter_context(TemporaryDirectory(prefix="laurel-")))
+            method_of(settings).fit(context, its_inputs, adapter, seed, place)
+            reward: Reward = method_of(settings).load(place, adapter, arm.shaping.quantile)
+            weakref.finalize(reward, files.pop_all().close)  # some rewards read their files when first needed
             return reward
 
     parts: list[tuple[Reward, float]] = [

@@ -7,6 +7,7 @@ No other stage reads what it writes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,6 +21,7 @@ from laurel.data.gold import GoldFile, Task
 from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
 from laurel.data.parquet import write_table
+from laurel.data.usage import Usage, added
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError, LaurelError
@@ -70,6 +72,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         with progress(len(cells) * len(subject.pairs), "compare", "judgements") as advance:
             for cell in cells:
                 entries.append(_judged(cell, params, texts, subject, budget))
+                out.use(reduce(added, (entry.usage for entry in entries), Usage()))
                 advance(len(subject.pairs))
         if all(entry.failure is not None for entry in entries):
             raise AnnotationError(f"All {len(cells)} judges failed. The first: {entries[0].failure}")
@@ -134,20 +137,24 @@ def about(subject: Subject, source: str) -> str:
 def _judged(cell: Cell, params: Params, captions: Sequence[str], subject: Subject, budget: Budget) -> Entry:
     """Judge all pairs; a failure of this judge does not stop the others, which share its budget."""
     started = monotonic()
+    named = cell.model, cell.prompt, cell.temperature
+    usage, simulated = Usage(), False
     try:
         annotator = make_annotator(
             cell.annotate, subject.adapter, derive_seed(params.seed, "annotate"), captions, budget=budget
         )
+        simulated = annotator.simulated
         annotator.prepare(subject.questions)
-        judgements: list[Judgement] = list(judge(annotator, subject.questions))
-        usage = usage_of(annotator)
+        try:
+            judgements: list[Judgement] = list(judge(annotator, subject.questions))
+        finally:
+            usage = usage_of(annotator)  # also what a failed judge was paid
     except LaurelError as error:
-        return Entry(cell.model, cell.prompt, cell.temperature, failure=str(error))
+        return Entry(*named, simulated, usage=usage, failure=str(error))
     if any(judgement.status == "unasked" for judgement in judgements):
-        reached = f"The budget of {budget.reached} does not suffice for all pairs."
-        return Entry(cell.model, cell.prompt, cell.temperature, failure=reached)
-    seconds = round(monotonic() - started, 2)
-    return Entry(cell.model, cell.prompt, cell.temperature, annotator.simulated, judgements, usage, seconds)
+        reached = f"The budget of {budget.reached}, which all judges share, does not suffice for all pairs."
+        return Entry(*named, simulated, usage=usage, failure=reached)
+    return Entry(*named, simulated, judgements, usage, round(monotonic() - started, 2))
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:

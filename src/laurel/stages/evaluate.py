@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-import gymnasium as gym
 import pandas as pd
 
 from laurel.data.captions import read_vocabulary
@@ -20,7 +19,7 @@ from laurel.data.manifest import LIVE_PAGE, RUN_PAGE, read_manifest
 from laurel.data.own_files import named_files
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
-from laurel.envs import reference_id
+from laurel.envs import return_threshold
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.evaluation.live_page import MOVED
@@ -185,7 +184,7 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
         curves,
         subject.infos,
         success_threshold=evaluate.success_threshold,
-        reward_threshold=_reward_threshold(sections["env"]),
+        reward_threshold=return_threshold(sections["env"]),
         draws=evaluate.bootstrap,
         seed=seed,
     )
@@ -321,11 +320,6 @@ def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTa
     else:
         table = stored.table(name, watched.shaping.quantile, seed)
     return table, {**own, **beside}
-
-
-def _reward_threshold(env: EnvParams) -> float | None:
-    """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
-    return gym.spec(reference_id(env)).reward_threshold
 
 
 def _track(

@@ -17,10 +17,10 @@ from laurel import __version__
 from laurel.data.captions import read_vocabulary
 from laurel.data.directory import output_directory
 from laurel.data.json_file import read_json, write_json
-from laurel.data.manifest import checked_manifest
+from laurel.data.manifest import checked_manifest, read_manifest
 from laurel.data.own_preferences import read_own
 from laurel.data.preference_rows import LAYOUTS
-from laurel.data.preferences import STATUSES
+from laurel.data.preferences import STATUSES, labels_of, set_number
 from laurel.data.quality import QUALITY, figures
 from laurel.data.row_files import write_file
 from laurel.envs import adapter_for
@@ -51,13 +51,15 @@ def export_hub(reward: Path, preferences: Path, captions: Path, reports: Path, o
         DataError: an input is missing or damaged, or does not belong to the others.
     """
     found = described(reward)
-    rows = read_own(preferences, captions)
+    checked_manifest(preferences, "annotate")  # with the labels of all judges
+    own = labels_of(preferences, found.judge, set_number(found.place))
+    rows = read_own(own, captions)
     kept = rows.decided()
-    labels = {"manifest": checked_manifest(preferences, "annotate"), "quality": read_json(preferences / QUALITY)}
+    labels = {"manifest": read_manifest(own, "annotate"), "quality": read_json(own / QUALITY)}
     inputs = {"preferences": preferences, "captions": captions}
     with output_directory(output, stage="export-hub", params={"reward": found.card()}, inputs=inputs) as out:
         model, dataset = out.path / MODEL, out.path / DATASET
-        shutil.copytree(found.place, model, ignore=shutil.ignore_patterns(".*"))
+        shutil.copytree(found.place, model, ignore=shutil.ignore_patterns(".*", "set-*"))
         write_json(model / CARD, found.card())
         results = _results(found, reports)
         (model / README).write_text(model_card(found, labels, results), encoding="utf-8")

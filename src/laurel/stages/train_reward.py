@@ -156,9 +156,9 @@ def track(run: Run, sections: Mapping[str, Any], out: Output) -> None:
             of_set = f"set-{number}." if number else ""
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
-        annotator = sections["annotate"].of_judge(judge_of(name, stored.settings) or MAIN).annotator
-        tags = {"env": env.id, "annotator": annotator, "reward": name}
-        card = Described(path / name, name, stored.settings[name], env, caption.with_action).card()
+        judge = judge_of(name, stored.settings) or MAIN
+        tags = {"env": env.id, "annotator": sections["annotate"].of_judge(judge).annotator, "reward": name}
+        card = Described(path / name, name, stored.settings[name], env, caption.with_action, judge).card()
         source = run.log_model(path / name, f"reward-{name}", tags, {CARD: card})
         if sections["tracking"].register_models:
             run.register(f"reward.{env.id}", source, tags, alias=name)

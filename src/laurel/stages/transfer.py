@@ -23,6 +23,7 @@ from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
 from laurel.data.written import written_whole
+from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.formats import markdown
 from laurel.evaluation.play import load_actor
@@ -302,8 +303,9 @@ def _summary(played: pd.DataFrame, target: Source, curves: pd.DataFrame | None =
     evaluate = target.params.evaluate
     draws: dict[str, int] = {"draws": evaluate.bootstrap, "seed": target.params.seed}
     known = bool(np.isfinite(success).all())
+    threshold = evaluate.success_threshold if known else return_threshold(target.params.env)
     return {
         "success": estimate(success, 0.0, 1.0, **draws) if known else None,
         "return": estimate(returns, *bounds, **draws),
-        "solved": solved(success, evaluate.success_threshold) if known else None,
+        "solved": None if threshold is None else solved(success if known else returns, threshold),
     }

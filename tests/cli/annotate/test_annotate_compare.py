@@ -14,6 +14,7 @@ from judged_project import chat, judge
 from laurel.cli.app import main
 from laurel.data.gold import GoldFile, Task
 from laurel.data.json_file import read_json
+from laurel.data.manifest import read_manifest
 from laurel.envs import adapter_for
 from laurel.tracking.server import connect
 from tiny_project import Project, lasting_content
@@ -135,6 +136,8 @@ def test_judges_share_one_budget_and_one_that_it_does_not_reach_for_fails(projec
     assert [row["model"] for row in rows] == ["models[0] a", "models[1] b"]
     assert rows[0]["failure"] is None
     assert rows[1]["failure"].startswith("The budget of 15 calls (annotate.budget.max_calls) is spent")
+    assert [row["calls"] for row in rows] == [10, 5], "also those of a judge that failed"
+    assert read_manifest(project.path / "data" / "leaderboard")["usage"]["calls"] == 15
     assert len(server.bodies) == 15
 
 

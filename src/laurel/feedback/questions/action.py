@@ -19,6 +19,10 @@ Choice = tuple[float, ...]
 """A probability per option; 1 for the option that a written answer names."""
 CHOSEN = "chosen"
 
+_NOTHING = "(?!)"
+_ANY, _NONE = (VerdictReader("choice", {}, {"option": option}, named=_NOTHING) for option in (".+", _NOTHING))
+"""Readers that accept any option, and only refusals to choose."""
+
 
 class ActionQuestion(Question[str, Choice]):
     """Asks about a state description.
@@ -70,6 +74,13 @@ class ActionQuestion(Question[str, Choice]):
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Choice] | None:
         """Return None: the meaning of an answer depends on the options (`read`)."""
         return None
+
+    @classmethod
+    def verdict_of(cls, text: str, *, cut: bool = False) -> str | None:
+        """Return CHOSEN for any short text: the options are not stored with an answer."""
+        if _NONE.read(text, cut=cut) == ABSTAIN:
+            return ABSTAIN
+        return CHOSEN if _ANY.read(text, cut=cut) else None
 
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
