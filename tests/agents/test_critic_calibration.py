@@ -131,3 +131,9 @@ def test_critics_are_drawn_with_their_errors() -> None:
     figure = critic_figure({"lm_a": Calibration(np.array([0.1, 0.4]), np.array([0.2, 0.3]))})
     assert figure.axes[0].get_xlabel().endswith("mean error 0.10, tau 1.00")
     assert "<svg" in plots.svg(figure)
+
+
+def test_a_state_that_was_never_met_has_the_mean_of_all_returns() -> None:
+    critic = TableCritic()
+    critic.fit(["often"] * 3 + ["once"], np.array([1, 1, 1, 5], dtype=np.float32))
+    assert critic.values(["often", "once", "never"]).tolist() == [1.0, 5.0, 2.0]

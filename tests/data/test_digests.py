@@ -92,6 +92,21 @@ def test_params_that_are_nan_are_the_same_params(tmp_path: Path) -> None:
         read_inputs({"rewards": {"mine": {"bonus": 1.0, "more": [math.nan]}}}, {"reward": place})
 
 
+@pytest.mark.parametrize("on_limit", ["stop", "continue"])
+def test_limits_of_spending_matter_only_where_they_may_have_left_something_out(tmp_path: Path, on_limit: str) -> None:
+    place, then = tmp_path / "preferences", {"annotate": {"budget": {"max_calls": 25, "on_limit": on_limit}}}
+    with output_directory(place, stage="annotate", params=then):
+        pass
+    now = {"annotate": {"budget": {"max_calls": 1000, "on_limit": on_limit}}}
+    if on_limit == "stop":
+        read_inputs(now, {"preferences": place})
+    else:
+        with pytest.raises(DataError, match=r"made with annotate\.budget\.max_calls 25, but it is 1000"):
+            read_inputs(now, {"preferences": place})
+    with pytest.raises(DataError, match=r"made with annotate\.budget\.on_limit"):
+        read_inputs({"annotate": {"budget": {"max_calls": 25, "on_limit": "other"}}}, {"preferences": place})
+
+
 def test_the_changed_file_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a")
     file = tmp_path / "a" / "file.txt"

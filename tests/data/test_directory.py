@@ -2,13 +2,16 @@ import errno
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from laurel.data.directory import check_output, output_directory
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import digest_directory, read_manifest
+from laurel.data.usage import together
 from laurel.data.written import written_whole
 from laurel.errors import DataError
 
@@ -72,6 +75,16 @@ def test_ctrl_c_right_after_the_start_leaves_nothing(tmp_path: Path, monkeypatch
     assert leftovers(tmp_path) == []
 
 
+def test_a_predecessor_that_a_killed_writer_left_beside_the_new_output_is_removed(tmp_path: Path) -> None:
+    write(tmp_path / "a", "two")
+    shutil.copytree(tmp_path / "a", tmp_path / ".a.previous")
+    (tmp_path / ".a.previous" / "file.txt").write_text("one")
+    assert read_manifest(tmp_path / "a")["digest"] == digest_directory(tmp_path / "a")
+    write(tmp_path / "a", "three")
+    assert (tmp_path / "a" / "file.txt").read_text() == "three"
+    assert leftovers(tmp_path) == []
+
+
 def test_failure_while_publishing_leaves_the_old_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a")
     rename = Path.rename
@@ -112,6 +125,42 @@ def test_resumable_work_is_kept_for_the_same_params_alone(tmp_path: Path) -> Non
     assert attempt(0) == []  # other params have taken its place
 
 
+def stop(output: Path, params: dict[str, Any], name: str = "done") -> list[str]:
+    """Begin work that is stopped; return the files of earlier stopped runs of the same work."""
+    found: list[str] = []
+    with suppress(RuntimeError), output_directory(output, stage="collect", params=params, resumable=True) as out:
+        found += sorted(file.name for file in out.path.glob("[!.]*"))
+        (out.path / name).touch()
+        out.use({"calls": 1})
+        raise RuntimeError
+    return found
+
+
+def test_work_on_an_output_with_a_name_that_begins_the_same_is_left_alone(tmp_path: Path) -> None:
+    for name in ("a.v2", "a.0123456789ab", "a.partial"):
+        stop(tmp_path / name, {})
+    before = leftovers(tmp_path)
+    assert len(before) == 6, "work and usage of each"
+    write(tmp_path / "a")
+    assert leftovers(tmp_path) == before
+    assert all(stop(tmp_path / name, {}) == ["done"] for name in ("a.v2", "a.0123456789ab", "a.partial"))
+
+
+def test_stopped_work_goes_on_with_a_higher_limit(tmp_path: Path) -> None:
+    """A limit stopped it, and its message says that it will."""
+    low, high = ({"annotate": {"seed": 0, "budget": {"max_calls": calls}}} for calls in (10, 20))
+    assert stop(tmp_path / "a", low) == []
+    assert stop(tmp_path / "a", high) == ["done"]
+    assert stop(tmp_path / "a", {"annotate": {"seed": 1, "budget": {"max_calls": 20}}}) == []
+
+
+def test_a_damaged_note_of_seconds_does_not_stop_the_work_for_ever(tmp_path: Path) -> None:
+    stop(tmp_path / "a", {})
+    (note,) = tmp_path.glob(".a.*.partial/.seconds.json")
+    note.write_text("")
+    assert stop(tmp_path / "a", {}) == ["done"]
+
+
 def test_seconds_are_those_of_all_runs_that_it_took(tmp_path: Path) -> None:
     """Also of one that was killed, until it last wrote something; but not of the time in between."""
 
@@ -134,6 +183,25 @@ def test_seconds_are_those_of_all_runs_that_it_took(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".run.json", "folder", "manifest.json"]
     attempt(ends=True)
     assert read_manifest(tmp_path / "a")["seconds"] < 1, "what is made anew takes its own time"
+
+
+def test_usage_of_a_run_that_was_killed_after_it_was_published_is_not_added_to_the_next(tmp_path: Path) -> None:
+    def spend(calls: int) -> tuple[Path, str]:
+        with output_directory(tmp_path / "a", stage="collect", params={}) as out:
+            out.use({"calls": calls})
+            (noted,) = tmp_path.glob(".a.*.spent.json")
+            return noted, noted.read_text()
+
+    noted, content = spend(5)
+    noted.write_text(content)
+    os.utime(noted, (1000, 1000))
+    spend(1)
+    assert read_manifest(tmp_path / "a")["usage"] == {"calls": 1}
+
+
+def test_answers_that_stopped_runs_paid_for_are_not_counted_as_stored() -> None:
+    found = together({"calls": 20, "failures": 1}, {"calls": 5, "failures": 0, "cached": 30})
+    assert found == {"calls": 25, "failures": 1, "cached": 11}
 
 
 def test_run_specific_details_are_not_in_the_manifest(tmp_path: Path) -> None:

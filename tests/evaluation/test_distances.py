@@ -231,3 +231,50 @@ def test_truncated_collected_episodes_are_left_out(tmp_path: Path) -> None:
     known = np.bincount(episode, steps.reward).astype(np.float64)
     found, _ = distances({"once": OnceAnEpisode()}, project.output("collect"), adapter, 0.99, 0)
     assert found["rank"]["environment"]["once"] == pytest.approx(rank_distance(known, distinct), abs=1e-6)
+
+
+FROZEN_LAKE = "FrozenLake-v1"
+
+
+def two_walks(second: tuple[int, ...] = (0, 1, 2, 3)) -> tuple[Transitions, np.ndarray]:
+    """Two episodes of three steps that collection cut; the environment paid the second one more."""
+    walks = np.array([(0, 1, 2, 3), second])
+    before, after = walks[:, :-1].reshape(-1, 1), walks[:, 1:].reshape(-1, 1)
+    nothing, paid = np.zeros(6, dtype=np.bool_), np.array([0, 0, 1, 0, 0, 2], dtype=np.float32)
+    return Transitions(before, np.zeros(6, dtype=np.int64), paid, after, nothing, nothing), np.arange(2).repeat(3)
+
+
+class Table:
+    """Pays captions by their numbers; what is not in the table is not scored."""
+
+    unseen = 0
+
+    def __init__(self, *values: float, threshold: float = 0.0) -> None:
+        self._values, self.threshold = np.float32([*values, UNPAID]), threshold
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        return self._values[np.minimum(steps.captions, len(self._values) - 1)]
+
+
+def test_an_episode_that_collection_cut_ends_for_a_reward_with_a_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last step has no flag; the next episode begins anew nevertheless."""
+    monkeypatch.setattr("laurel.evaluation.distances.read_episodes", lambda *_: two_walks())
+    found, _ = distances({"once": OnceAnEpisode()}, Path(), adapter_for(EnvParams(id=FROZEN_LAKE)), GAMMA, 0)
+    assert found["tied"] == {"environment": {"once": 1.0}}, "both episodes are paid for three captions"
+
+
+def test_a_step_that_is_not_scored_counts_with_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.evaluation.distances.read_episodes", lambda *_: two_walks())
+    rewards = {"silent": Table(1.0, 3.0, threshold=2.0), "says so": Table(1.0, 3.0, *[2.0] * 40)}
+    found, _ = distances(rewards, Path(), adapter_for(EnvParams(id=FROZEN_LAKE)), GAMMA, 0)
+    assert found["epic"] == {"silent": {"says so": 0.0}}
+
+
+def test_totals_that_differ_by_rounded_rewards_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.evaluation.distances.read_episodes", lambda *_: two_walks((0, 4, 8, 9)))
+    rewards = {"rounded": Table(*[1.0] * 3, *[1 + 2.0**-20] * 3), "more": Table(*[1.0] * 3, *[1 + 2.0**-18] * 3)}
+    found, _ = distances(rewards, Path(), adapter_for(EnvParams(id=FROZEN_LAKE)), GAMMA, 0)
+    assert found["tied"]["environment"] == {"rounded": 1.0, "more": 0.0}

@@ -69,6 +69,11 @@ def test_no_alarm_without_a_hack(paid: Any, success: Any) -> None:
         assert flagged(curve(paid, success, seed, noise=0.05)) == []
 
 
+def test_pay_is_of_an_episode_and_not_of_a_step() -> None:
+    longer = curve(np.full(N, 50.0), PEAK).assign(length_mean=50 + 50 * RISING)
+    assert flagged(longer) == [0], "each step is paid as before, but there are more of them"
+
+
 def test_a_language_models_fall_counts_even_if_its_return_recovers() -> None:
     back = np.maximum(RISING, 0.5)
     back[N // 3 : N // 2] = 0.1
@@ -122,6 +127,14 @@ class PaysForBumping:
 @pytest.fixture(scope="module")
 def empty() -> EnvAdapter:
     return adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+
+
+def test_pay_is_of_the_third_of_the_training_in_which_it_was_earned() -> None:
+    credit, one = Credit(), np.ones((1, 1), dtype=np.bool_)
+    pay = Pay(np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), one)
+    for done in (0.0, 0.3, 0.4, 0.6, 0.7, 1.0):
+        credit.add(pay, one, done)
+    assert credit.table(["a"])["steps"].to_pylist() == [2, 2, 2]
 
 
 def test_a_planted_hack_is_found_in_a_training(empty: EnvAdapter, tmp_path: Path) -> None:

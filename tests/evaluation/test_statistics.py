@@ -15,6 +15,7 @@ from laurel.evaluation.comparison import probability_of_improvement
 from laurel.evaluation.statistics import (
     areas,
     estimate,
+    further_measures,
     rank_agreement,
     return_range,
     seed_scores,
@@ -22,6 +23,7 @@ from laurel.evaluation.statistics import (
     steps_to_threshold,
     summarise,
 )
+from laurel.evaluation.summary import FURTHER
 
 scores = st.lists(st.floats(-100, 100) | st.integers(-2, 2).map(float), min_size=1, max_size=9).map(np.array)
 
@@ -79,6 +81,7 @@ def test_a_failed_seed_shows_in_mean_interval_and_solved_seeds():
     assert solved(seeds, 0.9)["seeds"] == 4
     assert solved(seeds, 0.9)["ci95"] == pytest.approx([0.299, 0.989], abs=1e-3)
     assert solved(seeds[:1], 0.9) == {"seeds": 1, "of": 1, "ci95": None}
+    assert solved(seeds, 0.97)["seeds"] == 2, "at the threshold"
 
 
 def test_the_range_of_returns_is_that_of_all_seeds_at_all_times(tables):
@@ -123,6 +126,31 @@ def test_kendall_tau_finds_the_planted_ranking(tables):
     assert 0.3 < low <= rank_agreement(agree)["tau"] <= high
     assert rank_agreement(agree[(agree["arm"] == "preference") & (agree["seed"] == 0)])["ci95"] is None
     assert list(rank_agreement(agree)["arms"]) == ["extrinsic", "preference"]
+
+
+def test_the_interval_of_tau_is_of_agents_and_not_of_arms(tables):
+    agree, _ = tables({"preference": 0.5})
+    low, high = rank_agreement(agree, 1.0)["ci95"]
+    assert low < rank_agreement(agree)["tau"] < high
+
+
+def test_the_interval_of_tau_leaves_out_a_fortieth_at_each_end():
+    """One of three agents ranks the other way: all three drawn are that one in a draw of 27."""
+    rows = [
+        ("a", seed, float(episode), (-1.0 if seed == 0 else 1.0) * episode) for seed in range(3) for episode in range(5)
+    ]
+    results = pd.DataFrame(rows, columns=["arm", "seed", "return", "shaped_reward"])
+    assert rank_agreement(results, 1.0)["ci95"] == pytest.approx([-1.0, 1.0])
+
+
+def test_a_further_measure_goes_to_1_or_to_the_highest_mean_of_an_agent():
+    def measured(*means):
+        rows = [("a", seed, mean) for seed, mean in enumerate(means)]
+        results = pd.DataFrame(rows, columns=["arm", "seed", f"{FURTHER}height"])
+        return further_measures(results, draws=300, seed=0)["height"]["a"]
+
+    assert measured(0.25, 0.25, 0.25) == estimate(np.full(3, 0.25), 0.0, 1.0, draws=300, seed=0)
+    assert measured(5.0, 1.0, 3.0, np.nan) == estimate(np.array([5.0, 1.0, 3.0]), 0.0, 5.0, draws=300, seed=0)
 
 
 def test_kendall_tau_is_none_where_it_is_undefined(tables):

@@ -104,6 +104,8 @@ def test_an_arm_that_always_wins_has_an_interval(arms: Any, results: pd.DataFram
     share = 0.025 ** (1 / 20)
     assert bounds(20)[0] == pytest.approx(POINTS * np.log(share / (1 - share)), abs=50)
     assert bounds(1)[0] < 0
+    certain = certain.assign(prompt=[f"p{i % 20}" for i in certain["episode"]])
+    assert bounds(100)[0] == pytest.approx(POINTS * np.log(share / (1 - share)), abs=50), "as many as there are prompts"
 
 
 def test_runs_without_language_models_have_no_win_rates(arms: Any, results: pd.DataFrame) -> None:

@@ -177,3 +177,9 @@ def test_the_table_names_who_agrees_with_whom() -> None:
     told = table(["a", "b", "c"], agreement(planted(0.8, 3, 500, 0), 0))
     assert told.startswith("Fleiss' kappa: 0.")
     assert "\n  a and c: kappa 0." in told
+
+
+def test_a_pair_that_no_judge_labelled_changes_nothing() -> None:
+    said = counts(FLEISS_1971)
+    more, weights = np.vstack([said, np.zeros((1, 5))]), np.ones(len(said) + 1)
+    assert float(fleiss(more, weights)) == pytest.approx(float(fleiss(said, weights[1:])))

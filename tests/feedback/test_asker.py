@@ -177,6 +177,7 @@ def test_votes_on_an_outcome_and_its_probabilities(store: ResponseStore, door_ke
     assert [one.verdict for one in about] == ["yes", "unread", "no"]
     assert probability(about) == 0.5
     assert probability(about[1:2]) is None
+    assert probability(about[:2]) is None, "half of the votes are not most of them"
     scoring = OutcomeModel(lambda _: Reply("", {"yes": log(0.9), "no": log(0.1)}), name="scoring")
     ((one,),) = Asker(scoring, Sampling(), outcome("answer_only", door_key), store).ask(["You go."])
     assert (one.verdict, one.value) == ("yes", pytest.approx(0.9))

@@ -10,10 +10,11 @@ import pytest
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
-from laurel.feedback.annotator import Answer, Judgement, Pair
+from laurel.feedback.annotator import Answer, Judgement, Pair, Status
 from laurel.feedback.annotators import ensemble as module
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.annotators.ensemble import EnsembleAnnotator, Member
+from laurel.feedback.voting import voted
 from laurel.params.annotation import AnnotateParams
 
 OK, NO = Judgement("ok", 1.0), Judgement("ok", 0.0)
@@ -85,6 +86,12 @@ def test_labels_are_means_without_missing_ones(says: tuple[Judgement, ...], stat
         assert judged.status == status
         assert judged.p_first == (None if p is None else pytest.approx(p))
         assert [member for _, member in judged.members] == list(order), "each member's own word is kept"
+
+
+def test_a_mean_at_the_end_of_the_tie_band_is_a_tie() -> None:
+    votes: list[tuple[Status, float | None]] = [("ok", 1.0), ("ok", 0.5)]
+    assert voted([1, 1], votes, 0.25) == ("tie", 0.5)
+    assert voted([1, 1], votes, 0.2) == ("ok", 0.75)
 
 
 def test_weights_and_the_tie_band() -> None:

@@ -56,6 +56,24 @@ def test_a_chat_model_is_asked_about_every_two_tasks_once(
         assert len(server.bodies) == 6
 
 
+def test_an_answer_that_cannot_be_read_calls_no_task_boring(
+    tasks: TasksAdapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def answer(body: dict[str, Any]) -> tuple[str, list[str], str]:
+        asked = "".join(message["content"] for message in body["messages"])
+        done, other = re.findall(r'"MiniGrid-(\w+)-', asked)
+        return asked, [], "Hm." if done == other else "Yes."
+
+    with chat_server() as server:
+        server.plan = answer
+        model = {"annotator": "openai", "openai": {"model": "tiny", "base_url": server.url}, "max_failure_rate": 0.5}
+        found, account = boring(tasks, AnnotateParams.model_validate(model), "main")
+    assert not found.any()
+    assert account["unread"] == 2
+
+
 def test_what_cannot_say_so_is_refused(tasks: TasksAdapter) -> None:
     with pytest.raises(ParamsError, match=r"agent\.curriculum\.interest is large, but must be one of main"):
         check(tasks, AnnotateParams(), "large")

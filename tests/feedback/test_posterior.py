@@ -47,6 +47,14 @@ def test_lapses_are_found_by_the_evidence(which: int) -> None:
     assert careless.likelihood.lapse >= 0.1
 
 
+@pytest.mark.parametrize(("noise", "most"), [(0.1, 2), (0.5, 0)])
+def test_the_evidence_chooses_no_larger_scale_than_labels_support(noise: float, most: int) -> None:
+    """The mode alone fits any labels best with the largest scale."""
+    fitted = EmbeddingPosterior(EMBEDDINGS)
+    fitted.fit(labelled(PLANTED, 60, noise))
+    assert fitted._choice[0] <= most
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_estimate_is_the_mode_of_the_posterior(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No small change of the estimate makes labels and prior together likelier."""
@@ -94,6 +102,9 @@ def test_draws_have_the_reported_mean_and_variance(which: int) -> None:
     drawn = draws[:, 3] - draws[:, 8]
     assert drawn.mean() == pytest.approx(mean[0], abs=5 * np.sqrt(variance[0] / 4000))
     assert drawn.var() == pytest.approx(variance[0], rel=0.15)
+    each = np.arange(60)
+    _, variances = fitted.differences(each[:-1], each[1:])
+    np.testing.assert_allclose((draws[:, :-1] - draws[:, 1:]).var(axis=0), variances, rtol=0.15)
 
 
 def test_many_captions_are_solved_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,3 +66,11 @@ def test_intervals_of_grouped_rates_count_groups_not_cases() -> None:
     assert once is not None
     assert found["ci95"] == once["ci95"], "ten groups, not twenty cases"
     assert found["ci95"][1] - found["ci95"][0] > 0.3
+
+
+def test_groups_that_are_nearly_alike_are_no_more_than_their_cases() -> None:
+    hits = np.array([*[1, 0] * 10, 1, 1], dtype=np.bool_)
+    grouped, single = grouped_rate(hits, np.arange(11).repeat(2)), rate(12, 22)
+    assert grouped is not None
+    assert single is not None
+    assert grouped["ci95"] == pytest.approx(single["ci95"])

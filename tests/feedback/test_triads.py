@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurel.feedback import triads
+from laurel.feedback.rates import rate_of_variance
 from laurel.feedback.triads import intransitivity
 
 
@@ -77,6 +78,13 @@ def test_the_interval_covers_what_other_segments_would_give() -> None:
     truth = 0.6**3 / 4 + 0.6**2 * 0.4 / 2  # all three confuse, or the outer two of the order
     assert values.mean() == pytest.approx(truth, abs=0.007)
     assert 0.9 <= ((low <= truth) & (truth <= high)).mean() <= 0.99
+
+
+def test_triads_that_share_pairs_count_as_those_that_do_not() -> None:
+    given = intransitivity(*tournament(12, p_random=0.0), seed=0)
+    assert given is not None
+    assert (given["value"], given["of"]) == (0.0, 220)
+    assert given["ci95"] == pytest.approx(rate_of_variance(0.0, 0.0, 220, 66 // 3)["ci95"]), "of 66 pairs, three each"
 
 
 def test_a_transitive_order_has_no_intransitive_triads() -> None:

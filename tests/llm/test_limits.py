@@ -12,6 +12,7 @@ import pytest
 from chat_server import Bucket, most_within
 
 from laurel.llm.limits import LearnedRate, Limits, Rate, Window, retry_after, seconds_of
+from laurel.llm.retries import TransientError, persistently
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,14 @@ def test_the_rate_of_a_bucket_is_found(used: int, reset: float) -> None:
     told.learn(3000, 3000 - used, reset)
     told.learn(3000, 500, 50.0)
     assert told._rate == pytest.approx(50, rel=0.01)
+
+
+def test_a_server_that_resets_once_a_period_is_used_for_all_that_it_has_left() -> None:
+    told = LearnedRate()
+    told.learn(3000, 2400, 60.0)
+    assert told._pace == pytest.approx(40)
+    told.learn(3000, 240, 6.0)
+    assert told._pace == pytest.approx(20), "little is left, so others use it, too"
 
 
 def test_a_repeated_rate_limit_is_no_new_allowance() -> None:
@@ -239,3 +248,18 @@ def test_a_place_that_was_waited_for_in_vain_is_free_again() -> None:
         return window._quick, len(window._waiters)
 
     assert asyncio.run(ask()) == (0, 0)
+
+
+def test_a_wait_that_a_server_asks_for_comes_on_top_of_the_own() -> None:
+    slept: list[float] = []
+
+    async def attempt() -> str:
+        if not slept:
+            raise TransientError("busy", wait=7.0)
+        return "answer"
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    assert asyncio.run(persistently(attempt, 2, lambda: 0.0, 60.0, 0.5, sleep)) == "answer"
+    assert 7.0 <= slept[0] <= 7.5

@@ -22,6 +22,7 @@ from chat_server import ChatServer, completion, elsewhere, problem, top_logprobs
 from laurel.llm.batch_wire import read_line
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat, read_key
+from laurel.llm.retries import one_line
 from laurel.params.judges import OpenAIParams
 
 # ---- one request, one outcome ----
@@ -328,6 +329,12 @@ def test_a_key_that_the_server_echoes_in_an_answer_is_not_kept(server: ChatServe
 def test_a_placeholder_for_a_key_is_no_secret() -> None:
     """Servers on this machine often take any key; text of answers must not be replaced by accident."""
     assert Reply("1 or EMPTY").without_secrets(["1", "EMPTY"]).text == "1 or EMPTY"
+    assert Reply("8 signs: a-secret").without_secrets(["a-secret"]).text == "8 signs: ***"
+
+
+def test_keys_that_are_not_known_are_no_part_of_a_message() -> None:
+    """Such as that of a proxy before the server, which it names in its error."""
+    assert one_line("sk-of-another is invalid, as is Bearer abc.def", ()) == "sk-*** is invalid, as is Bearer ***"
     body = completion(f"{KEY} and 1")
     line = json.dumps({"custom_id": "k", "response": {"status_code": 200, "body": body}})
     assert read_line(line, {"k": question("q")}, [KEY, "1"]) == ("k", Reply("*** and 1", None, 5, 1))

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from kfp import dsl
 
 from laurel.components.checkpoints import FOLDER, kept
 from laurel.components.train_agents import train_agents
+from laurel.data.directory import output_directory
 from laurel.errors import TrainingError
 
 WORK: dict[str, Any] = {"seed": 0, "tracking": {}}
@@ -59,14 +60,16 @@ def test_an_attempt_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     assert not list(artifact.parent.glob("*.zip")), "what succeeded needs no checkpoint"
 
 
-def attempt(tmp_path: Path, name: str, sections: dict[str, Any], *, fails: bool = True) -> bool:
+def attempt(
+    tmp_path: Path, name: str, sections: dict[str, Any], *, inputs: Sequence[Path] = (), fails: bool = True
+) -> bool:
     """Try a step once, on a disk of its own; return whether it found what an earlier attempt left."""
     output = Path(tempfile.mkdtemp(dir=tmp_path)) / "agents"
     place = output.parent / PARTIAL / "oracle" / "seed-0"
     found = False
     try:
         artifact = dsl.Model(uri=str(tmp_path / "job" / "agents"))
-        with kept(artifact, name, sections, []) as checkpoints, checkpoints(output):
+        with kept(artifact, name, sections, inputs) as checkpoints, checkpoints(output):
             found = place.is_dir()
             place.mkdir(parents=True, exist_ok=True)
             (place / "weights").write_text("half way")
@@ -100,6 +103,16 @@ def test_an_output_that_cannot_be_passed_on_keeps_its_checkpoint(tmp_path: Path)
         train()
     (file,) = (tmp_path / "job").glob("*.zip")
     assert zipfile.ZipFile(file).namelist() == [f"{PARTIAL}/oracle/seed-0/weights"]
+
+
+def test_work_on_other_inputs_starts_over(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with output_directory(tmp_path / name, stage="train-reward", params={}) as out:
+            (out.path / "weights").write_text(name)
+    resumed = [
+        attempt(tmp_path, "train-agents oracle 0", WORK, inputs=[tmp_path / name]) for name in ("one", "two", "one")
+    ]
+    assert resumed == [False, False, True]
 
 
 def test_other_work_starts_over(tmp_path: Path) -> None:

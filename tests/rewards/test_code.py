@@ -121,6 +121,12 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
     assert [one.kind for one in every].count(MISSING) == 1
 
 
+def test_the_best_of_all_rounds_is_chosen_and_not_that_of_the_last(angles: list[float]) -> None:
+    bank = Bank([UPRIGHT], [LEANING], [""])
+    best, _ = Search(NUMBERS, sample(angles), bank, None, 0.5).run(3)
+    assert best.source == bank.shown[2].best == UPRIGHT
+
+
 def test_a_run_without_a_usable_function_ends_with_the_reasons(angles: list[float]) -> None:
     bank = Bank([f"{HEAD}    return 1 / 0\n"] * 2 + [""])
     with pytest.raises(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sayings import Sayings, rollout_of
@@ -43,6 +44,19 @@ def test_familiar_observations_get_less_reward_than_novel_ones() -> None:
         bonus.pay(steps_of([[0, 1], [2, 3]]))
     paid = bonus.pay(steps_of([[0, 4]]))
     assert 0 < 3 * paid[0, 0] < paid[0, 1]
+
+
+def test_a_rare_feature_is_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = []
+
+    class Seen(torch.nn.Linear):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            largest.append(float(rows.max()))
+            return super().forward(rows)
+
+    monkeypatch.setattr("laurel.rewards.distillation._network", Seen)
+    made().pay(steps_of([[0, 0]] * 100 + [[0, 4]]))
+    assert max(largest) == 5.0, "instead of 14 standard deviations"
 
 
 def test_the_first_step_of_one_environment_gets_no_outsized_reward() -> None:

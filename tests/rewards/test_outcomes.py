@@ -12,6 +12,8 @@ import pytest
 from chat_server import chat_server
 from sayings import rollout_of
 
+from laurel.data.captions import Vocabulary
+from laurel.data.trajectories import Position
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.chat_annotator import ChatAnnotator
@@ -174,6 +176,29 @@ def test_only_the_end_of_an_episode_is_rewarded() -> None:
     ends = rollout.valid, rollout.terminated, rollout.truncated
     assert reward.pay(Steps(rollout.transitions, np.array([[0]]), texts, *ends)) == UNPAID
     assert (reward.unpaid, reward.unseen) == (1, 0), "it was met, but earned nothing"
+
+
+def collected(monkeypatch: pytest.MonkeyPatch, steps: Sequence[tuple[int, int, int, int]], length: int) -> Outcomes:
+    """Return the outcomes of steps: of each its episode, its caption, and whether it ends and whether it is solved."""
+    episodes, captions, ended, solved = (np.array(column) for column in zip(*steps, strict=True))
+    transitions = rollout_of(captions[:, None], extrinsic=solved[:, None], terminated=ended[:, None]).transitions
+    position = Position(episodes, np.zeros(len(steps), np.int32))
+    vocabulary = Vocabulary(["a", "b", "c"], np.ones(3, np.int64), np.zeros(3, np.int64), np.zeros(3, np.int32))
+    monkeypatch.setattr(outcome, "read_trajectories", lambda _: [(transitions, position)])
+    monkeypatch.setattr(outcome, "read_captions", lambda _: [captions])
+    monkeypatch.setattr(outcome, "read_vocabulary", lambda _: vocabulary)
+    return collected_outcomes(Path(), Path(), adapter_for(EnvParams(id="FrozenLake-v1")), length)
+
+
+def test_an_episode_that_collection_cut_is_no_part_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = collected(monkeypatch, [(0, 0, 0, 1), (1, 1, 0, 0), (1, 2, 1, 0)], 3)
+    assert (found.texts, found.counts, found.truth) == (["b c"], [1], [False])
+
+
+def test_an_outcome_is_a_success_if_most_of_its_episodes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [(0, 0, 1, 1), (1, 0, 1, 0), (2, 1, 1, 1), (3, 1, 1, 1), (4, 1, 1, 0), (5, 2, 1, 0)]
+    found = collected(monkeypatch, ends, 2)
+    assert (found.texts, found.counts, found.truth) == (["a", "b", "c"], [2, 3, 1], [False, True, False])
 
 
 def test_outcomes_of_longer_episodes_are_their_last_captions(rewarded: Project) -> None:

@@ -62,6 +62,26 @@ def test_numbers_come_back_in_order_with_their_components() -> None:
     assert (found.failed, found.failures) == (0, {})
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_large_number_is_refused_whatever_its_sign(sign: str) -> None:
+    with Sandbox(f"{HEAD}return {sign}1e7\n") as sandbox:
+        assert sandbox.evaluate(*ROWS).failures == {"it returned a number beyond 1e+06": 3}
+
+
+@pytest.mark.parametrize(("calls", "failed"), [(50, 0), (500, 3)])
+def test_calls_within_calls_are_limited(calls: int, failed: int) -> None:
+    body = f"def f(n):\n        return n and f(n - 1) + 1\n    return f({calls})\n"
+    with Sandbox(f"{HEAD}{body}") as sandbox:
+        assert sandbox.evaluate(*ROWS).failed == failed
+
+
+def test_names_that_are_not_there_are_not_asked_for_without_end() -> None:
+    asked = "try:\n            missing\n        except NameError:\n            pass"
+    body = f"for i in range(1000):\n        {asked}\n    return 1.0\n"
+    with Sandbox(f"{HEAD}{body}") as sandbox, pytest.raises(SandboxError, match="it asked more than 100 times"):
+        sandbox.evaluate(*ROWS)
+
+
 def test_a_row_that_fails_does_not_spoil_the_others() -> None:
     with Sandbox(f"{HEAD}return 1 / next_observation[0]\n") as sandbox:
         found = sandbox.evaluate([[0]] * 3, [0] * 3, [[1], [0], [2]])

@@ -21,7 +21,15 @@ from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
 from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
-from laurel.rewards.methods.score import ScoreParams, asked, caption_scores, drawn_groups, on_one_scale, right_order
+from laurel.rewards.methods.score import (
+    SHRINKAGE,
+    ScoreParams,
+    asked,
+    caption_scores,
+    drawn_groups,
+    on_one_scale,
+    right_order,
+)
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -96,6 +104,20 @@ def test_offsets_of_groups_do_not_move_a_text() -> None:
     assert np.corrcoef(means, own)[0, 1] < 0.7
     alone = on_one_scale(np.array([[0], [0], [2]]), np.array([[1.0], [3.0], [5.0]]), 3)
     np.testing.assert_array_equal(alone, [2.0, np.nan, 5.0])
+
+
+def test_scores_on_one_scale_are_the_minimum_that_is_documented() -> None:
+    groups, scores = (
+        np.array([[0, 1], [1, 2], [2, 0], [0, 3]]),
+        np.array([[1.0, 5.0], [2.0, 2.0], [9.0, 4.0], [3.0, 1]]),
+    )
+    design = np.zeros((8, 8))
+    for g, group in enumerate(groups):
+        for place, text in enumerate(group):
+            design[2 * g + place, [text, 4 + g]] = 1
+    held = np.sqrt(SHRINKAGE) * np.eye(8)[4:]
+    wanted = np.linalg.lstsq(np.vstack([design, held]), np.append(scores.reshape(-1), np.zeros(4)), rcond=None)[0][:4]
+    np.testing.assert_allclose(on_one_scale(groups, scores, 4), wanted, atol=0.01)
 
 
 @pytest.mark.parametrize("number", ["1" + "0" * 400, "1e400", "NaN", "-1", "true", '"7"'])

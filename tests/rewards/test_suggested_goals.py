@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sayings import rollout_of
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.questions.goals import GoalsQuestion
 from laurel.rewards.base import UNPAID, Steps
-from laurel.rewards.methods.goals import GoalReward, GoalTable
+from laurel.rewards.methods.goals import GoalReward, GoalTable, cosines
 from tiny_project import UNTRACKED, Project, read_json
 
 KEY, DOOR = "You pick up the key.", "You open the door."
@@ -47,6 +48,20 @@ def test_a_goal_counts_from_the_step_after_it_was_suggested() -> None:
     reward.begin(1)
     paid = reward.pay(steps([[1], [1], [0], [0]]))
     np.testing.assert_array_equal(paid[:, 0], np.float32([UNPAID, 0.95, 1.0, UNPAID]))
+
+
+def test_a_goal_that_was_suggested_in_an_episode_does_not_count_in_the_next() -> None:
+    reward = GoalReward(table(**{KEY: [0]}), 0.9)
+    reward.begin(1)
+    paid = reward.pay(steps([[0], [2], [0], [0]], terminated=[[0], [1], [0], [0]]))
+    np.testing.assert_array_equal(paid[:, 0], np.float32([UNPAID, UNPAID, UNPAID, 1.0]))
+
+
+def test_similarities_do_not_depend_on_the_length_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = {"far": [30.0, 0.0], "near": [0.0, 0.1], "goal": [0.0, 5.0]}
+    encoder = SimpleNamespace(encode=lambda texts: np.float32([vectors[text] for text in texts]))
+    monkeypatch.setattr("laurel.rewards.methods.goals.load_encoder", lambda _: encoder)
+    np.testing.assert_allclose(cosines(["far", "near"], ["goal"], "any"), [[0.0], [1.0]])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from laurel.feedback.rates import rate
 from laurel.llm import embedding_cache
 from laurel.params import Params, parse_params
 from laurel.params.rewards import method_of
+from laurel.rewards import text_pairs
 from laurel.rewards.logistic import logistic
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.reward_function import AT_ONCE, MOST_BYTES, reward_function
@@ -87,6 +88,12 @@ def test_a_format_is_no_baseline() -> None:
     quality = fit_head("encoder", pairs, np.eye(24, dtype=np.float32), 0)[1]
     assert quality["heldout_pairs"] == 12
     assert quality["baselines"] == {"longer": 1.0, "majority": None}
+
+
+def test_a_prediction_of_neither_is_half_right() -> None:
+    pairs = TextPairs(["a", "b"], np.array([0, 0, 1]), np.array([1, 1, 0]), np.array([1.0, 1.0, 0.5]), np.arange(2))
+    found = text_pairs.quality(pairs, np.ones(3, dtype=np.bool_), np.array([0.0, 2.0, 1.0]))
+    assert (found["heldout_agreement"], found["heldout_pairs"], found["ties"]) == (0.75, 2, 1)
 
 
 def test_the_answers_to_a_single_prompt_are_held_out_one_by_one() -> None:

@@ -15,6 +15,7 @@ from probe_environments import RewardByAction, probe_id
 from stopping import StoppedError, caption_reward, content, curve, make_task, run
 
 from laurel.agents.algorithms import initial_policy
+from laurel.agents.episodes import LEAST
 from laurel.agents.ppo import OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup
 from laurel.data.json_file import read_json
@@ -26,7 +27,7 @@ from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
-from laurel.training.curve import CURVE_SCHEMA
+from laurel.training.curve import CURVE_SCHEMA, joined
 from laurel.training.loop import train_together
 from laurel.training.task import Assignment
 
@@ -45,6 +46,23 @@ def test_a_curve_has_a_row_an_update(tmp_path: Path, frozen_lake: EnvAdapter) ->
     assert all(np.isfinite(row["policy"]) and row["raw_reward"] is not None for row in rows)
     run(make_task(), frozen_lake, tmp_path / "plain")
     assert all(row["raw_reward"] is None for row in curve(tmp_path / "plain"))
+
+
+def test_a_short_run_ends_with_the_means_of_the_few_episodes_that_it_has(
+    tmp_path: Path, frozen_lake: EnvAdapter
+) -> None:
+    run(make_task(steps=96), frozen_lake, tmp_path / "agent")
+    before, last = curve(tmp_path / "agent")
+    assert before["return_mean"] is None
+    assert last["return_mean"] is not None
+    assert 0 < last["window"] < LEAST
+
+
+def test_rows_of_a_curve_are_joined_to_sums_means_and_the_last() -> None:
+    own = {"env_steps": 1, "episodes": 2, "window": 2, "return_mean": 0.5, "length_mean": None, "success_rate": None}
+    first, second = {**own, "policy": 1.0, "value": None}, {**own, "env_steps": 2, "episodes": 3, "policy": 3.0}
+    found = joined([first, {**second, "return_mean": 1.0, "value": 4.0}])
+    assert found == {**own, "env_steps": 2, "episodes": 5, "return_mean": 1.0, "policy": 2.0, "value": 4.0}
 
 
 def test_arms_with_the_same_seed_have_the_same_initial_weights(frozen_lake: EnvAdapter) -> None:

@@ -129,3 +129,10 @@ def test_the_model_that_judges_a_curriculum_is_needed_only_where_agents_are_trai
 def _check(content: dict[str, object]) -> None:
     params = parse_params(content, "params.yaml")
     check_fit(params, adapter_for(params.env))
+
+
+def test_a_mastered_task_that_is_interesting_stays_so() -> None:
+    """The second finds the first one boring; but that one is visited before, by its success."""
+    boring = np.array([[False, False], [True, False]])
+    assert bored(np.array([0.8, 0.7]), boring, 0.5).tolist() == [False, False]
+    assert bored(np.array([0.7, 0.8]), boring, 0.5).tolist() == [True, False]

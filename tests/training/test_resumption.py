@@ -22,6 +22,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.rewards.base import Reward
+from laurel.training import loop
 from laurel.training import task as tasks
 from laurel.training.checkpoint import is_finished
 from laurel.training.credit import CREDIT
@@ -63,6 +64,22 @@ def test_a_long_run_keeps_few_actions_and_few_rows_and_resumes(
     run(task, adapter, place, caption_reward())
     assert content(place) == expected
     assert pq.read_table(place / CREDIT).equals(credit)
+
+
+def test_environments_that_are_recreated_do_not_begin_with_the_same_episodes_again(
+    tmp_path: Path, frozen_lake: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    original = loop.make_envs
+
+    def made(*args: Any) -> Any:
+        seeds.append(args[3])
+        return original(*args)
+
+    monkeypatch.setattr(tasks, "ENV_LIFETIME", 100)
+    monkeypatch.setattr(loop, "make_envs", made)
+    run(make_task(), frozen_lake, tmp_path / "agent")
+    assert len(set(seeds)) == len(seeds) == 4
 
 
 @pytest.mark.parametrize("rewarded", [True, False])

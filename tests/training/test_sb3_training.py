@@ -172,6 +172,15 @@ def test_a_damaged_checkpoint_is_refused(file: str, harm: Callable[[Path], Any],
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("file", ["curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_agent_is_refused_although_it_is_finished(file: str, tmp_path: Path) -> None:
+    """It would be published, and found only when the agents of all arms are evaluated."""
+    run(make_task("SAC"), tmp_path / "agent")
+    cut(tmp_path / "agent" / file)
+    with pytest.raises(DataError, match=r"agent: not a complete checkpoint .*Delete it to train this agent again"):
+        is_finished(tmp_path / "agent")
+
+
 def test_a_checkpoint_of_another_agent_is_refused(tmp_path: Path) -> None:
     run(make_task("SAC"), tmp_path / "agent", steps=150)
     with pytest.raises(DataError, match=r"agent: not a complete checkpoint .*Delete it to train this agent again"):

@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -36,6 +36,8 @@ from laurel.machine import machine
 SECONDS_SO_FAR = ".seconds.json"
 """Seconds that interrupted runs worked on the output; written when the next run begins, removed at the end."""
 
+KEY_LENGTH = 12
+"""Length of the key of a stage's work in the names of hidden files."""
 
 LIMITS = ("budget", "gates", "max_failure_rate")
 """Keys of `annotate` that stop a run, and change nothing that is asked."""
@@ -111,7 +113,7 @@ def output_directory(
     started = time.monotonic()
     output = _followed(output)
     made_from = {name: _digest_input(path) for name, path in (inputs or {}).items()}
-    key = digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
+    key = _key(stage, params, made_from)
     partial = output.parent / f".{output.name}.{key}.partial"
     with ExitStack() as held:
         with _explaining(output):
@@ -119,7 +121,7 @@ def output_directory(
             held.enter_context(FileLock(lock_of(output), blocking=False))
             recover(output)
             check_replaceable(output, stage)
-            spent = _spent(output, stage, params, made_from)
+            spent = _spent(output, key)
             _remove_stale(output, keep=[spent.file, *([partial] if resumable else [])])
         try:
             with _explaining(output):
@@ -206,12 +208,21 @@ def _remove_half_written(partial: Path) -> None:
             file.unlink()
 
 
-def _spent(output: Path, stage: str, params: Mapping[str, Any], made_from: Mapping[str, str]) -> Spent:
-    """Return what stopped runs of the same work used; LIMITS, which may have stopped one, do not matter."""
+def _key(stage: str, params: Mapping[str, Any], made_from: Mapping[str, str]) -> str:
+    """Return the key of a stage's work; LIMITS, which may have stopped it, do not matter."""
     annotate = params.get("annotate")
     if isinstance(annotate, Mapping):
         params = {**params, "annotate": {key: value for key, value in annotate.items() if key not in LIMITS}}
-    key = digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
+    return digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:KEY_LENGTH]
+
+
+def left_by_stopped(output: Path, name: str = "partial") -> list[Path]:
+    """Return what stopped runs have left beside an output, but not beside one whose name merely begins the same."""
+    return list(output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * KEY_LENGTH}.{name}"))
+
+
+def _spent(output: Path, key: str) -> Spent:
+    """Return what stopped runs of the same work used."""
     spent = Spent(output.parent / f".{output.name}.{key}.spent.json")
     run = output / RUN
     if spent.file.exists() and run.exists() and spent.file.stat().st_mtime_ns <= run.stat().st_mtime_ns:
@@ -222,9 +233,8 @@ def _spent(output: Path, stage: str, params: Mapping[str, Any], made_from: Mappi
 
 def _remove_stale(output: Path, keep: Sequence[Path]) -> None:
     """Remove what stopped runs of other work have left."""
-    name = glob.escape(output.name)
-    patterns = (f".{name}.*.partial", f".{name}.*.spent.json", f"..{name}.*.spent.json.partial")
-    for stale in (path for pattern in patterns for path in output.parent.glob(pattern)):
+    half_written = left_by_stopped(output.with_name(f".{output.name}"), "spent.json.partial")
+    for stale in (*left_by_stopped(output), *left_by_stopped(output, "spent.json"), *half_written):
         if stale in keep:
             continue
         if stale.is_dir():
@@ -242,7 +252,9 @@ def _seconds_of_stopped_runs(partial: Path) -> float:
     seconds = 0.0
     if note.exists():
         last_written = max(path.stat().st_mtime for path in partial.rglob("*"))
-        seconds = float(read_json(note)) + last_written - note.stat().st_mtime
+        with suppress(DataError, TypeError, ValueError):  # a damaged note: the time of those runs is unknown
+            seconds = float(read_json(note))
+        seconds += last_written - note.stat().st_mtime
     write_json(note, seconds)
     return seconds
 

@@ -25,6 +25,8 @@ PARTS = {"begun": "train-agents-part", "proposals": "propose"}
 
 FREE = ("env.backend", "agent.seeds", "agent.workers")
 """Parameters that may differ: results do not depend on them, or arms and seeds are independent."""
+BUDGET = re.compile(r"annotate\.budget\.(?!on_limit$).+")
+"""Limits of spending, which may differ too: an output is complete, unless on_limit is "continue"."""
 NAMED = re.compile(r"(arms|rewards)\.[^.]+")
 """Sections of single arms and rewards, which one side may lack."""
 
@@ -52,6 +54,8 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
         shared = {section: value for section, value in used.items() if section in manifest["params"]}
         for key, then, now in _differences({s: manifest["params"][s] for s in shared}, shared, ""):
             if key in FREE or (NAMED.fullmatch(key) and _UNSET in (then, now)):
+                continue
+            if BUDGET.fullmatch(key) and manifest["params"]["annotate"]["budget"].get("on_limit") == "stop":
                 continue
             raise DataError(f"{inputs[name]}: was made with {key} {_shown(then)}, but it is {_shown(now)}. {again}")
         if "env" in used:

@@ -6,7 +6,6 @@ logged during training is logged at its end. An interrupted stage finds its runs
 
 from __future__ import annotations
 
-import glob
 import io
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from laurel.data.directory import left_by_stopped
 from laurel.data.json_file import read_json, write_json
 from laurel.errors import DataError
 from laurel.params import EnvParams
@@ -203,7 +203,7 @@ def read_note(note: Path) -> dict[str, str]:
 def left_by_killed(output: Path) -> dict[Path, tuple[str, float]]:
     """Find what killed stages have left beside their output: note -> the stage's run, and when it worked last."""
     found = {}
-    for note in output.parent.glob(f".{glob.escape(output.name)}.*.partial/{NOTE}"):
+    for note in left_by_stopped(output, f"partial/{NOTE}"):
         if run := read_note(note).get(STAGE):
             found[note] = run, max(_replaced(Path(folder)) for folder, _, _ in os.walk(note.parent))
     return found

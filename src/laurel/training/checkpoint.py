@@ -9,8 +9,8 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from safetensors.numpy import save as arrays_as_bytes
 from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
-from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
+from laurel.agents.checkpoint import CONFIG, is_as_written, load_policy, save_policy
 from laurel.agents.learner import Learner
 from laurel.arrays import Array
 from laurel.data.digests import digest_file
@@ -45,7 +45,9 @@ NOTED_SECONDS = 1.0
 """Minimum time between two notes of usage: a stopped process loses what it asked since the last one."""
 
 OPTIMIZER, ACTIONS, STATE = "optimizer.safetensors", "actions.safetensors", "state.json"
-DIGESTED = (OPTIMIZER, ACTIONS)
+REPLAY = "replay.safetensors"
+"""A replay buffer, of algorithms that have one."""
+DIGESTED = (OPTIMIZER, ACTIONS, REPLAY)
 """Files of a checkpoint whose digests are in its state file; that of the weights is in the policy's config.json."""
 
 
@@ -84,30 +86,25 @@ def save(
     accounts: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Write a checkpoint, and replace the last one by it atomically."""
-    partial = directory.with_name(f".{directory.name}.writing")
-    shutil.rmtree(partial, ignore_errors=True)  # left over from a killed run
-    partial.mkdir(parents=True)
-    finished = progress.update >= task.updates
-    save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
-    (partial / OPTIMIZER).write_bytes(
-        as_bytes(learner.state())
-    )  # save_file creates files that only their owner can read
-    if not finished:
-        taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
-        (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
-    known = {name for row in progress.curve for name, value in row.items() if value is not None}
-    curve = pa.Table.from_pylist(progress.curve, schema=curve_schema(known))
-    pq.write_table(curve, partial / CURVE, compression="zstd")
-    if (credit := reward.credit) is not None:
-        pq.write_table(credit, partial / CREDIT, compression="zstd")
-    if curriculum is not None:
-        pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
-    for part in reward.learned:
-        part.keep(own_reward(partial, part.name))
-    write_json(
-        partial / STATE,
-        {
-            "digests": {f.name: digest_file(f) for f in sorted(partial.iterdir()) if f.name in DIGESTED},
+    with replaced(directory) as partial:
+        finished = progress.update >= task.updates
+        save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+        (partial / OPTIMIZER).write_bytes(
+            as_bytes(learner.state())
+        )  # save_file creates files that only their owner can read
+        if not finished:
+            taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
+            (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
+        known = {name for row in progress.curve for name, value in row.items() if value is not None}
+        curve = pa.Table.from_pylist(progress.curve, schema=curve_schema(known))
+        pq.write_table(curve, partial / CURVE, compression="zstd")
+        if (credit := reward.credit) is not None:
+            pq.write_table(credit, partial / CREDIT, compression="zstd")
+        if curriculum is not None:
+            pq.write_table(curriculum.table, partial / CURRICULUM, compression="zstd")
+        for part in reward.learned:
+            part.keep(own_reward(partial, part.name))
+        state = {
             "update": progress.update,
             **({"since": progress.since} if progress.since else {}),
             "env_steps": progress.update * task.steps_per_update,
@@ -116,10 +113,53 @@ def save(
             **({"unpaid": reward.unpaid} if reward.unpaid else {}),
             "backend": backend,
             "rng": learner.rng.bit_generator.state,
-        },
-    )
-    write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts, directory))
+        }
+        write_state(partial, state)
+        write_json(partial / RUN, run_of(progress.seconds, progress.began, accounts, directory))
+
+
+@contextmanager
+def replaced(directory: Path) -> Iterator[Path]:
+    """Yield a directory for a checkpoint, which replaces the last one atomically if the block succeeds."""
+    partial = directory.with_name(f".{directory.name}.writing")
+    shutil.rmtree(partial, ignore_errors=True)  # left over from a killed run
+    partial.mkdir(parents=True)
+    yield partial
     replace_directory(partial, directory)
+
+
+def write_state(partial: Path, state: Mapping[str, Any]) -> None:
+    """Write a checkpoint's STATE, with the digests of its other files, which must be there."""
+    digests = {file.name: digest_file(file) for file in sorted(partial.iterdir()) if file.name in DIGESTED}
+    write_json(partial / STATE, {"digests": digests, **state})
+
+
+def incomplete(directory: Path, error: Exception) -> DataError:
+    """Return the error for a checkpoint that cannot be used."""
+    why = first_line(error)
+    return DataError(f"{directory}: not a complete checkpoint ({why}). Delete it to train this agent again.")
+
+
+def checked_state(directory: Path) -> dict[str, Any]:
+    """Return a checkpoint's STATE.
+
+    Raises:
+        DataError: a file is missing, damaged, or not as it was written.
+    """
+    try:
+        state: dict[str, Any] = json.loads((directory / STATE).read_text(encoding="utf-8"))
+        config = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        if not is_as_written(directory, state) or not is_as_written(directory, config):
+            raise ValueError("a file was changed since")
+        if not isinstance(state["finished"], bool):
+            raise ValueError(f"{STATE} does not tell whether training is finished")
+        read_rows(directory)
+        run = read_run(directory)
+        if not isinstance(run["seconds"], int | float) or not isinstance(run["wall"][0], int | float):
+            raise ValueError(f"{RUN} has no times")
+        return state
+    except (OSError, pa.ArrowInvalid, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise incomplete(directory, error) from None
 
 
 def restore(directory: Path, learner: Learner) -> Progress:
@@ -128,7 +168,7 @@ def restore(directory: Path, learner: Learner) -> Progress:
     Raises:
         DataError: it is damaged or of another network.
     """
-    state = read_json(directory / STATE)
+    state = checked_state(directory)
     try:
         learner.policy.load_state_dict(load_policy(directory).state_dict())
         curve = read_rows(directory)
@@ -138,16 +178,11 @@ def restore(directory: Path, learner: Learner) -> Progress:
         since = state.get("since", 0)
         if not state["finished"] and len(actions) != state["update"] - since:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update'] - since} were made")
-        if not is_as_written(directory, state):
-            raise ValueError("a file was changed since")
         taken = [actions[key] for key in sorted(actions)]
         run = read_run(directory)
         return Progress(state["update"], run["seconds"], run["wall"][0], curve, since, taken, state["backend"])
-    except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
-        reason = first_line(error)
-        raise DataError(
-            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent again."
-        ) from None
+    except (DataError, OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise incomplete(directory, error) from None
 
 
 def run_of(seconds: float, began: float, accounts: Mapping[str, Mapping[str, Any]], directory: Path) -> dict[str, Any]:
@@ -203,9 +238,13 @@ def read_run(directory: Path) -> dict[str, Any]:
 
 
 def is_finished(directory: Path, until: int | None = None) -> bool:
-    """Whether an agent's directory holds the end of its training, or of its training until an update."""
+    """Whether an agent's directory holds the end of its training, or of its training until an update.
+
+    Raises:
+        DataError: its checkpoint is not complete.
+    """
     recover(directory)
     if not directory.exists():
         return False
-    state = read_json(directory / STATE)
+    state = checked_state(directory)
     return bool(state["finished"]) or (until is not None and state["update"] >= until)

@@ -7,7 +7,6 @@ are replayed, which restores the environments and episode counts. Imports Stable
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -24,13 +23,12 @@ from laurel.agents.episodes import LEAST
 from laurel.agents.sb3.env import LearnedRewardEnvs
 from laurel.agents.sb3.model import make_algorithm, make_envs
 from laurel.agents.sb3.policy import SB3Policy
-from laurel.data.json_file import read_json, write_json
+from laurel.data.json_file import write_json
 from laurel.data.manifest import RUN
-from laurel.data.replacing import replace_directory
 from laurel.envs.base import EnvAdapter
-from laurel.errors import DataError, TrainingError, first_line
+from laurel.errors import TrainingError
 from laurel.rewards.base import Reward
-from laurel.training.checkpoint import STATE, UsageNote, is_finished, read_run, run_of
+from laurel.training.checkpoint import UsageNote, checked_state, is_finished, read_run, replaced, run_of, write_state
 from laurel.training.curve import CURVE, CURVE_SCHEMA, read_rows
 from laurel.training.pay import TrainingReward
 from laurel.training.sb3_state import restore_state, save_state
@@ -172,27 +170,21 @@ class _CheckpointCallback(BaseCallback):
 
     def _save(self, model: Any, *, finished: bool) -> None:
         """Write a checkpoint, and replace the last one by it atomically."""
-        partial = self._directory.with_name(f".{self._directory.name}.writing")
-        shutil.rmtree(partial, ignore_errors=True)  # left over from a killed run
-        partial.mkdir(parents=True)
         task = self._task
-        policy = SB3Policy.of(model, task.settings.algorithm, task.settings.policy)
-        save_policy(partial, policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
-        state = save_state(partial, model, self._envs.actions, finished=finished)
-        write_json(
-            partial / STATE,
-            {
+        with replaced(self._directory) as partial:
+            policy = SB3Policy.of(model, task.settings.algorithm, task.settings.policy)
+            save_policy(partial, policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+            state = {
                 "engine": "sb3",
                 "env_steps": model.num_timesteps,
                 "finished": finished,
                 "unseen": self._envs.reward.unseen,
                 **({"unpaid": unpaid} if (unpaid := self._envs.reward.unpaid) else {}),
-                **state,
-            },
-        )
-        write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.reward.accounts, self._directory))
-        pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
-        replace_directory(partial, self._directory)
+                **save_state(partial, model, self._envs.actions, finished=finished),
+            }
+            write_state(partial, state)
+            write_json(partial / RUN, run_of(self._seconds, self._began, self._envs.reward.accounts, self._directory))
+            pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
         self._saved = model.num_timesteps
 
     def restore(self, model: Any) -> None:
@@ -201,17 +193,9 @@ class _CheckpointCallback(BaseCallback):
         Raises:
             DataError: it is damaged or of another agent.
         """
-        state = read_json(self._directory / STATE)
-        actions = restore_state(self._directory, model, state)
-        try:
-            self._curve = read_rows(self._directory)
-            run = read_run(self._directory)
-            self._spent, self._began = float(run["seconds"]), float(run["wall"][0])
-        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{self._directory}: not a complete checkpoint ({first_line(error)}). Delete it to train this "
-                "agent again."
-            ) from None
+        actions = restore_state(self._directory, model, checked_state(self._directory))
+        self._curve, run = read_rows(self._directory), read_run(self._directory)
+        self._spent, self._began = float(run["seconds"]), float(run["wall"][0])
         points = {point["env_steps"] for point in self._curve}
         env = model.get_env()
         observation, done = env.reset(), None

@@ -22,10 +22,9 @@ from torch import Tensor
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.arrays import Array
-from laurel.errors import DataError, first_line
-from laurel.training.checkpoint import ACTIONS, OPTIMIZER
+from laurel.errors import DataError
+from laurel.training.checkpoint import ACTIONS, OPTIMIZER, REPLAY, incomplete
 
-REPLAY = "replay.safetensors"
 PLACE = "(place)"
 """Name of the array with a replay buffer's position and whether it is full."""
 NUMBERS = (bool, int, float)
@@ -77,11 +76,17 @@ def restore_state(directory: Path, model: Any, state: Mapping[str, Any]) -> Arra
         np.random.set_state({**random, "state": {"key": arrays["numpy"], "pos": int(arrays["position"][0])}})
         torch.set_rng_state(torch.from_numpy(arrays["torch"]))
         return arrays["actions"]
-    except (OSError, SafetensorError, AttributeError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        reason = first_line(error)
-        raise DataError(
-            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent again."
-        ) from None
+    except (
+        DataError,
+        OSError,
+        SafetensorError,
+        AttributeError,
+        RuntimeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise incomplete(directory, error) from None
 
 
 def _write_arrays(file: Path, arrays: dict[str, Array]) -> None:
