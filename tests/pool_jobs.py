@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from laurel import plugins
 
@@ -49,6 +50,15 @@ def exit_at_once(code: int, advance: Advance) -> None:
 def die(number: int, advance: Advance) -> None:
     os.kill(os.getpid(), number)
     time.sleep(60)
+
+
+def linger_in_folder(path: Path, advance: Advance) -> None:
+    """Work as `linger`, in a temporary folder, whose removal takes a while."""
+    with TemporaryDirectory(prefix="scratch-", dir=path.parent):
+        try:
+            linger(path, advance)
+        finally:
+            time.sleep(0.2)
 
 
 def linger(path: Path, advance: Advance) -> None:

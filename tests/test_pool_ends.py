@@ -25,10 +25,10 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from laurel import pool
 from laurel.pool import Job, run_jobs, usable_cpus
-from pool_jobs import ignore, linger, sleep
+from pool_jobs import ignore, linger, linger_in_folder, sleep
 
 if __name__ == "__main__":
-    work = {"linger": linger, "sleep": sleep}[sys.argv[2]]
+    work = {"linger": linger, "linger_in_folder": linger_in_folder, "sleep": sleep}[sys.argv[2]]
     jobs = [Job(f"job {i}", work, (Path(f"pid-{i}"),)) for i in range(3)]
     try:
         run_jobs(jobs, 2, ignore)
@@ -64,7 +64,7 @@ class Parent:
         return found
 
 
-@pytest.mark.parametrize("work", ["linger", "sleep"])
+@pytest.mark.parametrize("work", ["linger", "linger_in_folder", "sleep"])
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_ctrl_c_ends_everything_quietly(work: str, whole_group: bool, tmp_path: Path) -> None:
     """A terminal sends it to the whole group of processes; `kill -INT` to one."""
@@ -80,6 +80,7 @@ def test_ctrl_c_ends_everything_quietly(work: str, whole_group: bool, tmp_path: 
     wait_until_gone(pids)
     assert parent.process.communicate() == ("", "")
     assert not (tmp_path / "pid-2").exists(), "no other job is begun"
+    assert not list(tmp_path.glob("scratch-*")), "temporary folders of jobs are removed"
 
 
 @pytest.mark.parametrize("after", [0.05, 0.2, 0.5])

@@ -38,6 +38,24 @@ def terminated_like_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """Within the block, the first SIGTERM raises KeyboardInterrupt; later ones do not interrupt what that cleans up.
+
+    For worker processes, which ignore Ctrl-C: their parent ends them by SIGTERM, and kills them if that takes long.
+    """
+
+    def stop(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def ctrl_c_held_back() -> Iterator[None]:
     """Defer Ctrl-C until after the block. A process started in the block ignores it: its parent must end it."""
     if threading.current_thread() is not threading.main_thread():  # the only one that gets signals

@@ -29,7 +29,7 @@ from typing import Any
 
 from laurel.data.disk import FULL, is_full
 from laurel.errors import LaurelError, WorkerError
-from laurel.interrupt import ctrl_c_held_back
+from laurel.interrupt import ctrl_c_held_back, stopped_by_sigterm
 from laurel.machine import common_kernels
 from laurel.plugins import blame
 from laurel.progress import Advance, Schedule
@@ -329,7 +329,10 @@ def _main(job: Job, sender: Connection) -> None:
     report(0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        job.work(*job.args, report)
+        with stopped_by_sigterm():  # temporary folders are removed, and answers that are paid for are stored
+            job.work(*job.args, report)
+    except KeyboardInterrupt:
+        signal.raise_signal(signal.SIGTERM)
     except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()
         if isinstance(error, OSError | sqlite3.Error) and is_full(error):
             sys.exit(DISK_FULL)
