@@ -107,6 +107,8 @@ def test_distances_of_known_cases() -> None:
     assert rank_distance(a, -a) == 1
     assert rank_distance(a, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(1 / 6), "one pair of six"
     assert rank_distance(a, np.ones(4)) is None
+    few = np.array([0.0, 0.0, 0.0, 1.0])
+    assert (rank_distance(a, few), rank_distance(a, few, least=1), rank_distance(a, few, least=2)) == (0, 0, None)
     found = matrix({"a": a, "b": -a, "c": np.ones(4)}, rank_distance)
     assert found == {"a": {"b": 1.0, "c": None}, "b": {"c": None}}
     assert table(found) == [("a", []), ("b", [1.0]), ("c", [None, None])]

@@ -60,6 +60,10 @@ def test_a_reward_scores_captions_and_gives_rewards(made: Made) -> None:
 def test_rewards_are_found_in_a_runs_output(rewarded: Project) -> None:
     folder = rewarded.path / "data/reward"
     assert laurel.load_reward(folder / "preference").env.id == "FrozenLake-v1"
+    with pytest.raises(ParamsError, match=r"texts is a single text, but must be a list of texts: \['You fall\.'\]"):
+        laurel.load_reward(folder / "random_reward").score("You fall.")
+    with pytest.raises(ParamsError, match="captions is a single text"):
+        laurel.load_reward(folder / "random_reward").pay("You fall.")
     drawn = [laurel.load_reward(folder / "random_reward", seed=seed).score(["You fall."])[0] for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     assert laurel.load_reward(folder / "random_reward/seed-1").score(["You fall."])[0] == drawn[1]

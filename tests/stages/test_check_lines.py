@@ -35,6 +35,8 @@ def test_pairs_are_those_of_every_label_set_and_judge(tmp_path: Path) -> None:
     assert "at most 1,500 pairs of captions in all (3 label sets), in this process" in lines(tmp_path, changes)
     changes["annotate.probe"] = {"success_questions": 16}
     assert "captions in all (3 label sets) and 48 with known answers, in this" in lines(tmp_path / "known", changes)
+    unknown = {**changes, "env.id": "Pendulum-v1"}  # nothing is success there
+    assert "known answers" not in lines(tmp_path / "unknown", unknown)
     changes |= {
         "annotate.judges": {"teacher": {"annotator": "scripted", "n_pairs": 100}},
         "rewards": {"taught": {"kind": "preference", "judge": "teacher"}},

@@ -238,7 +238,7 @@ def _import_module_of(env_id: str) -> None:
                 ) from error
             raise MissingEnvError(
                 f'env.id: "{env_id}" names the module {module}, but {error.name} cannot be found. '
-                f"Put {module}.py beside params.yaml, or install its package."
+                f"Put {module}.py into the folder in which the command is run, or install its package."
             ) from None
         except NOT_OURS as error:
             raise EnvError(

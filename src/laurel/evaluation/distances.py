@@ -10,7 +10,8 @@ with (s, a, s') of collected transitions as the coverage distribution, and a~, x
 states. The last term is a constant, which does not affect a correlation. The distance of two rankings is the share of
 pairs of collected episodes that the two rewards rank in opposite orders, by what they pay in all, among pairs that
 neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. The number of tied pairs
-is reported, too.
+is reported, too. There is no such distance where fewer than LEAST_DIFFERENT episodes differ from most of the others under
+one of the rewards, as where two of 32 return anything: it would say where these few are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,8 @@ BLOCK = 128
 """Number of states that are paired with all draws at a time: observations may be images."""
 MOST_STEPS = 20_000
 """Number of collected steps, in whole episodes, on which rankings are compared."""
+LEAST_DIFFERENT = 5
+"""Least number of episodes, besides those that are paid the most common total, for a distance of rankings."""
 DIGITS = 6
 ENVIRONMENT = "environment"
 Matrix = dict[str, dict[str, float | None]]
@@ -115,11 +119,22 @@ def _pairs_within(values: IntArray) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
-def rank_distance(a: DoubleArray, b: DoubleArray) -> float | None:
-    """Return the share of pairs of episodes ranked in opposite orders, of those without a tie; None without any."""
+def rank_distance(a: DoubleArray, b: DoubleArray, least: int = 0) -> float | None:
+    """Return the share of pairs of episodes ranked in opposite orders, of those without a tie; None without any.
+
+    Args:
+        least: None also if fewer episodes than this have another total than the most common one under a or b.
+    """
+    if min(_different(a), _different(b)) < least:
+        return None
     pairs = RankPairs.of(a, b)
     sided = pairs.concordant + pairs.discordant
     return pairs.discordant / sided if sided else None
+
+
+def _different(totals: DoubleArray) -> int:
+    """Count the episodes that are not paid the most common total."""
+    return len(totals) - int(np.unique(_tolerant(totals), return_counts=True)[1].max(initial=0))
 
 
 def tied_pairs(a: DoubleArray, b: DoubleArray) -> float | None:
@@ -175,7 +190,10 @@ def distances(
         notes.append(
             "Collection cut all episodes that are compared, so rewards are compared by how they rank cut ones."
         )
-    found = {"epic": matrix(shaped, pearson_distance), "rank": matrix(totals, rank_distance)}
+    found = {
+        "epic": matrix(shaped, pearson_distance),
+        "rank": matrix(totals, partial(rank_distance, least=LEAST_DIFFERENT)),
+    }
     return {**found, "tied": matrix(totals, tied_pairs)}, notes
 
 

@@ -13,7 +13,7 @@ from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import NO_CAPTION
-from laurel.errors import DataError
+from laurel.errors import DataError, ParamsError
 from laurel.library.sources import fetched
 from laurel.params import EnvParams, parse_sections
 from laurel.params.rewards import RewardParams, method_of
@@ -68,7 +68,9 @@ class LoadedReward:
 
         Raises:
             DataError: the reward does not score single captions.
+            ParamsError: `texts` is a single text.
         """
+        _check_several(texts, "texts")
         return self._of_captions(0.0).scored(list(texts))
 
     def pay(self, captions: Sequence[str], shaping: Shaping = None, *, terminated: bool = True) -> FloatArray:
@@ -81,8 +83,9 @@ class LoadedReward:
 
         Raises:
             DataError: the reward does not score single captions.
-            ParamsError: `shaping` is not valid.
+            ParamsError: `shaping` is not valid, or `captions` is a single text.
         """
+        _check_several(captions, "captions")
         settings = shaping_of(shaping)
         reward = self._of_captions(settings.quantile)
         distinct = [text for text in dict.fromkeys(captions) if text]
@@ -119,3 +122,9 @@ def shaping_of(shaping: Shaping) -> ShapingParams:
         return shaping
     found: ShapingParams = parse_sections({"shaping": dict(shaping or {})}, "laurel")["shaping"]
     return found
+
+
+def _check_several(texts: object, name: str) -> None:
+    """Refuse a text in place of a list of texts, as each of its letters would be scored."""
+    if isinstance(texts, str):
+        raise ParamsError(f"{name} is a single text, but must be a list of texts: [{texts!r:.60}].")

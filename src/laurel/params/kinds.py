@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, closest
 from laurel.plugins import Plugins
 
 ANNOTATORS = Plugins[Any](
@@ -25,7 +25,8 @@ has more information than a method may use, for reference."""
 def known_actor(kind: str) -> str:
     """Refuse an actor that neither Laurel nor another package provides."""
     if kind not in ACTORS.kinds():
-        raise ValueError(f'is "{kind}", but must be one of {", ".join(ACTORS.kinds())}.')
+        known = ACTORS.kinds()
+        raise ValueError(f'is "{kind}", but must be one of {", ".join(known)}.{closest(kind, known)}')
     return kind
 
 

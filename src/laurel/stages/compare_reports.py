@@ -128,7 +128,9 @@ def compare(first: Path, second: Path) -> Comparison:
 
 def _check_comparable(a: Report, b: Report) -> None:
     before, after = flatten(a.params), flatten(b.params)
-    for key, what in (*ALIKE, (STEPS, "environment steps of each training run")):
+    trained = [max((arm["env_steps"] for arm in one.metrics["arms"].values()), default=0) for one in (a, b)]
+    longer = () if trained[0] == trained[1] else ((STEPS, "environment steps of each training run"),)
+    for key, what in (*ALIKE, *longer):  # trainings end with a whole update, so other steps may be as long
         # flatten keeps an empty mapping, but writes others key by key
         values = [
             {name.removeprefix(key): value for name, value in one.items() if f"{name}.".startswith(f"{key}.")}

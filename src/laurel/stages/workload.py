@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.formats import counted
 from laurel.params import Params
@@ -63,7 +64,8 @@ def pairs_asked(params: Params) -> str:
     most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
     parts = [counted(n, what) for n, what in ((len(judges), "judge"), (sets, "label set")) if most and n > 1]
     together = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
-    known = sets * sum(asking.of_judge(judge).probe.success_questions for judge in judges) if most else 0
+    has_known = bool(most and adapter_for(params.env).success_words)
+    known = sets * sum(asking.of_judge(judge).probe.success_questions for judge in judges) if has_known else 0
     checks = f" and {known:,} with known answers" if known else ""
     return f"at most {counted(most, 'pair')} of captions{together}{checks}"
 

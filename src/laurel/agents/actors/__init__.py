@@ -67,7 +67,11 @@ def make_actor(
     try:
         taken.bind(adapter, **options)
     except TypeError as error:
-        raise ParamsError(f'{key}: the actor "{kind}" cannot be made with options {options}: {error}.') from error
+        known = [name for name in [*taken.parameters][1:] if name not in ("annotate", "weights_seed")]
+        raise ParamsError(
+            f'{key}: the actor "{kind}" cannot be made with options {options}: {error}. Its options are: '
+            f"{', '.join(known) or 'none'}."
+        ) from error
     if kind in ACTORS.builtin():
         _check_types(kind, taken.parameters, options, key)
     if "annotate" in taken.parameters:
