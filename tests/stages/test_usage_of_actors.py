@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from chat_server import chat_server
 
+from laurel.data.directory import Output
 from laurel.data.manifest import read_manifest
+from laurel.evaluation.play import Evaluation, play_agent
+from laurel.rewards.method import Inputs, RewardContext
+from laurel.stages.accounts import asked
 from tiny_project import UNTRACKED, Project
 
 
@@ -20,6 +24,9 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     changes = {
         **UNTRACKED,
         "env.id": "FrozenLake-v1",
+        "env.kwargs": {"map_name": "8x8"},
+        "evaluate.animation_steps": 40,
+        "evaluate.episodes": 1,
         "arms": {
             "hinted": {"reward": None, "agent": {"ppo": {"hints": hints}}},
             "bonus": {"reward": "llm_hints"},
@@ -39,3 +46,23 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             usage = read_manifest(project.output(stage))["usage"]
             assert usage["calls"] == len(server.bodies) - before > 0
             assert usage["input_tokens"] == 5 * usage["calls"]
+
+        # a process that is stopped while its agent plays, and another one that plays on
+        project.change({"arms.llm_policy.agent.options.goal": "Go somewhere else."})
+        params, before = project.params, len(server.bodies)
+        inputs = {name: place for name, place in project.inputs("evaluate").items() if name != "agents"}
+        played = params.evaluate.model_copy(update={"episodes": 20})
+        evaluation = Evaluation(7, RewardContext.of(params), played, Inputs(**inputs), None)
+        agent = params.resolved_arms["llm_policy"], 0, None
+        table = tmp_path / "llm_policy-0.parquet"
+
+        def stop(ended: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            play_agent(evaluation, *agent, table, stop)
+        stopped = len(server.bodies) - before
+        play_agent(evaluation, *agent, table, lambda _: None)
+        out = Output(tmp_path)
+        asked([agent], tmp_path, out)
+        assert 0 < stopped < len(server.bodies) - before == out.usage["calls"]

@@ -4,8 +4,9 @@ work.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -17,6 +18,8 @@ from laurel.errors import DataError
 
 USAGE, ASKER = "usage", "asker"
 """Keys of the usage, and of who asked: agents that share an asker have the same account."""
+NOTED_SECONDS = 1.0
+"""Minimum time between two notes of a `UsageNote`: a killed process loses what it asked since the last one."""
 SECONDS = 0.1
 """Minimum time between two notes: a killed run loses what it used since the last one."""
 
@@ -80,6 +83,37 @@ def of_all(askers: Iterable[Mapping[str, Usage]]) -> Usage:
 
 def _answers(usage: Usage) -> float:
     return (usage.get(CALLS) or 0) + (usage.get(CACHED) or 0)
+
+
+class UsageNote:
+    """Notes what a process asks of language models while it works: it may end before its work is stored.
+
+    Args:
+        file: of the note.
+        before: usage by asker that is known besides; None: that in the file.
+    """
+
+    def __init__(self, file: Path, before: Callable[[], dict[str, Usage]] | None = None) -> None:
+        self._file, self._noted = file, -math.inf
+        self._before = before or self.read
+
+    def read(self) -> dict[str, Usage]:
+        """Return the noted usage by asker; empty without a note, or if the process was killed while it wrote."""
+        with suppress(DataError):
+            return dict(read_json(self._file))
+        return {}
+
+    def write(self, accounts: Iterable[Mapping[str, Any]]) -> None:
+        """Note the usage of accounts, if anything was asked."""
+        if usage := by_asker(accounts):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._file, {**self._before(), **usage})
+
+    def write_if_due(self, accounts: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        """Note it if the last note is NOTED_SECONDS old."""
+        if time.monotonic() - self._noted >= NOTED_SECONDS:
+            self._noted = time.monotonic()
+            self.write(accounts())
 
 
 class Spent:

@@ -10,8 +10,8 @@ with (s, a, s') of collected transitions as the coverage distribution, and a~, x
 states. The last term is a constant, which does not affect a correlation. The distance of two rankings is the share of
 pairs of collected episodes that the two rewards rank in opposite orders, by what they pay in all, among pairs that
 neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. The number of tied pairs
-is reported, too. There is no such distance where fewer than LEAST_DIFFERENT episodes differ from most of the others under
-one of the rewards, as where two of 32 return anything: it would say where these few are.
+is reported, too. There is no such distance where fewer than LEAST_DIFFERENT episodes differ from most others under one
+of the rewards, as where two of 32 return anything: it would say where these few are.
 """
 
 from __future__ import annotations

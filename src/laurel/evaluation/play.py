@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
 from laurel.agents.algorithms import weights_seed
 from laurel.data.json_file import write_json
+from laurel.data.usage import UsageNote
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams
@@ -112,6 +116,11 @@ def account_of(table: Path) -> Path:
     return table.with_suffix(".json")
 
 
+def usage_note(table: Path) -> UsageNote:
+    """Return the note, next to the table of an agent's episodes, of what processes have asked to play them."""
+    return UsageNote(table.with_suffix(".usage.json"))
+
+
 def play_agent(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
@@ -125,16 +134,25 @@ def play_agent(
     initial = weights_seed(evaluation.run_seed, seed)
     actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate, initial=initial)
     learned = evaluation.scorer(adapter)
-    rows = roll_out(
-        context.env.with_kwargs(evaluate.kwargs),
-        adapter,
-        actor,
-        n_envs=evaluate.n_envs,
-        episodes=evaluate.episodes,
-        seed=derive_seed(evaluation.run_seed, "evaluate", seed),
-        learned=learned,
-        advance=advance,
-    )
+    note = usage_note(table)
+
+    def accounts() -> list[Mapping[str, Any]]:
+        return [actor.account, *(accounts_of(learned.reward) if learned else [])]
+
+    try:
+        rows = roll_out(
+            context.env.with_kwargs(evaluate.kwargs),
+            adapter,
+            actor,
+            n_envs=evaluate.n_envs,
+            episodes=evaluate.episodes,
+            seed=derive_seed(evaluation.run_seed, "evaluate", seed),
+            learned=learned,
+            advance=advance,
+            each_step=lambda: note.write_if_due(accounts),
+        )
+    finally:  # also where it is stopped
+        note.write(accounts())
     frame = pd.DataFrame(rows)
     frame.insert(0, "arm", arm.name)
     frame.insert(1, "seed", seed)
@@ -159,11 +177,22 @@ def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int |
             kind=arm.name,
         )
         for table, arm, seed, agent in places
-        if not table.exists()
+        if not _is_whole(table)
     ]
     with progress(len(jobs) * episodes, "evaluate", "episodes") as advance:
         run_jobs(jobs, workers, advance, preload("play", evaluation.context.env))
     return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
+
+
+def _is_whole(table: Path) -> bool:
+    """Whether a table is there; one that was damaged, as by a power failure, is removed."""
+    try:
+        return pq.read_metadata(table).num_rows > 0
+    except FileNotFoundError:
+        return False
+    except (OSError, pa.ArrowInvalid):
+        table.unlink()
+        return False
 
 
 def _play_one(

@@ -48,11 +48,13 @@ def roll_out(
     seed: int,
     learned: LearnedReward | None,
     advance: Callable[[int], None] = lambda _: None,
+    each_step: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Play complete episodes.
 
     Each environment plays its share, so that short episodes are not preferred to long ones. The seed is that of the
-    environments and of the actions; `advance` is called with the number of further episodes that have ended.
+    environments and of the actions; `advance` is called with the number of further episodes that have ended, and
+    `each_step` after each step.
 
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
@@ -125,6 +127,7 @@ def roll_out(
                 reached[ended] = 0
             meter.begin(ended)
             observation = step.observation.copy()
+            each_step()
     return [row for rows in played for row in rows]
 
 

@@ -14,7 +14,7 @@ from laurel.data.directory import Output
 from laurel.data.json_file import read_json
 from laurel.data.usage import ASKER, added, by_asker, of_all
 from laurel.evaluation.formats import counted
-from laurel.evaluation.play import SCORING, Played, account_of
+from laurel.evaluation.play import SCORING, Played, account_of, usage_note
 from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
 from laurel.rewards.stored import OWN
 
@@ -98,15 +98,14 @@ def asked(agents: Iterable[Played], tables: Path, out: Output) -> dict[str, dict
     """Return the usage of each arm whose actor asks a language model, and add notes on it."""
     found: dict[str, dict[str, Any]] = {}
     for arm, seed, _ in agents:
-        file = account_of(tables / f"{arm.name}-{seed}.parquet")
-        if file.exists():
-            account = read_json(file)
-            scoring = account.pop(SCORING, [])
-            out.asked += account.pop(ASKED, [])
-            out.usage = added(out.usage, of_all([by_asker([account, *scoring])]))
-            account.pop(ASKER, None)
-            if not account:  # only the reward that scores episodes asks
-                continue
+        table = tables / f"{arm.name}-{seed}.parquet"
+        file, of_stopped = account_of(table), usage_note(table).read()
+        account = read_json(file) if file.exists() else {}
+        scoring = account.pop(SCORING, [])
+        out.asked += account.pop(ASKED, [])
+        out.usage = added(out.usage, of_all([of_stopped, by_asker([account, *scoring])]))
+        account.pop(ASKER, None)
+        if account:  # else only the reward that scores episodes asks
             sums = found.setdefault(arm.name, {})
             for key, value in account.items():
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)

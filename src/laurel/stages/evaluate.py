@@ -19,6 +19,7 @@ from laurel.data.manifest import LIVE_PAGE, RUN_PAGE, read_manifest
 from laurel.data.own_files import named_files
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
+from laurel.data.usage import added, of_all
 from laurel.envs import return_threshold
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
@@ -108,6 +109,7 @@ def run(
                 figures = drawn(found, more, out.path / FIGURES)
                 advance(1)
                 shown = films()
+                out.usage = added(out.usage, of_all([shown.usage]))
             facts = _write(found, rendered(found, figures, shown, out), out)
             if (output / LIVE_PAGE).exists():  # a browser that shows it is redirected to the report
                 (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
@@ -213,9 +215,10 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
         metrics["further"] = further
     if models := win_rates(results, curves, arms, seed):
         metrics["texts"] = models
-    metrics["distances"], notes = reward_distances(
+    metrics["distances"], notes, asked_for_distances = reward_distances(
         stored, subject.inputs["trajectories"], subject.adapter, sections["agent"], seed
     )
+    out.usage = added(out.usage, asked_for_distances)
     out.notes += [*misleading_sums(watched, arms, results, curves), *notes]
     out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
     texts = read_vocabulary(subject.inputs["captions"]).texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from laurel.agents.algorithms import weights_seed
 from laurel.data.json_file import read_json, write_json
+from laurel.data.usage import Usage, by_asker
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.animation import portrait, record, side_by_side
@@ -25,6 +26,7 @@ from laurel.evaluation.report import Portrait
 from laurel.evaluation.statistics import seed_scores
 from laurel.params.arm_infos import ArmInfo
 from laurel.pool import Job, prepare_worker, running_beside
+from laurel.rewards.functions import accounts_of
 from laurel.seeding import derive_seed
 from laurel.training.engines import engine_of
 from laurel.training.preload import preload
@@ -47,6 +49,8 @@ class Films:
     portraits: list[Portrait] = field(default_factory=list)
     missing: str = ""
     """Why there are none; empty where none was asked for."""
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+    """What the filmed agents and their reward asked of language models, by asker."""
 
 
 @contextmanager
@@ -74,9 +78,9 @@ def filming(
             found = read_json(written)
             written.unlink()
             if "missing" in found:
-                return Films(missing=found["missing"])
+                return Films(missing=found["missing"], usage=found["usage"])
             every = [Portrait(**{**one, "file": folder / one["file"]}) for one in found["portraits"]]
-            return Films(folder / ANIMATION, found["animation_of"], every)
+            return Films(folder / ANIMATION, found["animation_of"], every, usage=found["usage"])
 
         yield films
 
@@ -91,17 +95,24 @@ def _film(
 ) -> None:
     """Film an agent before and after its training, and an episode of every arm; runs in a separate process."""
     prepare_worker()
+    found: dict[str, Any] = {}
+    accounts: list[Mapping[str, Any]] = []
     try:
-        animation_of = _before_and_after(evaluation, agents, folder)
+        found["animation_of"] = _before_and_after(evaluation, agents, folder, accounts)
     except NotRenderedError as error:
-        write_json(folder / FILMS, {"missing": str(error)})
+        found["missing"] = str(error)
     else:
-        portraits = _portraits(evaluation, infos, agents, results, folder)
-        write_json(folder / FILMS, {"animation_of": animation_of, "portraits": portraits})
+        found["portraits"] = _portraits(evaluation, infos, agents, results, folder, accounts)
+    write_json(folder / FILMS, {**found, "usage": by_asker(accounts)})
 
 
-def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: Path) -> str:
+def _before_and_after(
+    evaluation: Evaluation, agents: Sequence[Played], folder: Path, accounts: list[Mapping[str, Any]]
+) -> str:
     """Film one episode of an agent before and after its training; return its arm.
+
+    Args:
+        accounts: of who asked a language model; added to.
 
     Raises:
         NotRenderedError: this environment cannot be shown.
@@ -119,15 +130,26 @@ def _before_and_after(evaluation: Evaluation, agents: Sequence[Played], folder: 
         load_actor(adapter, arm, place, greedy=evaluate.greedy),
     )
     steps = evaluate.animation_steps
-    before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
+    try:
+        before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
+    finally:
+        accounts += [*(actor.account for actor in actors), *accounts_of(reward.reward if reward else None)]
     side_by_side(before, after, folder / ANIMATION)
     return arm.name
 
 
 def _portraits(
-    evaluation: Evaluation, infos: Sequence[ArmInfo], agents: Sequence[Played], results: pd.DataFrame, folder: Path
+    evaluation: Evaluation,
+    infos: Sequence[ArmInfo],
+    agents: Sequence[Played],
+    results: pd.DataFrame,
+    folder: Path,
+    accounts: list[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """Film an episode of every arm, of the seed with the median mean return; the start is the same for all.
+
+    Args:
+        accounts: as `_before_and_after`.
 
     Returns:
         Arguments of `Portrait`, the file relative to the folder.
@@ -149,6 +171,7 @@ def _portraits(
         )
         steps = evaluate.animation_steps
         played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
+        accounts.append(actor.account)
         file = f"{PORTRAITS}/{arm}.webp"
         portrait(played, folder / file)
         last = played[-1]

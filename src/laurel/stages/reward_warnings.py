@@ -11,6 +11,7 @@ import pandas as pd
 
 from laurel.arrays import DoubleArray
 from laurel.data.trajectories import finished, read_trajectories
+from laurel.data.usage import Usage, by_asker, of_all
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.distances import Matrix, distances
 from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
@@ -20,6 +21,7 @@ from laurel.evaluation.statistics import return_range
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
+from laurel.rewards.functions import accounts_of
 from laurel.rewards.stored import StoredRewards
 from laurel.seeding import derive_seed, seed_folder
 
@@ -127,8 +129,14 @@ def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -
 
 def reward_distances(
     stored: StoredRewards, trajectories: Path, adapter: EnvAdapter, agent: AgentParams, seed: int
-) -> tuple[dict[str, Matrix], list[str]]:
-    """Compare all stationary rewards; of a reward made separately for each seed, the first."""
+) -> tuple[dict[str, Matrix], list[str], Usage]:
+    """Compare all stationary rewards; of a reward made separately for each seed, the first.
+
+    Returns:
+        The distances and notes of `laurel.evaluation.distances.distances`, and what the rewards asked for them.
+    """
     names = [name for name, settings in stored.settings.items() if method_of(settings).stationary]
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
-    return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
+    found, notes = distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
+    accounts = [account for reward in rewards.values() for account in accounts_of(reward)]
+    return found, notes, of_all([by_asker(accounts)])

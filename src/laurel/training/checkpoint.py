@@ -6,10 +6,9 @@ Environments cannot be saved, but they are deterministic: their actions are stor
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,7 @@ from laurel.data.digests import digest_file
 from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import RUN
 from laurel.data.replacing import recover, replace_directory
-from laurel.data.usage import USAGE, Usage, by_asker, latest
+from laurel.data.usage import USAGE, Usage, UsageNote, by_asker, latest
 from laurel.errors import DataError, first_line
 from laurel.rewards.stored import own_reward
 from laurel.training.credit import CREDIT
@@ -40,9 +39,6 @@ from laurel.training.curriculum import Curriculum
 from laurel.training.curve import CURVE, curve_schema, read_rows
 from laurel.training.pay import TrainingReward
 from laurel.training.task import Task
-
-NOTED_SECONDS = 1.0
-"""Minimum time between two notes of usage: a stopped process loses what it asked since the last one."""
 
 OPTIMIZER, ACTIONS, STATE = "optimizer.safetensors", "actions.safetensors", "state.json"
 REPLAY = "replay.safetensors"
@@ -202,8 +198,7 @@ def used_by(directory: Path) -> dict[str, Usage]:
     found: list[dict[str, Usage]] = []
     with suppress(DataError):  # there is none, or it is damaged, which whoever resumes says
         found.append(read_json(directory / RUN).get(USAGE, {}))
-    with suppress(DataError):  # there is none, or the process was killed while it wrote
-        found.append(read_json(_note_of(directory)))
+    found.append(UsageNote(_note_of(directory)).read())
     return latest(found)
 
 
@@ -211,21 +206,9 @@ def _note_of(directory: Path) -> Path:
     return directory.with_name(f".{directory.name}.usage.json")
 
 
-class UsageNote:
-    """Notes what a process asks of language models while it trains an agent: it may end before the next checkpoint."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._noted = directory, -math.inf
-
-    def write_if_due(self, accounts: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
-        """Write the usage of accounts, if the last note is NOTED_SECONDS old and anything was asked."""
-        if time.monotonic() - self._noted < NOTED_SECONDS:
-            return
-        self._noted = time.monotonic()
-        if usage := by_asker(accounts().values()):
-            note = _note_of(self._directory)
-            note.parent.mkdir(parents=True, exist_ok=True)
-            write_json(note, {**used_by(self._directory), **usage})
+def usage_note(directory: Path) -> UsageNote:
+    """Return the note of usage beside an agent's checkpoint, which has the usage until it was written."""
+    return UsageNote(_note_of(directory), lambda: used_by(directory))
 
 
 def read_run(directory: Path) -> dict[str, Any]:

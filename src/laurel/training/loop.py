@@ -32,7 +32,7 @@ from laurel.feedback.interest import boring
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
-from laurel.training.checkpoint import Progress, UsageNote, compact, restore, save
+from laurel.training.checkpoint import Progress, compact, restore, save, usage_note
 from laurel.training.curriculum import KEY as CURRICULUM_KEY
 from laurel.training.curriculum import Curriculum
 from laurel.training.curve import joined
@@ -95,6 +95,10 @@ def train_together(
                 advance(sum(run.task.steps_per_update for run in together))
             for run in together:
                 end(run)
+    except KeyboardInterrupt:
+        for run in opened:
+            run.used.write(run.accounts().values())
+        raise
     finally:  # where one fails, the others' environments must not stay open, with their processes
         for run in opened:
             run.envs.close()
@@ -209,7 +213,7 @@ class _Run:
                 self.reward.restore(agent.directory)
             for part in self.reward.learned if self.progress.update else ():
                 part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
-            self.used = UsageNote(agent.directory)
+            self.used = usage_note(agent.directory)
             self.rows: list[dict[str, Any]] = []
             """Rows of the updates since the curve's last row."""
             self.ends_here = False
@@ -263,7 +267,7 @@ class _Run:
             backend, curriculum = self.envs.backend, self.curriculum
             save(self.directory, task, self.learner, progress, self.reward, curriculum, backend, self.accounts())
         else:
-            self.used.write_if_due(self.accounts)
+            self.used.write_if_due(lambda: self.accounts().values())
 
     def accounts(self) -> dict[str, Mapping[str, Any]]:
         """Return the usage of language models by this process, by purpose."""

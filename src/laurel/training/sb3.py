@@ -28,7 +28,7 @@ from laurel.data.manifest import RUN
 from laurel.envs.base import EnvAdapter
 from laurel.errors import TrainingError
 from laurel.rewards.base import Reward
-from laurel.training.checkpoint import UsageNote, checked_state, is_finished, read_run, replaced, run_of, write_state
+from laurel.training.checkpoint import checked_state, is_finished, read_run, replaced, run_of, usage_note, write_state
 from laurel.training.curve import CURVE, CURVE_SCHEMA, read_rows
 from laurel.training.pay import TrainingReward
 from laurel.training.sb3_state import restore_state, save_state
@@ -76,6 +76,9 @@ def train_sb3(
         try:
             if left > 0:
                 model.learn(left, callback=callback, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
+        except KeyboardInterrupt:
+            callback.note_usage()
+            raise
         except ValueError:  # torch's distributions refuse NaN
             if _finite(model):
                 raise
@@ -122,7 +125,7 @@ class _CheckpointCallback(BaseCallback):
         self._task, self._directory, self._envs, self._advance = task, directory, envs, advance
         self._curve: list[dict[str, Any]] = []
         self._told = self._saved = 0
-        self._used = UsageNote(directory)
+        self._used = usage_note(directory)
         self._spent, self._started = 0.0, time.perf_counter()
         self._began = time.time()
 
@@ -141,7 +144,11 @@ class _CheckpointCallback(BaseCallback):
         if steps - self._saved >= self._task.checkpoint_steps:
             self._save(self.model, finished=False)
         else:
-            self._used.write_if_due(lambda: self._envs.reward.accounts)
+            self._used.write_if_due(lambda: self._envs.reward.accounts.values())
+
+    def note_usage(self) -> None:
+        """Note what was asked, where training is stopped."""
+        self._used.write(self._envs.reward.accounts.values())
 
     def finish(self, model: Any) -> None:
         """Save the last point of the curve and the agent."""
