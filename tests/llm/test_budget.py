@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laurel.llm.budget import Budget, BudgetedChat, BudgetError, Spending
+from laurel.llm.budget import Budget, BudgetedChat, BudgetError
 from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply, Sampling, Withheld
 from laurel.llm.prices import Price
+from laurel.llm.spending import Ledger, Spending
 from laurel.params.annotation import BudgetParams
 
 PRICE = Price(model="m", date=datetime.date(2026, 1, 31), source="here", input=10.0, output=100.0)
@@ -226,3 +230,45 @@ def test_shares_add_up(limit: int, of: int) -> None:
 
 def test_a_budget_is_passed_to_worker_processes() -> None:
     assert pickle.loads(pickle.dumps(Budget(BudgetParams()))).spent == Spending()
+
+
+# -- processes that share a budget ------------------------------------------------------------------------------
+def test_processes_that_share_a_budget_stay_within_it_together(tmp_path: Path) -> None:
+    params = BudgetParams(max_calls=20, on_limit="continue").kept_in(tmp_path / "spending.db")
+    models = [PlayedModel(tokens(5, 5), in_flight=2) for _ in range(3)]
+    budgets = [Budget(params) for _ in models]
+
+    def ask(model: PlayedModel, budget: Budget) -> int:
+        return sum(isinstance(one, Reply) for _, one in BudgetedChat(model, budget, PRICE).ask(questions(15)))
+
+    with ThreadPoolExecutor(3) as threads:
+        answered = list(threads.map(ask, models, budgets))
+    assert sum(answered) == sum(model.asked for model in models) == 20
+    assert max(answered) <= 15
+    (reached,) = {budget.told() for budget in budgets if budget.reached}
+    assert "is spent: 20 calls" in reached
+    alone = Budget(params.kept_in(None))
+    assert sum(isinstance(one, Reply) for _, one in BudgetedChat(models[0], alone, PRICE).ask(questions(15))) == 15
+
+
+def test_what_others_have_reserved_but_not_spent_is_awaited(tmp_path: Path) -> None:
+    file = tmp_path / "spending.db"
+    other = Ledger(file)
+    other.note(Spending(1), Spending(9))
+    params = BudgetParams(max_calls=10).kept_in(file)
+    release = threading.Timer(0.3, other.note, (Spending(2), Spending()))
+    release.start()
+    answers = list(BudgetedChat(PlayedModel(tokens(5, 5)), Budget(params), PRICE).ask(questions(8)))
+    release.join()
+    assert len(answers) == 8
+
+
+def test_a_restarted_process_goes_on_with_its_own_spending(tmp_path: Path) -> None:
+    params = BudgetParams(max_calls=10).kept_in(tmp_path / "spending.db")
+    for _ in range(2):
+        judge = Budget(params, process="judge")
+        judge.spent = Spending(8)
+        judge.note()
+    assert judge.exceeded_by(Spending(2)) is None
+    assert Budget(params).exceeded_by(Spending(2)) is None
+    assert Budget(params).exceeded_by(Spending(3)) is not None

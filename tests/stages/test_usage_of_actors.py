@@ -10,6 +10,7 @@ from chat_server import chat_server
 
 from laurel.data.directory import Output
 from laurel.data.manifest import read_manifest
+from laurel.errors import LaurelError
 from laurel.evaluation.play import Evaluation, play_agent
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages.accounts import asked
@@ -46,6 +47,17 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             usage = read_manifest(project.output(stage))["usage"]
             assert usage["calls"] == len(server.bodies) - before > 0
             assert usage["input_tokens"] == 5 * usage["calls"]
+
+        # the agents of several arms share the limit, although each plays in a process of its own
+        before = len(server.bodies)
+        for goal in ("Go up.", "Go left."):
+            agent = {"actor": "llm_policy", "options": {"goal": goal}}
+            project.change({f"arms.{goal[3:-1]}": {"reward": None, "agent": agent}})
+        project.change({"annotate.budget": {"max_calls": 6}})
+        with pytest.raises(LaurelError, match="budget"):
+            project.run("evaluate")
+        assert len(server.bodies) - before == 6
+        project.change({"annotate.budget": {}})
 
         # a process that is stopped while its agent plays, and another one that plays on
         project.change({"arms.llm_policy.agent.options.goal": "Go somewhere else."})

@@ -9,43 +9,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 
 from laurel.errors import AnnotationError
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Identity, Reply, Withheld
 from laurel.llm.chat_wire import input_tokens_of, longest_answer
 from laurel.llm.prices import Price, in_words
+from laurel.llm.spending import Ledger, Spending
 from laurel.params.annotation import BudgetParams
 
 SLACK = 0.01
 """With less than this share of a limit left, no further round of requests is made."""
 KEY = "annotate.budget"
+POLL_SECONDS = 0.1
+"""Pause until other processes may have released what they reserved."""
 
 
 class BudgetError(AnnotationError):
     """A budget is spent, or cannot be enforced."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """An amount spent or reserved."""
-
-    calls: float = 0
-    tokens: float = 0.0
-    cost: float = 0.0
-
-    def __add__(self, other: Spending) -> Spending:
-        return Spending(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
-
-    def __sub__(self, other: Spending) -> Spending:
-        return Spending(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
-
-
 class Budget:
-    """The limits of a stage and its spending; all models that it asks share it."""
+    """The limits of a stage and its spending; all models that it asks share it, in all of its processes.
 
-    def __init__(self, params: BudgetParams, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        process: as `laurel.llm.spending.Ledger`, where processes share the params.
+    """
+
+    def __init__(
+        self, params: BudgetParams, clock: Callable[[], float] = time.monotonic, process: str | None = None
+    ) -> None:
         self.params = params
+        self._ledger = Ledger(params.ledger, process) if params.ledger and params.limited else None
         self.spent = Spending()
         self.on_its_way = Spending()
         self.reached: str | None = None
@@ -77,20 +72,41 @@ class Budget:
 
     def told(self) -> str:
         """Return the limit that was reached and what was spent, as a sentence."""
-        spent = self.spent
+        spent = self.spent + self._others()[0]
         cost = f", {in_words(spent.cost)}" if spent.cost else ""
         return f"The budget of {self.reached} is spent: {spent.calls:,.0f} calls, {spent.tokens:,.0f} tokens{cost}."
 
-    def exceeded_by(self, more: Spending, slack: float = 0.0) -> str | None:
+    def alone(self) -> AbstractContextManager[object]:
+        """Return the block in which no other process reserves."""
+        return self._ledger.alone() if self._ledger else nullcontext()
+
+    def note(self) -> None:
+        """Tell other processes what this one has spent and reserved."""
+        if self._ledger:
+            self._ledger.note(self.spent, self.on_its_way)
+
+    def _others(self) -> tuple[Spending, Spending]:
+        return self._ledger.others() if self._ledger else (Spending(), Spending())
+
+    def waits(self, more: Spending, slack: float = 0.0) -> bool:
+        """Whether an amount does not fit only because of what other processes have reserved, and may not spend."""
+        return (
+            self.exceeded_by(more, slack) is not None
+            and self.exceeded_by(more, slack, reserved_elsewhere=False) is None
+        )
+
+    def exceeded_by(self, more: Spending, slack: float = 0.0, *, reserved_elsewhere: bool = True) -> str | None:
         """Return the limit that this amount would exceed, as text; None if it fits.
 
         Args:
             more: amount in addition to what is already spent or reserved.
             slack: share of each limit on tokens and cost that must stay free.
+            reserved_elsewhere: count what other processes have reserved.
         """
         if self.seconds_left() <= 0:
             return f"{self.params.max_minutes:g} minutes ({KEY}.max_minutes)"
-        after = self.spent + self.on_its_way + more
+        spent, reserved = self._others()
+        after = self.spent + self.on_its_way + more + spent + (reserved if reserved_elsewhere else Spending())
         if after.calls > self._limits.calls:
             return f"{self.params.max_calls:,} calls ({KEY}.max_calls)"
         if after.tokens > self._limits.tokens * (1 - slack):
@@ -158,6 +174,8 @@ class BudgetedChat:
             if following is None:
                 break
             again = True
+            while budget.waits(self._most(following, again), SLACK):
+                time.sleep(POLL_SECONDS)
             budget.reached = budget.reached or budget.exceeded_by(self._most(following, again), SLACK)
         if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
             raise BudgetError(
@@ -183,11 +201,13 @@ class BudgetedChat:
         def within() -> Iterator[ChatRequest]:
             while budget.exceeded_by(Spending()) is None and (request := drawn.peek()) is not None:
                 most = self._most(request, again)
-                if budget.exceeded_by(most, SLACK if again else 0.0):
-                    return
-                number, _ = drawn.pop()
-                reserved[number] = request, most
-                budget.on_its_way += most
+                with budget.alone():
+                    if budget.exceeded_by(most, SLACK if again else 0.0):
+                        return
+                    number, _ = drawn.pop()
+                    reserved[number] = request, most
+                    budget.on_its_way += most
+                    budget.note()
                 budget.changed()
                 yield request
 
@@ -196,11 +216,13 @@ class BudgetedChat:
                 request, most = reserved.pop(before + inner)
                 budget.on_its_way -= most
                 budget.spent += self._spent(request, answer, most)
+                budget.note()
                 budget.changed()
                 yield before + inner, answer
         finally:
             for _, most in reserved.values():
                 budget.on_its_way -= most
+            budget.note()
 
     def _most(self, request: ChatRequest, again: bool) -> Spending:
         """Return the estimated maximum usage of a request, corrected by the answers so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -11,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -63,6 +65,19 @@ class BudgetParams(Section):
     prices: FilePath | None = None
     """A YAML file with your own prices, like llm/prices.yaml, which is looked up first; null: only the packaged
     prices."""
+
+    _ledger: Path | None = PrivateAttr(default=None)
+
+    @property
+    def ledger(self) -> Path | None:
+        """The file in which the processes of a stage note what they spend; None: this process is alone."""
+        return self._ledger
+
+    def kept_in(self, ledger: Path | None) -> BudgetParams:
+        """Return the same limits for all processes that note their spending in a file."""
+        shared = self.model_copy()
+        shared._ledger = ledger
+        return shared
 
     @property
     def limited(self) -> bool:
@@ -367,6 +382,7 @@ class AnnotateParams(PluggedSection):
             ParamsError: the changes are not allowed; one sentence for each.
         """
         try:
-            return AnnotateParams.model_validate(merged(self.model_dump(mode="json"), changes))
+            found = AnnotateParams.model_validate(merged(self.model_dump(mode="json"), changes))
+            return found.model_copy(update={"budget": found.budget.kept_in(self.budget.ledger)})
         except ValidationError as error:
             raise ParamsError(sentences(source, AnnotateParams, error)) from None

@@ -25,7 +25,8 @@ from laurel.data.usage import Usage, added
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.question_queue import CLOSED, READY, SAMPLE, SPENT, USAGE, QuestionQueue, Topic
 from laurel.interrupt import terminated_like_ctrl_c
-from laurel.llm.budget import Budget, BudgetError, Spending
+from laurel.llm.budget import Budget, BudgetError
+from laurel.llm.spending import Spending
 from laurel.params.annotation import AnnotateParams, BudgetParams
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
@@ -185,11 +186,12 @@ class _Account:
     """What the judge has used and asked, recorded in the queue for the process that follows if this one is killed."""
 
     def __init__(self, queue: QuestionQueue, limits: BudgetParams) -> None:
-        self.budget = Budget(limits)
+        self.budget = Budget(limits, process="judge")
         self.responders: dict[str, Responder] = {}
         if noted := queue.fact(SPENT):
             self.budget.began, *amounts = json.loads(noted)
             self.budget.spent = Spending(*amounts)
+            self.budget.note()
         self.budget.changed = self.reserve
         self._queue = queue
         self._before: Usage = json.loads(queue.fact(USAGE) or "{}")

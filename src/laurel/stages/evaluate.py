@@ -31,6 +31,7 @@ from laurel.evaluation.summary import CURVES, METRICS, REPORT, RESULTS, SCHEMA
 from laurel.evaluation.verdict import headline
 from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
+from laurel.llm.spending import shared_budget
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arm_infos import ArmInfo, arm_infos
@@ -92,6 +93,7 @@ def run(
     kept = responses if annotate.keeps_responses else None
     with (
         mirrored(annotate.language_model.store, kept),
+        shared_budget(annotate) as sections["annotate"],
         output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
     ):
         subject = _Subject.of(sections, inputs, manifests)

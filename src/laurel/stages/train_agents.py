@@ -16,6 +16,7 @@ from laurel.data.lineage import read_inputs
 from laurel.data.usage import added, of_all
 from laurel.envs.base import EnvAdapter
 from laurel.llm.mirror import mirrored
+from laurel.llm.spending import shared_budget
 from laurel.params.arm_infos import ArmInfo, arm_infos
 from laurel.params.arms import used
 from laurel.params.resolved_arms import served_actors
@@ -80,7 +81,7 @@ def run(
     from laurel.training.arms import topics
 
     seed, env, annotate, agent = sections["seed"], sections["env"], sections["annotate"], sections["agent"]
-    described, context = used(sections), RewardContext(env, sections["caption"], annotate, sections["rewards"])
+    described = used(sections)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(described, inputs)
     kept = responses if annotate.keeps_responses else None
@@ -91,8 +92,10 @@ def run(
     killed = left_by_killed(output)
     with (
         mirrored(annotate.language_model.store, kept),
+        shared_budget(annotate) as asking,
         output_directory(output, stage=stage, params=described, inputs=inputs, resumable=True) as out,
     ):
+        context = RewardContext(env, sections["caption"], asking, sections["rewards"])
         adapter, every = context.adapter, arms_of(sections)
         # a run's preflight has checked this, but a notebook has none
         check_agents(seed, every.values(), context, adapter, branch=branch)
