@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ KERNELS = "OPENBLAS_CORETYPE"
 """Environment variable by which OpenBLAS, NumPy's BLAS, takes the kernels of a CPU; read when NumPy is imported."""
 COMMON = "Haswell"
 """Kernels for AVX2, which almost all x86-64 CPUs since 2013 have. OpenBLAS uses them on AMD's CPUs anyway."""
+
+
+def today() -> date:
+    """Return the date in UTC, so that one run does not show two."""
+    return datetime.now(UTC).date()
 
 
 def machine() -> dict[str, Any]:

@@ -19,6 +19,7 @@ from laurel.agents.ppo import OnPolicyRollout, clipped_loss, gae_of
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.stacked_update import Update
 from laurel.arrays import FloatArray
+from laurel.data import usage
 from laurel.data.usage import of_all
 from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
@@ -39,7 +40,7 @@ from laurel.rewards.methods.llm_hints import LanguageModelHints, LanguageModelHi
 from laurel.seeding import generator
 from laurel.stages.train_agents import _asked_by
 from laurel.stages.training_notes import notes_on_questions
-from laurel.training import checkpoint, loop
+from laurel.training import loop
 from laurel.training.checkpoint import used_by
 from laurel.training.lockstep import can_be_on_device
 from laurel.training.task import Assignment
@@ -234,7 +235,7 @@ def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
 def test_what_a_stopped_process_asked_counts_also_before_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "NOTED_SECONDS", 0.0)
+    monkeypatch.setattr(usage, "NOTED_SECONDS", 0.0)
     adapter, task = adapter_for(LAKE), make_task("FrozenLake-v1", checkpoint_steps=10_000)
     for updates, calls in ((2, 6), (None, 12)):
         run(task, adapter, tmp_path / "agent", LikelyActions(Half(), adapter), updates=updates)

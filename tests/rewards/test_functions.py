@@ -293,12 +293,18 @@ def test_similarity_is_the_normalised_utility(
 ) -> None:
     utility = np.linspace(0.3, -0.2, len(TEXTS)).astype(np.float32)
     asked: list[list[str]] = []
+    loaded: list[EmbeddingParams] = []
 
-    def utilities(texts: list[str], params: Any, adapter: EnvAdapter) -> np.ndarray:
-        asked.append(texts)
-        return np.full(len(texts), 0.8, dtype=np.float32)
+    class Annotator:
+        def utility(self, texts: list[str]) -> np.ndarray:
+            asked.append(texts)
+            return np.full(len(texts), 0.8, dtype=np.float32)
 
-    monkeypatch.setattr(similarity, "utilities", utilities)
+    def load(params: EmbeddingParams, adapter: EnvAdapter) -> Annotator:
+        loaded.append(params)
+        return Annotator()
+
+    monkeypatch.setattr(similarity.EmbeddingAnnotator, "load", load)
     ScoredCaptions.of(TEXTS, utility).save(tmp_path, embedding=EmbeddingParams().model_dump(mode="json"))
     function = similarity.Similarity(similarity.SimilarityParams(kind="similarity")).load(tmp_path, adapter, 0.5)
     normalised = (utility - utility.mean()) / utility.std()
@@ -307,6 +313,9 @@ def test_similarity_is_the_normalised_utility(
     )
     assert asked == [["New."]]
     assert function.unseen == 1
+    rewards_of(function, [*TEXTS, "New.", "Newer."])
+    assert asked == [["New."], ["Newer."]]
+    assert len(loaded) == 1, "not at every new caption"
     assert function.threshold == pytest.approx(0, abs=1e-5), "the median of evenly spread ones"
 
 

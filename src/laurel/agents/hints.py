@@ -59,7 +59,7 @@ class Shuffled(Advisor):
     """
 
     def __init__(self, advisor: Advisor, seed: int) -> None:
-        super().__init__(advisor.n_actions)
+        super().__init__(advisor.n_actions, advisor._start)
         self._advisor, self._seed = advisor, seed
 
     def advise(self, view: View) -> FloatArray:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.data.usage import Spent, Usage, together
 from laurel.errors import DataError
-from laurel.machine import machine
+from laurel.machine import machine, today
 
 SECONDS_SO_FAR = ".seconds.json"
 """Seconds that interrupted runs worked on the output; written when the next run begins, removed at the end."""
@@ -161,7 +160,7 @@ def output_directory(
                 "mlflow_run_id": out.mlflow_run_id,
                 "mlflow_agent_runs": out.agent_runs,
                 "run_notes": out.run_notes,
-                "ended": {"date": date.today().isoformat(), "cores": os.cpu_count()},
+                "ended": {"date": today().isoformat(), "cores": os.cpu_count()},
                 **({ASKED: joined(out.asked)} if out.asked else {}),
             }
             write_json(partial / RUN, run)

@@ -18,8 +18,6 @@ _ACROSS = 4
 
 def read_calibration(agent: Path) -> Calibration | None:
     """Return how a trained agent's critic valued states; None for an agent without such a critic."""
-    if not (agent / OPTIMIZER).exists():  # of Stable-Baselines3
-        return None
     with safe_open(agent / OPTIMIZER, framework="np") as kept:
         names = [f"{KEPT}{name}" for name in Calibration._fields]
         return Calibration(*map(kept.get_tensor, names)) if set(names) <= set(kept.keys()) else None

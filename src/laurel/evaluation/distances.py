@@ -29,7 +29,7 @@ from laurel.data.trajectories import finished, read_episodes
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.errors import LaurelError
-from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.base import UNPAID, Reward, Steps, paid
 from laurel.rewards.normalizer import GRID
 from laurel.seeding import generator
 
@@ -231,7 +231,7 @@ def _paid(
     """Return the reward of each transition; the threshold of shaping if it has none."""
     captions, valid = captioner.ids(transitions).reshape(shape), np.ones(shape, dtype=np.bool_)
     ends = transitions.terminated.reshape(shape), truncated.reshape(shape)
-    raw = reward.pay(Steps(transitions, captions, captioner.texts, valid, *ends)).reshape(-1)
+    raw = paid(reward, Steps(transitions, captions, captioner.texts, valid, *ends)).reshape(-1)
     return np.where(raw > UNPAID, raw, reward.threshold).astype(np.float64)
 
 

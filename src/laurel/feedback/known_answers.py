@@ -179,12 +179,12 @@ def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dic
 
     Returns:
         `accuracy` of both orders together, where a tie is wrong, and `position_bias`, the share of questions in which
-        the text shown first is named; both with intervals.
+        the text shown first is named, with half a question where neither is; both with intervals.
     """
     p = np.array(list(p_shown_first)).reshape(-1, 2)
     lean = p[:, 0] - p[:, 1]  # twice the mean p(first) of both orders, less 1
     known = np.array([pair.p_first for pair in subject.pairs]) - 0.5
     return {
         "accuracy": rate(int((lean * known > 0).sum()), len(known)),
-        "position_bias": grouped_rate((p > 0.5).reshape(-1), np.arange(len(p)).repeat(2)),
+        "position_bias": grouped_rate((np.sign(p - 0.5).reshape(-1) + 1) / 2, np.arange(len(p)).repeat(2)),
     }

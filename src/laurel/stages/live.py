@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from laurel.console import tell
 from laurel.data.manifest import LIVE_PAGE
+from laurel.errors import LaurelError
 from laurel.params.arm_infos import ArmInfo
 from laurel.progress import Advance, Pace
 
@@ -82,8 +83,8 @@ class LivePage:
         """Write the page; if that fails, agents train without it."""
         try:
             self.write(ended=ended)
-        except OSError as error:
-            self.notes.append(f"{self.place} was not written ({error.strerror or error}).")
+        except (OSError, LaurelError, ValueError) as error:
+            self.notes.append(f"{self.place} was not written ({getattr(error, 'strerror', None) or error}).")
 
     def write(self, *, ended: bool = False) -> None:
         """Write the current page; redraw figures if there is a new checkpoint, unless drawing recently took long."""

@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +26,7 @@ from laurel.evaluation.report import ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.win_rates import examples
 from laurel.feedback.references import references
-from laurel.machine import machine
+from laurel.machine import machine, today
 from laurel.params import EnvParams, Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import judges_of
@@ -74,7 +73,7 @@ def _made_by() -> list[str]:
 
 def _made() -> list[str]:
     """Return the date, `_made_by` and the number of cores."""
-    return [datetime.now(UTC).strftime("%Y-%m-%d"), *_made_by(), f"{os.cpu_count()} cores"]
+    return [today().isoformat(), *_made_by(), f"{os.cpu_count()} cores"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from laurel.evaluation.play import load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, return_range, seed_scores, solved
 from laurel.evaluation.summary import CURVES, METRICS, RESULTS, brief, read_metrics
+from laurel.machine import today
 from laurel.params import Params, load_params
 from laurel.params.arms import ArmParams
 from laurel.params.file import read_mapping
@@ -151,7 +151,7 @@ def transfer(
     }
     found = {
         "command": command,
-        "date": date.today().isoformat(),
+        "date": today().isoformat(),
         "version": __version__,
         "arms": {source.name: source.arm.name for source in sources},
         "seeds": {source.name: len(source.params.agent.seeds) for source in sources},

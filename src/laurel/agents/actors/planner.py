@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from laurel.agents.actor import Acted, Actor, View, actor_kind
+from laurel.agents.choice import sample
 from laurel.agents.grid_navigator import Navigator
 from laurel.arrays import Array, BoolArray
 from laurel.envs import minigrid_codes as grid
@@ -158,12 +159,8 @@ class Planner(Actor):
             return []
         if self._model is not None:
             chances = self._model.probabilities([self._situation(episode, text) for episode, text in asked])
-            draws = (
-                chances.argmax(axis=1)
-                if self._greedy
-                else (chances.cumsum(axis=1) < rng.random((len(asked), 1))).sum(axis=1)
-            )
-            return [self._subgoals[min(int(draw), len(self._subgoals) - 1)] for draw in draws]
+            draws = chances.argmax(axis=1) if self._greedy else sample(chances, rng)
+            return [self._subgoals[int(draw)] for draw in draws]
         if self._plan == "random":
             return [self._subgoals[int(draw)] for draw in rng.integers(0, len(self._subgoals), len(asked))]
         return [self._wanted(episode) for episode, _ in asked]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
@@ -63,10 +65,12 @@ def initial_sb3_policy(
         ParamsError: as `make_algorithm`.
     """
     envs = make_envs(env, adapter, settings, run_seed, seed)
-    numbers = torch.get_rng_state()
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # the algorithm seeds all three
     try:
         model = make_algorithm(settings, envs, adapter, run_seed=run_seed, seed=seed, steps=steps, device=device)
     finally:
-        torch.set_rng_state(numbers)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
         envs.close()
     return SB3Policy.of(model, settings.algorithm, settings.policy)

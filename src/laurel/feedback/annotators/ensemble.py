@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from tempfile import TemporaryFile
@@ -139,21 +140,20 @@ class EnsembleAnnotator:
                 yield self._together(cast)
 
     def _one_after_another(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
-        with TemporaryFile("w+", encoding="utf-8") as asked:
+        with TemporaryFile("w+", encoding="utf-8") as asked, ExitStack() as opened:
             total = 0
             for total, pair in enumerate(pairs, 1):  # noqa: B007 - how many there are
                 asked.write(json.dumps([pair.first, pair.second]) + "\n")
-            files = [self._vote(number, asked, total) for number in range(len(self._members))]
+            files = [opened.enter_context(TemporaryFile("w+", encoding="utf-8")) for _ in self._members]
+            for number, file in enumerate(files):
+                self._vote(number, asked, total, file)
             for lines in zip(*files, strict=True):
                 yield self._together([_judgement(line) for line in lines])
-            for file in files:
-                file.close()
 
-    def _vote(self, number: int, asked: IO[str], total: int) -> IO[str]:
-        """Write a member's judgements of all these pairs to a file and return it."""
+    def _vote(self, number: int, asked: IO[str], total: int, file: IO[str]) -> None:
+        """Write a member's judgements of all these pairs to a file, and go to its beginning."""
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
-        file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
         pairs = (Pair(*json.loads(line)) for line in asked)
         for judgement in self._votes_of(number, annotator, pairs, total):
             file.write(json.dumps(judgement) + "\n")
@@ -166,7 +166,6 @@ class EnsembleAnnotator:
             del annotator
             _free_memory()
         file.seek(0)
-        return file
 
     def _votes_of(self, number: int, annotator: Annotator, pairs: Iterable[Pair], total: int) -> Iterator[Judgement]:
         """Yield a member's judgements; a member without any readable answer is dropped from the vote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,8 @@ class Similarity(Method[SimilarityParams]):
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         scored, config = ScoredCaptions.load(place)
         embedding = EmbeddingParams.model_validate(config["embedding"])
-        return scored.reward(quantile, lambda texts: utilities(texts, embedding, adapter))
+        load = cache(lambda: EmbeddingAnnotator.load(embedding, adapter))  # only for captions that were not collected
+        return scored.reward(quantile, lambda texts: load().utility(list(texts)).astype(np.float32))
 
     def _embedding(self, context: RewardContext) -> EmbeddingParams:
         return self.settings.embedding or context.annotate.embedding

@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, closest
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
-from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
+from laurel.rewards.method import Inputs, Method, PayTable, Program, RewardContext
 from laurel.rewards.stored import StoredRewards
 
 MADE, CONFIG = "made", "config.json"
@@ -54,6 +54,9 @@ class Stored(Method[StoredParams]):
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         return _method(place).load(place / MADE, adapter, quantile)
+
+    def program(self, place: Path) -> Program | None:
+        return _method(place).program(place / MADE)
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
         return _method(place).table(place / MADE, quantile)
