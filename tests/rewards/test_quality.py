@@ -52,6 +52,7 @@ def test_figures_by_hand() -> None:
     assert result["heldout_pairs"] == 5, "judgements of pairs that are no ties"
     assert result["heldout_agreement"] == pytest.approx(3 / 5)
     assert result["heldout_agreement_both_new"] == pytest.approx(1 / 2)
+    assert result["heldout_pairs_both_new"] == 2
     assert result["heldout_loss"] == 0.5
     errors = [0.05, 0.15, 0.49, 0.55, 0.65, 0.05]
     assert result["brier"] == pytest.approx(np.mean(np.square(errors)), abs=1e-6)

@@ -16,6 +16,7 @@ NAMES = {
     "judged_share": "share of the pairs of judged texts that have a label",
     "trained_epochs": "epochs for which the reward itself was trained",
     "heldout_agreement_both_new": "agreement on pairs of two new captions",
+    "heldout_pairs_both_new": "held-out judgements of pairs of two new captions that are no ties",
     "heldout_pairs": "held-out judgements that are no ties, over all members (Brier score and calibration: ties, too)",
     "heldout_loss": "held-out loss (cross-entropy)",
     "kendall_tau_vs_return": "Kendall's tau with the return",

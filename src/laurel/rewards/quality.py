@@ -37,8 +37,8 @@ def quality(
     Returns:
         pairs, distinct by their texts; heldout_pairs, predictions for pairs that are not ties, one per member that had
         not seen the pair but has learned from others; heldout_agreement, their agreement with the labels (which
-        measures how well the annotator is copied, not whether it is right), the same if both captions are new,
-        heldout_loss, brier, calibration bins and expected error, the agreement of three baselines on the same, and
+        measures how well the annotator is copied, not whether it is right), the same if both captions are new, and of
+        how many predictions, heldout_loss, brier, calibration bins and expected error, the agreement of three baselines on the same, and
         heldout_epochs, after how many epochs of training these were measured.
     """
     first = comparisons.group[comparisons.first]
@@ -57,6 +57,7 @@ def quality(
         "heldout_pairs": int(decided.sum()),
         "heldout_agreement": _mean(correct[decided]),
         "heldout_agreement_both_new": _mean(correct[decided & held_out.both_new]),
+        "heldout_pairs_both_new": int((decided & held_out.both_new).sum()),
         "heldout_loss": rounded(held_out.loss),
         "heldout_epochs": held_out.epochs,
         "brier": rounded(np.square(held_out.predicted - target).mean()),
