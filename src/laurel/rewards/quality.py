@@ -38,8 +38,8 @@ def quality(
         pairs, distinct by their texts; heldout_pairs, predictions for pairs that are not ties, one per member that had
         not seen the pair but has learned from others; heldout_agreement, their agreement with the labels (which
         measures how well the annotator is copied, not whether it is right), the same if both captions are new, and of
-        how many predictions, heldout_loss, brier, calibration bins and expected error, the agreement of three baselines on the same, and
-        heldout_epochs, after how many epochs of training these were measured.
+        how many predictions, heldout_loss, brier, calibration bins and expected error, the agreement of three baselines
+        on the same, and heldout_epochs, after how many epochs of training these were measured.
     """
     first = comparisons.group[comparisons.first]
     second = comparisons.group[comparisons.second]
