@@ -24,6 +24,7 @@ from laurel.data.written import written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.formats import counted, markdown, share, steps
 from laurel.evaluation.summary import METRICS, brief, legend, main_arm, markdown_table, read_metrics
+from laurel.evaluation.verdict import headline
 from laurel.feedback.leaderboard import plain
 from laurel.llm.prices import in_words
 from laurel.machine import machine
@@ -256,7 +257,7 @@ def _part(name: str, run: Mapping[str, Any], place: str | None) -> str:
         f"## {name}",
         markdown_table(metrics),
         legend(metrics),
-        "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
+        "\n".join(f"- {sentence}" for sentence in headline(metrics).sentences),  # as numbers are written now
         f"Annotator of pairs: {_annotator(metrics)}. {_calls(run)}{took}.{f' Run: {place}.' if place else ''}",
         _answers(metrics),
         "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
