@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -99,8 +101,33 @@ def test_a_batch_that_was_sent_is_known_to_the_next_run_until_it_is_answered(tmp
     with mirrored(tmp_path / "two.db", folder):
         ledger = BatchLedger(tmp_path / "two.db")
         assert ledger.find(["a", "b"]) == {"a": "t", "b": "t"}
-        assert ledger.entry("t").batch == "batch_7"
+        entry = ledger.entry("t")
+        assert entry is not None
+        assert entry.batch == "batch_7"
+        assert ledger.entry("another") is None
         put(tmp_path / "two.db", "a", "b")
         ledger.forget(["a", "b"])
     with mirrored(tmp_path / "three.db", folder):
         assert BatchLedger(tmp_path / "three.db").waiting("http://here/v1", "m") == 0
+
+
+def test_an_answer_that_replaces_a_damaged_one_is_copied_and_wins(tmp_path: Path) -> None:
+    """Else every step asks, and pays, again."""
+    folder, first, second = tmp_path / "bucket", tmp_path / "a.db", tmp_path / "b.db"
+
+    def answer(choice: str) -> Exchange:
+        request = ChatRequest((Message("user", "q"),), key="k")
+        return Exchange("k", Identity("m"), request, Reply("", {choice: -0.1}), "pair", "p")
+
+    for n in range(2):  # copies of the damaged answer, of which one sorts before the good one
+        with ResponseStore(first) as store:
+            store.put(answer("1"))
+        with closing(sqlite3.connect(first)) as connection, connection:
+            connection.execute("UPDATE responses SET logprobs = 'junk'")
+        folder.mkdir(exist_ok=True)
+        shutil.copy(first, folder / f"responses-{'0f'[n] * 32}.db")
+    with mirrored(first, folder), ResponseStore(first) as store:
+        assert store.get(["k"]) == {}
+        store.put(answer("2"))
+    with mirrored(second, folder), ResponseStore(second) as store:
+        assert store.get(["k"])["k"].logprobs == {"2": -0.1}

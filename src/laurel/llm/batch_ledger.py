@@ -80,10 +80,12 @@ class BatchLedger:
             query = "SELECT key, token FROM batch_lines WHERE key IN (SELECT value FROM json_each(?))"
             return dict(self._connection.execute(query, (json.dumps(list(keys)),)))
 
-    def entry(self, token: str) -> Entry:
+    def entry(self, token: str) -> Entry | None:
+        """Return a batch; None if another process has forgotten it."""
         with self._explained():
             query = "SELECT token, made_at, file, batch FROM batches WHERE token = ?"
-            return Entry(*self._connection.execute(query, (token,)).fetchone())
+            found = self._connection.execute(query, (token,)).fetchone()
+            return Entry(*found) if found else None
 
     def keys(self, token: str) -> list[str]:
         """Return the keys of all questions in a batch, in order."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from laurel.data.replacing import sync_directory
 from laurel.errors import DataError
 from laurel.llm.batch_ledger import BatchLedger
+from laurel.llm.replies import is_damaged
 from laurel.llm.responses import ResponseStore
 
 SECONDS = 60.0
@@ -77,10 +78,13 @@ def _absorb(path: Path, folder: Path, scratch: Path) -> None:
         ResponseStore(here).close()  # raises if it is damaged
         BatchLedger(here).close()
         with closing(sqlite3.connect(path)) as store:
+            store.create_function("is_damaged", 2, is_damaged, deterministic=True)
             store.execute("ATTACH ? AS other", (str(here),))
             with store:
                 store.execute("INSERT OR IGNORE INTO contexts SELECT * FROM other.contexts")
-                store.execute("INSERT OR IGNORE INTO responses SELECT * FROM other.responses")
+                usable = "SELECT key FROM main.responses WHERE NOT is_damaged(text, logprobs)"
+                wanted = f"SELECT * FROM other.responses WHERE key NOT IN ({usable})"  # noqa: S608
+                store.execute(f"INSERT OR REPLACE INTO main.responses {wanted}")
                 store.execute("INSERT OR IGNORE INTO batches SELECT * FROM other.batches")
                 store.execute("INSERT OR IGNORE INTO batch_lines SELECT * FROM other.batch_lines")
         here.unlink()
@@ -109,9 +113,10 @@ class _Copy:
             new.execute("ATTACH ? AS store", (str(self._path),))
             new.execute("ATTACH ? AS before", (str(self._before),))
             with new:
-                wanted = "key NOT IN (SELECT key FROM before.responses)"
+                same = "old.key = new.key AND old.text IS new.text AND old.logprobs IS new.logprobs"
+                wanted = f"NOT EXISTS (SELECT 1 FROM before.responses AS old WHERE {same})"  # noqa: S608
                 new.execute("INSERT INTO contexts SELECT * FROM store.contexts")
-                new.execute(f"INSERT INTO responses SELECT * FROM store.responses WHERE {wanted}")  # noqa: S608
+                new.execute(f"INSERT INTO responses SELECT * FROM store.responses AS new WHERE {wanted}")  # noqa: S608
                 new.execute("INSERT INTO batches SELECT * FROM store.batches")
                 new.execute("INSERT INTO batch_lines SELECT * FROM store.batch_lines")
             (count,) = new.execute("SELECT count(*) FROM main.responses").fetchone()

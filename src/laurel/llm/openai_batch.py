@@ -146,7 +146,7 @@ class _Run:
     def answers(self, seconds_left: Callable[[], float]) -> Iterator[tuple[int, Reply | Failure]]:
         """Send, wait and yield until every request has an answer or failure, or time is up."""
         while self._queue or self._sent:
-            self._send()
+            yield from self._send()
             for token in list(self._sent):
                 yield from self._collect(token)
             if self._queue and not (self._one_at_a_time and self._sent):
@@ -166,12 +166,19 @@ class _Run:
         """Whether batches are sent sequentially, since the server refused so many questions at a time."""
         return self._most_lines < MOST_LINES
 
-    def _send(self) -> None:
-        """Join existing batches with these questions, and send the other questions in new batches."""
+    def _send(self) -> Iterator[tuple[int, Reply | Failure]]:
+        """Join existing batches with these questions, and send the other questions in new batches.
+
+        Yields:
+            Answers that another process has received since these questions were looked up in the store.
+        """
         if not self._queue or (self._one_at_a_time and self._sent):
             return
         with self._ledger.sending():
             self._join()
+            answered = self._store.get(list(self._queue))
+            for key in answered:
+                del self._queue[key]
             lines = ((key, request_line(key, self._dialect.body(self._asked[key].request))) for key in self._queue)
             for file in in_files(lines, self._most_lines):
                 self._send_one([key for key, _ in file], b"".join(line for _, line in file))
@@ -180,6 +187,8 @@ class _Run:
         for sent in self._sent.values():
             for key in sent.keys:
                 self._queue.pop(key, None)
+        for key, reply in answered.items():
+            yield from self._each(key, reply)
 
     def _join(self) -> None:
         """Join batches that were sent earlier, by a stopped run or by another process."""
@@ -187,6 +196,8 @@ class _Run:
         for token in dict.fromkeys(found.values()):
             keys = {key for key, in_token in found.items() if in_token == token}
             entry = self._ledger.entry(token)
+            if entry is None:  # another process has just received its answers, and stored them before
+                continue
             batch = entry.batch or (self._server.find(entry, entry.file) if entry.file else None)
             if batch is None:  # the run was stopped before the batch was created, so nothing has to be paid
                 self._ledger.forget(self._ledger.keys(token))
@@ -206,7 +217,9 @@ class _Run:
             stream.seek(0)
             file = self._server.upload(f"laurel-{token}.jsonl", stream)
         self._ledger.uploaded(token, file)
-        batch = self._server.create(self._ledger.entry(token), file)
+        entry = self._ledger.entry(token)
+        assert entry is not None
+        batch = self._server.create(entry, file)
         self._ledger.created(token, batch)
         self._store.release(keys)  # from here on the ledger prevents others from asking
         self._sent[token] = _Sent(batch, time.time(), set(keys), copy.deepcopy(self._dialect))
