@@ -133,12 +133,29 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"laurel {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["colect"], ["collect", "--stepz", "3"], ["show"], ["export"]])
-def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "laurel: the following arguments are required: COMMAND. laurel --help lists what is allowed."),
+        (["colect"], 'laurel: argument COMMAND: invalid choice: "colect". Did you mean "collect"? laurel --help'),
+        (["collect", "--otput=x"], 'laurel collect: unrecognized arguments: --otput=x. Did you mean "--output"?'),
+        (
+            ["pipeline", "compile", "-o", "x", "--in-imaje"],
+            "laurel pipeline compile: unrecognized arguments: --in-imaje.",
+        ),
+        (["annotate", "comapre"], 'invalid choice: "comapre". Did you mean "compare"? laurel annotate --help lists'),
+        (["tune", "--trials", "0"], "laurel tune: argument --trials: "),
+        (["show"], "laurel show: the following arguments are required: "),
+        (["export"], "laurel export: the following arguments are required: "),
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
-    assert "usage: laurel" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
 
 
 # -- what a user can fix -------------------------------------------------------------------------

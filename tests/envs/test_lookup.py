@@ -144,11 +144,14 @@ def test_a_users_adapter_goes_before_the_one_of_the_package(tmp_path, monkeypatc
 def test_a_module_that_is_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        EnvError, match=r"names the module nowhere, but nowhere cannot be found\. Put nowhere\.py beside"
+        EnvError, match=r"names the module nowhere, but nowhere cannot be found\. Put nowhere\.py into the folder"
     ):
         adapter_for(EnvParams(id="nowhere:Corridor-v0"))
     with pytest.raises(EnvError, match="relative module"):
         adapter_for(EnvParams(id=".nowhere:Corridor-v0"))
+    (tmp_path / "a_project_folder").mkdir()
+    with pytest.raises(EnvError, match=r"a_project_folder is a folder here\. Run the command in the folder that holds"):
+        adapter_for(EnvParams(id="a_project_folder:Corridor-v0"))
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from laurel.cli import (
     tune,
     ui,
 )
+from laurel.cli.parser import Parser
 from laurel.console import REASON_FILE, USAGE_ERROR, printable, say, tell
 from laurel.errors import LaurelError
 from laurel.extras import missing
@@ -118,7 +119,7 @@ def _run(options: argparse.Namespace) -> Any:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="laurel",
         description="Language-model feedback as reward for reinforcement learning. Each stage is a command.",
         epilog="The whole pipeline: laurel run (or `dvc repro`). A stage by itself: laurel collect --help",

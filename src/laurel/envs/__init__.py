@@ -230,7 +230,7 @@ def _import_module_of(env_id: str) -> None:
         if here not in sys.path:
             sys.path.insert(0, here)
         try:
-            importlib.import_module(module)
+            found = importlib.import_module(module)
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):
                 raise MissingEnvError(
@@ -244,6 +244,11 @@ def _import_module_of(env_id: str) -> None:
             raise EnvError(
                 f"env.id: the module {module} cannot be imported: {in_a_line(error)}. --debug shows where."
             ) from error
+        if getattr(found, "__file__", None) is None and module not in sys.builtin_module_names:
+            raise MissingEnvError(
+                f'env.id: "{env_id}" names the module {module}, but {module} is a folder here. Run the command in the '
+                f"folder that holds {module}.py, or rename this one."
+            )
     elif known := _known_module(bare):
         importlib.import_module(known)
 
