@@ -34,6 +34,17 @@ class LearnerParams(Section):
     def learned_discount(self) -> float:
         """The discount that agents learn with."""
 
+    @property
+    def hinted_by(self) -> HintsParams | None:
+        """Hints during training; None without any, or if the algorithm takes none."""
+        found: HintsParams | None = getattr(self, "hints", None)
+        return found
+
+    @property
+    def sampled_in(self) -> int:
+        """In how many shards an update is sampled; 1 for most algorithms."""
+        return int(getattr(self, "shards", 1))
+
 
 class AlgorithmParams(LearnerParams):
     """Settings common to all algorithms; an algorithm adds its own and gives each a default."""

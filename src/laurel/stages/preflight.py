@@ -309,7 +309,7 @@ def judges_in_training(params: Params) -> list[str]:
 
 
 def _hints(arm: Arm) -> HintsParams | None:
-    return getattr(arm.agent.settings, "hints", None)
+    return arm.agent.settings.hinted_by
 
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:

@@ -64,5 +64,5 @@ def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, 
         tasks = tasks_of(adapter, "agent.curriculum")
         if curriculum.interest is not None:
             check(tasks, context.annotate, curriculum.interest)
-    if (hints := getattr(agent.settings, "hints", None)) is not None:
+    if (hints := agent.settings.hinted_by) is not None:
         make_advisor(hints.actor, hints.options, adapter, context.annotate)

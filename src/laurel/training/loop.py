@@ -120,7 +120,7 @@ def _group(runs: Sequence[_Run]) -> LearnerGroup:
 
 def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
     """Return the advisor that hints at actions, one for all agents of a process; None without hints."""
-    hints = getattr(task.settings, "hints", None)
+    hints = task.settings.hinted_by
     return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
 
 
@@ -198,7 +198,7 @@ class _Run:
             sharded.sampled = agent.sampled
         since = self.progress.since
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs", *([since] if since else []))
-        n_envs, shards = task.settings.n_envs, getattr(task.settings, "shards", 1)
+        n_envs, shards = task.settings.n_envs, task.settings.sampled_in
         self.envs = make_envs(task.env, adapter, n_envs, seed, policy.device if tensors else None, shards)
         with ExitStack() as failing:
             failing.callback(self.envs.close)
