@@ -21,7 +21,7 @@ from laurel.cli.app import main
 from laurel.data.captions import read_vocabulary
 from laurel.data.preference_rows import PreferenceRows, Row
 from laurel.errors import DataError
-from laurel.feedback.rates import rate
+from laurel.feedback.rates import rate, rate_of_variance
 from laurel.llm import embedding_cache
 from laurel.params import Params, parse_params
 from laurel.params.rewards import method_of
@@ -150,6 +150,26 @@ def test_an_interval_minds_that_pairs_share_texts() -> None:
         assert found is not None
         widths.append(found["ci95"][1] - found["ci95"][0])
     assert widths[1] > 2 * widths[0], "where a text decides, there are two cases and not two hundred"
+
+
+def test_the_variance_is_that_of_all_rows_with_a_common_text_also_of_repeated_pairs() -> None:
+    rng = np.random.default_rng(3)
+    first = rng.integers(0, 12, 60)
+    second = (first + rng.integers(1, 12, 60)) % 12
+    first, second = (
+        np.concatenate([first, second[:20]]),
+        np.concatenate([second, first[:20]]),
+    )  # asked the other way, too
+    right = rng.random(80).round()
+    errors = right - right.mean()
+    common = [
+        errors[i] * errors[j] for i in range(80) for j in range(80) if {first[i], second[i]} & {first[j], second[j]}
+    ]
+    variance = max(sum(common), float(np.square(errors).sum())) / 80**2
+    found = paired_rate(right, first, second)
+    expected = rate_of_variance(float(right.mean()), variance, 80, 6)
+    assert found is not None
+    assert found["ci95"] == pytest.approx(expected["ci95"])
 
 
 def test_prompts_are_held_out_whole_and_ties_count() -> None:

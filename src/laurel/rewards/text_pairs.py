@@ -131,7 +131,9 @@ def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate |
 
     The variance is the dyadic one (Aronow, Samii and Assenova 2015, Political Analysis 23(4)): with e the errors,
 
-        v = (sum over texts of (sum of e of its pairs)^2 - sum e^2) / n^2
+        v = (sum over texts of (sum of e of its pairs)^2 - sum over distinct pairs of (sum of e)^2) / n^2
+
+    since the rows of a pair have two texts in common, and would count twice.
 
     If all pairs are equal, the number of cases is that of pairs without a common text, at most T / 2 of T texts.
     """
@@ -141,7 +143,8 @@ def paired_rate(right: DoubleArray, first: IntArray, second: IntArray) -> Rate |
     errors = right - p
     size = int(max(first.max(), second.max())) + 1
     sums = np.bincount(first, weights=errors, minlength=size) + np.bincount(second, weights=errors, minlength=size)
-    alone = float(np.square(errors).sum())
-    variance = max(float(np.square(sums).sum()) - alone, alone) / len(right) ** 2
+    of_pair = np.unique(np.minimum(first, second) * size + np.maximum(first, second), return_inverse=True)[1]
+    twice = float(np.square(np.bincount(of_pair, weights=errors)).sum())
+    variance = max(float(np.square(sums).sum()) - twice, float(np.square(errors).sum())) / len(right) ** 2
     texts = len(np.unique(np.concatenate([first, second])))
     return rate_of_variance(p, variance, len(right), max(1, texts // 2))
