@@ -1,4 +1,4 @@
-"""Types of NumPy arrays by dtype; shapes are given in docstrings."""
+"""Types of NumPy arrays by dtype, whose shapes are given in docstrings; and actions in less memory."""
 
 from __future__ import annotations
 
@@ -13,3 +13,9 @@ DoubleArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]
+
+
+def compact(actions: Array) -> Array:
+    """Copy actions, as bytes if there are few distinct ones."""
+    small = actions.dtype.kind in "iu" and actions.size and actions.min() >= 0 and actions.max() <= 255
+    return actions.astype(np.uint8) if small else actions.copy()

@@ -107,6 +107,7 @@ def curve(directory: Path) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def _short_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sb3_training, "CURVE_STEPS", 48)
+    monkeypatch.setattr("laurel.agents.sb3.env.BLOCK", 7)
 
 
 # -- resumption -------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import SafetensorError
@@ -63,12 +62,6 @@ class Progress:
     """(T, N) or (T, N, A) of each update since then."""
     backend: str | None = None
     """Backend of the environments that the actions were taken in; None where none were."""
-
-
-def compact(actions: Array) -> Array:
-    """Copy actions, as bytes if there are few distinct ones."""
-    small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
-    return actions.astype(np.uint8) if small else actions.copy()
 
 
 def save(

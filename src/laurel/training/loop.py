@@ -22,7 +22,7 @@ from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.hints import Hints, make_advisor
 from laurel.agents.learner import LearnerGroup
-from laurel.arrays import Array, BoolArray
+from laurel.arrays import Array, BoolArray, compact
 from laurel.data.replacing import recover
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
@@ -32,7 +32,7 @@ from laurel.feedback.interest import boring
 from laurel.rewards.base import Reward
 from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
-from laurel.training.checkpoint import Progress, compact, restore, save, usage_note
+from laurel.training.checkpoint import Progress, restore, save, usage_note
 from laurel.training.curriculum import KEY as CURRICULUM_KEY
 from laurel.training.curriculum import Curriculum
 from laurel.training.curve import joined

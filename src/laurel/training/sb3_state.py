@@ -5,7 +5,7 @@ The parts of an algorithm are found through the interfaces that its own `save` u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,14 @@ OF_A_CALL = ("start_time", "_num_timesteps_at_start")
 """Attributes of a single call of `learn`, which are not part of the training state."""
 
 
-def save_state(directory: Path, model: Any, actions: Sequence[Array], *, finished: bool) -> dict[str, Any]:
+def save_state(directory: Path, model: Any, actions: Array, *, finished: bool) -> dict[str, Any]:
     """Write tensors and arrays into a directory; return the rest, for a JSON file.
 
     Once training is finished, data that only resumption needs is left out.
     """
     (directory / OPTIMIZER).write_bytes(as_bytes(_tensors(model)))
     if not finished:
-        taken = np.stack(actions) if actions else np.zeros((0, model.n_envs))
-        _write_arrays(directory / ACTIONS, {"actions": taken, **_random_arrays()})
+        _write_arrays(directory / ACTIONS, {"actions": actions, **_random_arrays()})
         if getattr(model, "replay_buffer", None) is not None:
             _write_arrays(directory / REPLAY, _replay_arrays(model.replay_buffer))
     numbers = {name: value for name, value in vars(model).items() if type(value) in NUMBERS and name not in OF_A_CALL}
@@ -75,7 +74,8 @@ def restore_state(directory: Path, model: Any, state: Mapping[str, Any]) -> Arra
         model.action_space.np_random.bit_generator.state = random.pop("action_space")
         np.random.set_state({**random, "state": {"key": arrays["numpy"], "pos": int(arrays["position"][0])}})
         torch.set_rng_state(torch.from_numpy(arrays["torch"]))
-        return arrays["actions"]
+        taken = arrays["actions"]
+        return taken.astype(np.int64) if taken.dtype.kind == "u" else taken
     except (
         DataError,
         OSError,

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.learner import Rollout
 from laurel.agents.sb3.policy import feature_space
-from laurel.arrays import Array, FloatArray
+from laurel.arrays import Array, FloatArray, compact
 from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
@@ -24,6 +24,8 @@ from laurel.seeding import derive_seed
 
 Stepped = tuple[Array, FloatArray, Array, list[dict[str, Any]]]
 
+BLOCK = 4096
+"""Steps whose actions are kept as they are."""
 INFO = "laurel"
 """Key in Stable-Baselines3's `info` of the fields (1,) that the adapter names."""
 
@@ -116,8 +118,9 @@ class LearnedRewardEnvs(VecEnvWrapper):
     def __init__(self, venv: VecEnv, adapter: EnvAdapter, reward: MixesRewards) -> None:
         super().__init__(venv)
         self.reward = reward
-        self.actions: list[Array] = []
-        """(N,) or (N, A) of every step since the first reset."""
+        self._recent: list[Array] = []
+        self._blocks: list[Array] = []
+        """Actions of the last steps, and of those before in less memory: a training may have ten million."""
         self._episodes = Episodes(adapter, venv.num_envs)
         self._info_fields = tuple(adapter.info_fields)
         self._paid: list[tuple[dict[str, float | None], int]] = []
@@ -149,9 +152,22 @@ class LearnedRewardEnvs(VecEnvWrapper):
         )
         self._paid.append((self.reward.mix_into(rollout), self.reward.scored))
         self._episodes.follow(rollout)
-        self.actions.append(self._taken)
+        self._recent.append(self._taken)
+        if len(self._recent) == BLOCK:
+            self._compress()
         self._before = np.asarray(observation)
         return observation, rollout.reward[0].copy(), done, infos  # a copy: on-policy algorithms add to it
+
+    def _compress(self) -> None:
+        if self._recent:
+            self._blocks.append(compact(np.stack(self._recent)))
+            self._recent.clear()
+
+    @property
+    def actions(self) -> Array:
+        """(T, N) or (T, N, A) of every step since the first reset."""
+        self._compress()
+        return np.concatenate(self._blocks) if self._blocks else np.zeros((0, self.num_envs))
 
     def figures(self, *, at_least: int = LEAST) -> dict[str, Any]:
         """Return a row of the learning curve: the last episodes, and the mean rewards since the last call."""
