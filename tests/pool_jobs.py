@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,6 +60,14 @@ def linger_in_folder(path: Path, advance: Advance) -> None:
             linger(path, advance)
         finally:
             time.sleep(0.2)
+
+
+def linger_with_finalizer(path: Path, advance: Advance) -> None:
+    """Work as `linger`, with a temporary folder that is removed when an object goes."""
+    held = type("Held", (), {})()
+    weakref.finalize(held, TemporaryDirectory(prefix="scratch-", dir=path.parent).cleanup)
+    held.itself = held
+    linger(path, advance)
 
 
 def linger(path: Path, advance: Advance) -> None:

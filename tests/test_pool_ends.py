@@ -25,10 +25,11 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from laurel import pool
 from laurel.pool import Job, run_jobs, usable_cpus
-from pool_jobs import ignore, linger, linger_in_folder, sleep
+import pool_jobs
+from pool_jobs import ignore
 
 if __name__ == "__main__":
-    work = {"linger": linger, "linger_in_folder": linger_in_folder, "sleep": sleep}[sys.argv[2]]
+    work = getattr(pool_jobs, sys.argv[2])
     jobs = [Job(f"job {i}", work, (Path(f"pid-{i}"),)) for i in range(3)]
     try:
         run_jobs(jobs, 2, ignore)
@@ -64,7 +65,7 @@ class Parent:
         return found
 
 
-@pytest.mark.parametrize("work", ["linger", "linger_in_folder", "sleep"])
+@pytest.mark.parametrize("work", ["linger", "linger_in_folder", "linger_with_finalizer", "sleep"])
 @pytest.mark.parametrize("whole_group", [True, False])
 def test_ctrl_c_ends_everything_quietly(work: str, whole_group: bool, tmp_path: Path) -> None:
     """A terminal sends it to the whole group of processes; `kill -INT` to one."""

@@ -78,9 +78,9 @@ class WorkerError(LaurelError):
     """A worker process that died; what it had finished is kept."""
 
 
-def closest(name: str, allowed: Iterable[str]) -> str:
-    """Return ' Did you mean "x"?' for the nearest allowed name, or an empty string."""
-    match = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
+def closest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return ' Did you mean "x"?' for the nearest allowed name, or an empty string if none is similar to `cutoff`."""
+    match = difflib.get_close_matches(name, list(allowed), n=1, cutoff=cutoff)
     return f' Did you mean "{match[0]}"?' if match else ""
 
 

@@ -29,7 +29,7 @@ def machine() -> dict[str, Any]:
     Libraries that are not imported are left out, since nothing was computed with them.
     """
     found: dict[str, Any] = {
-        "cpu": _of_cpu("model name") or platform.processor() or "unknown",
+        "cpu": cpu(),
         "architecture": platform.machine(),
         "platform": sys.platform,
         "python": platform.python_version(),
@@ -81,6 +81,11 @@ def set_common_kernels() -> bool:
 def has_avx2() -> bool:
     """Whether this CPU reports itself as x86-64 with AVX2 and FMA; others cannot run such kernels."""
     return platform.machine() in ("x86_64", "AMD64") and {"avx2", "fma"} <= set(_of_cpu("flags").split())
+
+
+def cpu() -> str:
+    """Return the name of the CPU, as far as known."""
+    return _of_cpu("model name") or platform.processor() or "unknown"
 
 
 def _of_cpu(name: str) -> str:

@@ -9,6 +9,7 @@ the other side notices at once. Their matrix products are the same on every x86-
 from __future__ import annotations
 
 import errno
+import gc
 import importlib.metadata
 import logging
 import multiprocessing
@@ -328,11 +329,12 @@ def _main(job: Job, sender: Connection) -> None:
 
     report(0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    stopped = False
     try:
         with stopped_by_sigterm():  # temporary folders are removed, and answers that are paid for are stored
             job.work(*job.args, report)
     except KeyboardInterrupt:
-        signal.raise_signal(signal.SIGTERM)
+        stopped = True
     except (Exception, SystemExit) as error:  # a plug-in of another package may raise anything, or call sys.exit()
         if isinstance(error, OSError | sqlite3.Error) and is_full(error):
             sys.exit(DISK_FULL)
@@ -343,3 +345,6 @@ def _main(job: Job, sender: Connection) -> None:
             raise
         report((str(said), f"\n{traceback.format_exc()}"))
         sys.exit(2)
+    gc.collect()  # the process ends without it, and what the job's frames held may have temporary folders
+    if stopped:
+        signal.raise_signal(signal.SIGTERM)

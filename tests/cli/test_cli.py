@@ -144,6 +144,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             "laurel pipeline compile: unrecognized arguments: --in-imaje.",
         ),
         (["annotate", "comapre"], 'invalid choice: "comapre". Did you mean "compare"? laurel annotate --help lists'),
+        (["collect", "--stepz", "3"], "laurel collect: unrecognized arguments: --stepz 3. laurel collect --help lists"),
         (["tune", "--trials", "0"], "laurel tune: argument --trials: "),
         (["show"], "laurel show: the following arguments are required: "),
         (["export"], "laurel export: the following arguments are required: "),

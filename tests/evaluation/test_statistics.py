@@ -308,6 +308,12 @@ def test_seeds_with_values_at_other_steps_are_averaged_at_the_same_steps():
     np.testing.assert_allclose(band["mean"], 1 + band["env_steps"] / 100)
 
 
+def test_seeds_without_a_common_step_have_a_point():
+    run = pd.DataFrame([(0, 500, 1.0), (1, 520, 3.0)], columns=["seed", "env_steps", "return_mean"])
+    band = statistics.curve_band(run, "return_mean", 0.0, 3.0, draws=10, seed=0)
+    assert (band["env_steps"].tolist(), band["mean"].tolist()) == ([520], [2.0])
+
+
 def test_long_curves_are_thinned_to_their_ends():
     long = pd.DataFrame({"seed": 0, "env_steps": range(1, 5001), "episodes": 1, "success_rate": 0.5})
     steps = statistics.curve_band(long, "success_rate", 0.0, 1.0, draws=10, seed=0)["env_steps"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -251,10 +252,12 @@ def test_processes_that_share_a_budget_stay_within_it_together(tmp_path: Path) -
     assert sum(isinstance(one, Reply) for _, one in BudgetedChat(models[0], alone, PRICE).ask(questions(15))) == 15
 
 
-def test_what_others_have_reserved_but_not_spent_is_awaited(tmp_path: Path) -> None:
+def test_what_others_have_reserved_but_not_spent_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "spending.db"
-    other = Ledger(file)
+    other, pid = Ledger(file), os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
     other.note(Spending(1), Spending(9))
+    monkeypatch.setattr(os, "getpid", lambda: pid)
     params = BudgetParams(max_calls=10).kept_in(file)
     release = threading.Timer(0.3, other.note, (Spending(2), Spending()))
     release.start()
@@ -263,10 +266,53 @@ def test_what_others_have_reserved_but_not_spent_is_awaited(tmp_path: Path) -> N
     assert len(answers) == 8
 
 
+def test_a_process_does_not_wait_for_what_it_has_reserved_itself(tmp_path: Path) -> None:
+    params = BudgetParams(max_calls=4, on_limit="continue").kept_in(tmp_path / "spending.db")
+    first, second = (
+        BudgetedChat(PlayedModel(tokens(5, 5), in_flight=1), Budget(params), PRICE).ask(questions(3)) for _ in range(2)
+    )
+    next(first)
+    assert len(list(second)) == 3, "answered, as far as the limit allows, or withheld"
+
+
+def test_what_others_reserve_between_two_looks_spends_no_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = BudgetParams(max_calls=10).kept_in(tmp_path / "spending.db")
+    other, budget, pid = Ledger(tmp_path / "spending.db"), Budget(params), os.getpid()
+    waits, looked = budget.waits, list[bool]()
+
+    def then_others_reserve(more: Spending, slack: float = 0.0) -> bool:
+        found = waits(more, slack)
+        if not looked:
+            monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+            other.note(Spending(), Spending(10))
+            monkeypatch.setattr(os, "getpid", lambda: pid)
+            threading.Timer(0.3, other.note, (Spending(), Spending())).start()
+        looked.append(found)
+        return found
+
+    monkeypatch.setattr(budget, "waits", then_others_reserve)
+    other.note(Spending(), Spending())
+    first = iter(questions(1))
+    answers = list(BudgetedChat(PlayedModel(tokens(5, 5)), budget, PRICE).ask([*first, *questions(3)]))
+    assert all(isinstance(answer, Reply) for _, answer in answers)
+    assert len(answers) == 4
+
+
+def test_a_budget_that_is_passed_on_does_not_count_twice(tmp_path: Path) -> None:
+    budget = Budget(BudgetParams(max_calls=10).kept_in(tmp_path / "spending.db"))
+    budget.spent = Spending(4)
+    budget.note()
+    passed: Budget = pickle.loads(pickle.dumps(budget))
+    assert passed.exceeded_by(Spending(6)) is None
+    assert passed.exceeded_by(Spending(7)) is not None
+
+
 def test_a_restarted_process_goes_on_with_its_own_spending(tmp_path: Path) -> None:
     params = BudgetParams(max_calls=10).kept_in(tmp_path / "spending.db")
     for _ in range(2):
-        judge = Budget(params, process="judge")
+        judge = Budget(params, account="judge")
         judge.spent = Spending(8)
         judge.note()
     assert judge.exceeded_by(Spending(2)) is None

@@ -159,9 +159,16 @@ def test_auto_takes_float32_where_the_cpu_is_clearly_quicker_with_it(
     half.model.save_pretrained(tmp_path)
     half.tokenizer.save_pretrained(tmp_path)
     cpu_types.float32_is_quicker.cache_clear()
+    monkeypatch.setenv("LAUREL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cpu_types, "seconds", lambda dtype: slow if dtype == torch.bfloat16 else 1.0)
     params = HuggingFaceParams(model=str(tmp_path), device="cpu")
     local = load_model(params)
+    cpu_types.float32_is_quicker.cache_clear()
+    monkeypatch.setattr(cpu_types, "seconds", lambda dtype: 1.0 if dtype == torch.bfloat16 else slow)
+    assert load_model(params).identity == local.identity, "a busy moment later changes nothing"
+    (tmp_path / "cache" / "cpu_types.json").write_text("damaged")
+    cpu_types.float32_is_quicker.cache_clear()
+    assert load_model(params).identity == load_model(params).identity
     cpu_types.float32_is_quicker.cache_clear()
     assert local.model.dtype == dtype
     assert local.identity.revision.endswith(" float32") == (dtype == torch.float32)

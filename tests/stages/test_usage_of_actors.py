@@ -41,8 +41,14 @@ def test_a_server_counts_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         project = Project.create(tmp_path / "p", {**changes, **asking})
         monkeypatch.chdir(project.path)
         project.run("collect", "caption", "annotate", "train-reward")
+        before = len(server.bodies)
+        project.change({"annotate.budget": {"max_calls": 6}})
+        with pytest.raises(LaurelError, match="budget"):
+            project.run("train-agents")
+        assert len(server.bodies) - before == 6, "of hints and of rewards together"
+        project.change({"annotate.budget": {}})
         for stage in ("train-agents", "evaluate"):
-            before = len(server.bodies)
+            before = before if stage == "train-agents" else len(server.bodies)  # those of the stopped run count
             project.run(stage)
             usage = read_manifest(project.output(stage))["usage"]
             assert usage["calls"] == len(server.bodies) - before > 0

@@ -11,6 +11,9 @@ from laurel.errors import closest
 
 _CHOICE = re.compile(r"(?P<what>.*invalid choice: )'(?P<given>[^']*)' \(choose from (?P<allowed>.*)\)")
 
+SIMILAR = 0.6
+"""Least similarity of what is suggested."""
+
 
 class Parser(argparse.ArgumentParser):
     """Reports mistakes with the parser of the command in which they are."""
@@ -29,5 +32,6 @@ class Parser(argparse.ArgumentParser):
         self._end(message)
 
     def _end(self, message: str, given: str = "", allowed: Iterable[str] = ()) -> NoReturn:
-        near = closest(given.partition("=")[0], allowed) if given else ""
+        names = [name for name in allowed if name != "--help"]
+        near = closest(given.partition("=")[0], names, SIMILAR) if given else ""
         self.exit(2, f"{self.prog}: {message.rstrip('.')}.{near} {self.prog} --help lists what is allowed.\n")

@@ -96,6 +96,7 @@ def output_directory(
     params: Mapping[str, Any],
     inputs: Mapping[str, Path] | None = None,
     resumable: bool = False,
+    limits_matter: bool = False,
 ) -> Iterator[Output]:
     """Yield a directory to write to; publish it as `output` with a manifest if the block succeeds.
 
@@ -104,6 +105,8 @@ def output_directory(
         params: the parameters that the content depends on.
         inputs: name -> directory, or user's file, that the content was made from.
         resumable: if the block fails, keep partial output for the next call with the same params and inputs.
+        limits_matter: whether the content depends on when LIMITS stop asking, as that of agents whose judge is asked
+            during training does: they go on with the labels so far.
 
     Raises:
         DataError: the output cannot be written (full, read-only), or another process is writing it; an input was
@@ -112,7 +115,7 @@ def output_directory(
     started = time.monotonic()
     output = _followed(output)
     made_from = {name: _digest_input(path) for name, path in (inputs or {}).items()}
-    key = _key(stage, params, made_from)
+    key = _key(stage, params, made_from, limits_matter=limits_matter)
     partial = output.parent / f".{output.name}.{key}.partial"
     with ExitStack() as held:
         with _explaining(output):
@@ -207,11 +210,13 @@ def _remove_half_written(partial: Path) -> None:
             file.unlink()
 
 
-def _key(stage: str, params: Mapping[str, Any], made_from: Mapping[str, str]) -> str:
-    """Return the key of a stage's work; LIMITS, which may have stopped it, do not matter."""
+def _key(stage: str, params: Mapping[str, Any], made_from: Mapping[str, str], *, limits_matter: bool) -> str:
+    """Return the key of a stage's work; unless `limits_matter`, LIMITS, which may have stopped it, do not count."""
     annotate = params.get("annotate")
-    if isinstance(annotate, Mapping):
-        params = {**params, "annotate": {key: value for key, value in annotate.items() if key not in LIMITS}}
+    if isinstance(annotate, Mapping) and not limits_matter:
+        on_limit = (annotate.get("budget") or {}).get("on_limit")  # what is asked may depend on it
+        kept = {key: value for key, value in annotate.items() if key not in LIMITS}
+        params = {**params, "annotate": {**kept, "on_limit": on_limit}}
     return digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:KEY_LENGTH]
 
 

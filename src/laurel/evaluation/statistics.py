@@ -226,6 +226,8 @@ def curve_band(
     steps = np.unique(np.concatenate(at))
     steps = steps[(steps >= max(own[0] for own in at)) & (steps <= min(own[-1] for own in at))]
     steps = steps[np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 200)).astype(np.int64))]
+    if not len(steps):  # runs so short that they have no steps in common: their last values
+        steps = np.array([max(own[0] for own in at)])
     curves = [run[column].to_numpy(dtype=np.float64) for run in by_seed]
     values = np.stack([np.interp(steps, own, curve) for own, curve in zip(at, curves, strict=True)])
     lower = upper = np.full(len(steps), np.nan)

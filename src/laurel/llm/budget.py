@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from laurel.errors import AnnotationError
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Identity, Reply, Withheld
@@ -33,14 +34,14 @@ class Budget:
     """The limits of a stage and its spending; all models that it asks share it, in all of its processes.
 
     Args:
-        process: as `laurel.llm.spending.Ledger`, where processes share the params.
+        account: as `laurel.llm.spending.Ledger`, where processes share the params.
     """
 
     def __init__(
-        self, params: BudgetParams, clock: Callable[[], float] = time.monotonic, process: str | None = None
+        self, params: BudgetParams, clock: Callable[[], float] = time.monotonic, account: str | None = None
     ) -> None:
         self.params = params
-        self._ledger = Ledger(params.ledger, process) if params.ledger and params.limited else None
+        self._ledger = Ledger(params.ledger, account) if params.ledger and params.limited else None
         self.spent = Spending()
         self.on_its_way = Spending()
         self.reached: str | None = None
@@ -58,6 +59,11 @@ class Budget:
         self._clock = clock
         self.began: float | None = None
         """When the clock was started, in its seconds; None before that."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what was spent where processes share a file, since another one notes only its own there."""
+        alone = {"spent": Spending(), "on_its_way": Spending()} if self._ledger else {}
+        return {**vars(self), **alone}
 
     def begin(self) -> None:
         """Start the clock, unless it is running."""
@@ -168,7 +174,7 @@ class BudgetedChat:
             for number, answer in self._round(drawn, again):
                 if isinstance(answer, Withheld):
                     withheld = True
-                    budget.reached = budget.exceeded_by(Spending()) or answer.reason
+                    budget.reached = budget.exceeded_by(Spending(), reserved_elsewhere=False) or answer.reason
                 yield number, answer
             following = drawn.peek()
             if following is None:
@@ -176,7 +182,8 @@ class BudgetedChat:
             again = True
             while budget.waits(self._most(following, again), SLACK):
                 time.sleep(POLL_SECONDS)
-            budget.reached = budget.reached or budget.exceeded_by(self._most(following, again), SLACK)
+            most = self._most(following, again)  # where others have reserved again, the next round asks nothing
+            budget.reached = budget.reached or budget.exceeded_by(most, SLACK, reserved_elsewhere=False)
         if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
             raise BudgetError(
                 f"{budget.told()} Every answer is kept. Run the same command again, with a higher limit or to spend "

@@ -7,8 +7,14 @@ two to three times as fast as in float32; one that merely supports the instructi
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
+
+from laurel.data.json_file import read_json, write_json
+from laurel.errors import DataError
+from laurel.machine import cpu
+from laurel.workspace import cache_directory
 
 if TYPE_CHECKING:
     import torch
@@ -23,11 +29,21 @@ ROWS, WIDTH, TIMES = 256, 1024, 16
 def float32_is_quicker(dtype: torch.dtype) -> bool:
     """Whether this CPU multiplies matrices in float32 at least MARGIN times as fast as in a type of 16 bits.
 
-    Takes a tenth of a second, once per process.
+    Takes a tenth of a second, once on this machine: answers of the two types are stored separately, so a busy moment
+    must not change which is used.
     """
     import torch
 
-    return seconds(dtype) >= MARGIN * seconds(torch.float32)
+    file, key = cache_directory() / "cpu_types.json", f"{cpu()}, torch {torch.__version__}, {dtype}"
+    known: dict[str, bool] = {}
+    with suppress(DataError):  # there is none, or it is damaged
+        known = dict(read_json(file))
+    if key not in known:
+        known[key] = seconds(dtype) >= MARGIN * seconds(torch.float32)
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, known)
+    return known[key]
 
 
 def seconds(dtype: torch.dtype) -> float:

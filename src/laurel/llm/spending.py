@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +19,8 @@ BUSY_SECONDS = 60.0
 """How long one process waits until others have written."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS spending (
-    process TEXT PRIMARY KEY, calls REAL, tokens REAL, cost REAL, way_calls REAL, way_tokens REAL, way_cost REAL
+    account TEXT PRIMARY KEY, pid INTEGER,
+    calls REAL, tokens REAL, cost REAL, way_calls REAL, way_tokens REAL, way_cost REAL
 )"""
 
 
@@ -41,11 +43,11 @@ class Ledger:
     """What each process of a stage has spent and reserved, in a file.
 
     Args:
-        process: whose spending this process continues; None: a new one's.
+        account: whose spending this process continues; None: a new one.
     """
 
-    def __init__(self, file: Path, process: str | None = None) -> None:
-        self._file, self._process = file, process or uuid4().hex
+    def __init__(self, file: Path, account: str | None = None) -> None:
+        self._file, self._account = file, account or uuid4().hex
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[Path]]:
         """Begin anew in another process, which spends on its own account."""
@@ -56,18 +58,22 @@ class Ledger:
         return FileLock(f"{self._file}.lock")
 
     def note(self, spent: Spending, on_its_way: Spending) -> None:
-        """Replace what this process has spent and reserved."""
+        """Replace what this account has spent and reserved."""
         with self._opened() as file:
-            row = (self._process, *astuple(spent), *astuple(on_its_way))
-            file.execute("INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            row = (self._account, os.getpid(), *astuple(spent), *astuple(on_its_way))
+            file.execute("INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def others(self) -> tuple[Spending, Spending]:
-        """Return what all other processes have spent, and what they have reserved."""
+        """Return what all other accounts have spent, and what other processes have reserved.
+
+        Reservations of this process do not count: it would wait for itself.
+        """
+        own = "coalesce(sum({0}), 0)", "coalesce(sum({0}) FILTER (WHERE pid != ?), 0)"
+        spent = (own[0].format(one) for one in ("calls", "tokens", "cost"))
+        reserved = (own[1].format(one) for one in ("way_calls", "way_tokens", "way_cost"))
+        query = f"SELECT {', '.join((*spent, *reserved))} FROM spending WHERE account != ?"  # noqa: S608
         with self._opened() as file:
-            sums = ", ".join(
-                f"coalesce(sum({one}), 0)" for one in ("calls", "tokens", "cost", "way_calls", "way_tokens", "way_cost")
-            )
-            found = file.execute(f"SELECT {sums} FROM spending WHERE process != ?", (self._process,)).fetchone()  # noqa: S608
+            found = file.execute(query, (*[os.getpid()] * 3, self._account)).fetchone()
             return Spending(*found[:3]), Spending(*found[3:])
 
     @contextmanager

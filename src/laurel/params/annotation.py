@@ -49,7 +49,7 @@ def _member(value: object) -> object:
 
 
 class BudgetParams(Section):
-    """Limits of what each asking stage may spend; stored answers cost nothing."""
+    """Limits of what each asking stage may spend, in all of its processes; stored answers cost nothing."""
 
     max_calls: Count | None = None
     """Maximum number of requests, not counting repetitions of those that failed; null: no limit."""
@@ -58,7 +58,7 @@ class BudgetParams(Section):
     max_cost: Positive | None = None
     """Maximum cost in US dollars, according to the price table."""
     max_minutes: Positive | None = None
-    """Minutes after which no more requests are sent; pending ones are awaited."""
+    """Minutes after which a process sends no more requests, from its first one on; pending ones are awaited."""
     on_limit: Literal["stop", "continue"] = "stop"
     """What to do when a limit is reached. stop: end the run and say what to do next; continue: use the pairs judged so
     far, and report the missing ones."""

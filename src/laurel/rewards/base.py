@@ -12,6 +12,7 @@ import numpy as np
 from laurel.arrays import BoolArray, FloatArray, IntArray
 from laurel.envs.base import Transitions
 from laurel.errors import PluginError
+from laurel.params.annotation import BudgetParams
 from laurel.plugins import is_ours
 
 UNPAID = np.float32(-np.inf)
@@ -149,4 +150,13 @@ class AskingReward(Reward, Protocol):
     @property
     def account(self) -> Mapping[str, Any]:
         """The usage of asking, as `laurel.feedback.chooser.Chooser.account` returns it."""
+        ...
+
+
+@runtime_checkable
+class LimitedReward(AskingReward, Protocol):
+    """Such a reward that keeps to a budget."""
+
+    def limit(self, budget: BudgetParams) -> None:
+        """Keep to a stage's present budget instead of that of the run that stored it; before the first question."""
         ...

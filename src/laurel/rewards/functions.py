@@ -17,7 +17,8 @@ from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError
 from laurel.llm.encoder import SentenceEncoder, load_encoder
-from laurel.rewards.base import UNPAID, AskingReward, Memoryless, Reward, Steps, paid
+from laurel.params.annotation import BudgetParams
+from laurel.rewards.base import UNPAID, AskingReward, LimitedReward, Memoryless, Reward, Steps, paid
 from laurel.rewards.normalizer import Normalizer
 from laurel.seeding import generator
 
@@ -185,6 +186,13 @@ class WeightedSum:
 def accounts_of(reward: Reward | None) -> list[Mapping[str, Any]]:
     """Return the accounts of the parts of a reward that have asked a language model about steps."""
     return [part.account for part in parts_of(reward) if isinstance(part, AskingReward) and part.account]
+
+
+def limit(reward: Reward | None, budget: BudgetParams) -> None:
+    """Let the parts of a reward that ask a language model keep to a stage's budget."""
+    for part in parts_of(reward):
+        if isinstance(part, LimitedReward):
+            part.limit(budget)
 
 
 def parts_of(reward: Reward | None) -> Iterator[Reward]:

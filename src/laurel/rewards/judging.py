@@ -186,7 +186,7 @@ class _Account:
     """What the judge has used and asked, recorded in the queue for the process that follows if this one is killed."""
 
     def __init__(self, queue: QuestionQueue, limits: BudgetParams) -> None:
-        self.budget = Budget(limits, process="judge")
+        self.budget = Budget(limits, account="judge")
         self.responders: dict[str, Responder] = {}
         if noted := queue.fact(SPENT):
             self.budget.began, *amounts = json.loads(noted)

@@ -29,7 +29,7 @@ from laurel.params.annotation import MAIN
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import RewardParams, judge_of, method_of, resolved
 from laurel.rewards.base import Reward, require_reward
-from laurel.rewards.functions import WeightedSum
+from laurel.rewards.functions import WeightedSum, limit
 from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod, PayTable, Program, RewardContext
 from laurel.seeding import seed_folder
 
@@ -243,9 +243,9 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     parts: list[tuple[Reward, float]] = [
         (require_reward(name, load(name)), weight) for name, weight in sorted(arm.reward.items())
     ]
-    if len(parts) == 1 and parts[0][1] == 1:
-        return parts[0][0]
-    return WeightedSum(parts)
+    whole = parts[0][0] if len(parts) == 1 and parts[0][1] == 1 else WeightedSum(parts)
+    limit(whole, context.annotate.budget)
+    return whole
 
 
 def own_reward(agent: Path, name: str) -> Path:

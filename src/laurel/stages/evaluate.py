@@ -218,7 +218,12 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
     if models := win_rates(results, curves, arms, seed):
         metrics["texts"] = models
     metrics["distances"], notes, asked_for_distances = reward_distances(
-        stored, subject.inputs["trajectories"], subject.adapter, sections["agent"], seed
+        stored,
+        subject.inputs["trajectories"],
+        subject.adapter,
+        sections["agent"],
+        sections["annotate"].budget,
+        seed,
     )
     out.usage = added(out.usage, asked_for_distances)
     out.notes += [*misleading_sums(watched, arms, results, curves), *notes]

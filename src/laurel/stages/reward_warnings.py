@@ -18,10 +18,11 @@ from laurel.evaluation.hacking import Episode, Hacked, hacked, misled
 from laurel.evaluation.performance import Performance
 from laurel.evaluation.play import Evaluation, load_actor, watching
 from laurel.evaluation.statistics import return_range
+from laurel.params.annotation import BudgetParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams
-from laurel.rewards.functions import accounts_of
+from laurel.rewards.functions import accounts_of, limit
 from laurel.rewards.stored import StoredRewards
 from laurel.seeding import derive_seed, seed_folder
 
@@ -128,7 +129,12 @@ def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -
 
 
 def reward_distances(
-    stored: StoredRewards, trajectories: Path, adapter: EnvAdapter, agent: AgentParams, seed: int
+    stored: StoredRewards,
+    trajectories: Path,
+    adapter: EnvAdapter,
+    agent: AgentParams,
+    budget: BudgetParams,
+    seed: int,
 ) -> tuple[dict[str, Matrix], list[str], Usage]:
     """Compare all stationary rewards; of a reward made separately for each seed, the first.
 
@@ -137,6 +143,8 @@ def reward_distances(
     """
     names = [name for name, settings in stored.settings.items() if method_of(settings).stationary]
     rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
+    for reward in rewards.values():
+        limit(reward, budget)
     found, notes = distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
     accounts = [account for reward in rewards.values() for account in accounts_of(reward)]
     return found, notes, of_all([by_asker(accounts)])

@@ -20,11 +20,12 @@ from laurel.llm.spending import shared_budget
 from laurel.params.arm_infos import ArmInfo, arm_infos
 from laurel.params.arms import used
 from laurel.params.resolved_arms import served_actors
+from laurel.params.rewards import method_of
 from laurel.params.stage_sections import TrainingSections, arms_of
 from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.judging import Judging
-from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.method import Inputs, LearningMethod, RewardContext
 from laurel.seeding import seed_folder
 from laurel.stages.training_notes import notes_on_questions, notes_on_trainers, notes_on_training
 from laurel.stages.training_parts import check_part, copy_checkpoints, steps_until
@@ -93,7 +94,9 @@ def run(
     with (
         mirrored(annotate.language_model.store, kept),
         shared_budget(annotate) as asking,
-        output_directory(output, stage=stage, params=described, inputs=inputs, resumable=True) as out,
+        output_directory(
+            output, stage=stage, params=described, inputs=inputs, resumable=True, limits_matter=_judged_online(sections)
+        ) as out,
     ):
         context = RewardContext(env, sections["caption"], asking, sections["rewards"])
         adapter, every = context.adapter, arms_of(sections)
@@ -150,6 +153,12 @@ def run(
         out.notes += [*notes_on_training(places), *judging.notes]
         out.run_notes += notes_on_questions(places)
         out.run_notes += page.notes if page else []
+
+
+def _judged_online(sections: TrainingSections) -> bool:
+    """Whether a reward is learned from a judge that is asked during training."""
+    methods = (method_of(sections["rewards"][name]) for arm in arms_of(sections).values() for name in arm.reward)
+    return any(isinstance(one, LearningMethod) and one.asked_in_training() for one in methods)
 
 
 def _jobs(seed: int, context: RewardContext, agents: Sequence[Agent], sources: Inputs, part: Part | None) -> list[Job]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,9 +95,10 @@ def train_together(
                 advance(sum(run.task.steps_per_update for run in together))
             for run in together:
                 end(run)
-    except KeyboardInterrupt:
+    except BaseException:  # also Ctrl-C: what was asked is paid
         for run in opened:
-            run.used.write(run.accounts().values())
+            with suppress(OSError):
+                run.used.write(run.accounts().values())
         raise
     finally:  # where one fails, the others' environments must not stay open, with their processes
         for run in opened:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,10 @@ def train_sb3(
         try:
             if left > 0:
                 model.learn(left, callback=callback, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
-        except KeyboardInterrupt:
-            callback.note_usage()
-            raise
-        except ValueError:  # torch's distributions refuse NaN
-            if _finite(model):
+        except BaseException as error:  # also Ctrl-C: what was asked is paid
+            with suppress(OSError):
+                callback.note_usage()
+            if not isinstance(error, ValueError) or _finite(model):  # torch's distributions refuse NaN
                 raise
             raise _diverged(task, model) from None
         callback.finish(model)

@@ -10,7 +10,7 @@ state and action, which does not change which policies are optimal.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from laurel.agents.hints import Shuffled, make_advisor
 from laurel.arrays import FloatArray
 from laurel.data.json_file import read_json, write_json
 from laurel.envs.base import EnvAdapter
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams, BudgetParams
 from laurel.params.rewards import RewardParams
 from laurel.rewards.base import UNPAID, Memoryless, Reward, Steps
 from laurel.rewards.method import Inputs, Method, RewardContext
@@ -45,12 +45,22 @@ class LanguageModelHintsParams(RewardParams):
 
 
 class LikelyActions(Memoryless):
-    """Rewards steps by an advisor's probabilities; each distinct state is asked about once."""
+    """Rewards steps by an advisor's probabilities; each distinct state is asked about once.
+
+    Args:
+        within: makes the same advisor with another budget; None: the advisor has none.
+    """
 
     threshold = 0.0
 
-    def __init__(self, advisor: Advisor, adapter: EnvAdapter) -> None:
-        self._advisor, self._adapter = advisor, adapter
+    def __init__(
+        self, advisor: Advisor, adapter: EnvAdapter, within: Callable[[BudgetParams], Advisor] | None = None
+    ) -> None:
+        self._advisor, self._adapter, self._within = advisor, adapter, within
+
+    def limit(self, budget: BudgetParams) -> None:
+        if self._within is not None:
+            self._advisor = self._within(budget)
 
     @property
     def account(self) -> Mapping[str, Any]:
@@ -99,10 +109,14 @@ class LanguageModelHints(Method[LanguageModelHintsParams]):
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         content: Any = read_json(place / CONFIG)
-        advisor = self._advisor(
-            adapter, AnnotateParams.model_validate(content["annotate"]), "rewards of kind llm_hints"
-        )
-        return LikelyActions(Shuffled(advisor, content[SHUFFLED]) if SHUFFLED in content else advisor, adapter)
+        annotate = AnnotateParams.model_validate(content["annotate"])
+
+        def within(budget: BudgetParams) -> Advisor:
+            limited = annotate.model_copy(update={"budget": budget})
+            advisor = self._advisor(adapter, limited, "rewards of kind llm_hints")
+            return Shuffled(advisor, content[SHUFFLED]) if SHUFFLED in content else advisor
+
+        return LikelyActions(within(annotate.budget), adapter, within)
 
     def _advisor(self, adapter: EnvAdapter, annotate: AnnotateParams, key: str) -> Advisor:
         own = self.settings

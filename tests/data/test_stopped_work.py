@@ -1,0 +1,50 @@
+"""What a stopped stage leaves beside its output: found again by the same work, and by no other."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from laurel.data.directory import output_directory
+
+
+def leftovers(parent: Path) -> list[str]:
+    return sorted(p.name for p in parent.iterdir() if p.name.startswith(".") and not p.name.endswith(".lock"))
+
+
+def stop(output: Path, params: dict[str, Any], name: str = "done") -> list[str]:
+    """Begin work that is stopped; return the files of earlier stopped runs of the same work."""
+    found: list[str] = []
+    with suppress(RuntimeError), output_directory(output, stage="collect", params=params, resumable=True) as out:
+        found += sorted(file.name for file in out.path.glob("[!.]*"))
+        (out.path / name).touch()
+        out.use({"calls": 1})
+        raise RuntimeError
+    return found
+
+
+def test_work_on_an_output_with_a_name_that_begins_the_same_is_left_alone(tmp_path: Path) -> None:
+    for name in ("a.v2", "a.0123456789ab", "a.partial"):
+        stop(tmp_path / name, {})
+    before = leftovers(tmp_path)
+    assert len(before) == 6, "work and usage of each"
+    with output_directory(tmp_path / "a", stage="collect", params={}):
+        pass
+    assert leftovers(tmp_path) == before
+    assert all(stop(tmp_path / name, {}) == ["done"] for name in ("a.v2", "a.0123456789ab", "a.partial"))
+
+
+def test_stopped_work_goes_on_with_a_higher_limit(tmp_path: Path) -> None:
+    """A limit stopped it, and its message says that it will."""
+    low, high = ({"annotate": {"seed": 0, "budget": {"max_calls": calls}}} for calls in (10, 20))
+    assert stop(tmp_path / "a", low) == []
+    assert stop(tmp_path / "a", high) == ["done"]
+    assert stop(tmp_path / "a", {"annotate": {"seed": 1, "budget": {"max_calls": 20}}}) == []
+
+
+def test_a_damaged_note_of_seconds_does_not_stop_the_work_for_ever(tmp_path: Path) -> None:
+    stop(tmp_path / "a", {})
+    (note,) = tmp_path.glob(".a.*.partial/.seconds.json")
+    note.write_text("")
+    assert stop(tmp_path / "a", {}) == ["done"]
