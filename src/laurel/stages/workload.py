@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
+from laurel.errors import MissingEnvError
 from laurel.evaluation.formats import counted
-from laurel.params import Params
+from laurel.params import EnvParams, Params
 from laurel.params.resolved_arms import Arm
 from laurel.params.rewards import chain, method_of
 from laurel.rewards.arms import trained_arms
@@ -64,10 +65,18 @@ def pairs_asked(params: Params) -> str:
     most = sets * sum(asking.of_judge(judge).n_pairs for judge in judges)
     parts = [counted(n, what) for n, what in ((len(judges), "judge"), (sets, "label set")) if most and n > 1]
     together = f" in all ({', '.join(parts)}{' each' * (len(parts) > 1)})" if parts else ""
-    has_known = bool(most and adapter_for(params.env).success_words)
-    known = sets * sum(asking.of_judge(judge).probe.success_questions for judge in judges) if has_known else 0
+    asked = most and _may_say_success(params.env)
+    known = sets * sum(asking.of_judge(judge).probe.success_questions for judge in judges) if asked else 0
     checks = f" and {known:,} with known answers" if known else ""
     return f"at most {counted(most, 'pair')} of captions{together}{checks}"
+
+
+def _may_say_success(env: EnvParams) -> bool:
+    """Whether captions may say that the task is done: questions with known answers are about these."""
+    try:
+        return bool(adapter_for(env).success_words)
+    except MissingEnvError:  # it is installed in the image alone
+        return True
 
 
 def questions_in_training(trained: Sequence[Training]) -> list[str]:
