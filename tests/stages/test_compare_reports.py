@@ -32,7 +32,13 @@ PARAMS: dict[str, Any] = {
 
 
 def report(
-    place: Path, returns: dict[str, float], *, note: str = "", own_files: dict[str, str] | None = None, **changes: Any
+    place: Path,
+    returns: dict[str, float],
+    *,
+    note: str = "",
+    own_files: dict[str, str] | None = None,
+    steps: int = 1000,
+    **changes: Any,
 ) -> Path:
     """Write what evaluate does of a report: each arm's seeds return about as much."""
     results = pd.DataFrame(
@@ -44,7 +50,7 @@ def report(
     )
     curves = pd.DataFrame(
         [
-            {"arm": arm, "seed": s, "env_steps": 1000, "window": 100, "return_mean": mean, "success_rate": np.nan}
+            {"arm": arm, "seed": s, "env_steps": steps, "window": 100, "return_mean": mean, "success_rate": np.nan}
             for arm, mean in returns.items()
             for s in SEEDS
         ]
@@ -106,12 +112,16 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
         "environment: env.id: FrozenLake-v1 in the first, env.id: Taxi-v4": {"env": {"id": "Taxi-v4", "kwargs": {}}},
         "arguments": {"env": {**PARAMS["env"], "kwargs": {"is_slippery": False}}},
         "arguments in evaluation": {"evaluate": {"kwargs": {"map_name": "8x8"}}},
-        "steps of each training run: agent.steps: 1000 in the first, agent.steps: 2000": {"agent": {"steps": 2000}},
+        "steps of each training run: agent.steps: 1000 in the first, agent.steps: 2000": {
+            "agent": {"steps": 2000},
+            "steps": 2048,
+        },
     }
     for says, changes in others.items():
         other = report(tmp_path / "b", {"preference": 0.9}, **changes)
         with pytest.raises(DataError, match=says):
             compare(a, other)
+    compare(a, report(tmp_path / "b", {"preference": 0.9}, agent={"steps": 900}))  # both were trained for 1,000 steps
     assert main(["compare", str(a), str(tmp_path)]) == 2
     assert main(["compare", str(a), str(a), "-o", str(tmp_path / "none/page.html")]) == 2
     assert "cannot be written" in capsys.readouterr().err
