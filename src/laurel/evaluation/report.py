@@ -20,6 +20,7 @@ from markupsafe import Markup
 from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
+from laurel.data.simulated import are_simulated
 from laurel.envs.base import PROGRESSION
 from laurel.evaluation.arms import arms_of
 from laurel.evaluation.distances import MOST_STEPS, TRANSITIONS, Matrix, table
@@ -183,7 +184,7 @@ def render(content: ReportContent) -> str:
         asked=asked_columns(content.metrics),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
-        simulated=_is_simulated(content),
+        simulated=are_simulated(content.notes, (content.annotation or {}).get("annotator")),
         who=str((content.annotation or {}).get("annotator", "")),
         annotation=[*_in_pairs(content.annotation or {}, (*STATUSES, *KEYS)), *kappa(content.annotation or {})],
         quality=label_figures(content.annotation or {}),
@@ -232,13 +233,6 @@ def _own_notes(content: ReportContent) -> list[str]:
     if warning:
         notes.append(warning)
     return notes
-
-
-def _is_simulated(content: ReportContent) -> bool:
-    """Whether the labels are simulated by the notes, which begin with the judge's name where there are several."""
-    who = (content.annotation or {}).get("annotator")
-    own = f"The labels are simulated, not a language model's: {who}."
-    return any(note.startswith("The labels are simulated") or note.endswith(own) for note in content.notes)
 
 
 def _rank_warning(rank: Mapping[str, Any] | None) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from laurel.data.asked import ASKED
 from laurel.data.directory import Output
 from laurel.data.json_file import read_json
+from laurel.data.simulated import simulated_labels_of
 from laurel.data.usage import ASKER, added, by_asker, of_all
 from laurel.evaluation.formats import counted
 from laurel.evaluation.play import SCORING, Played, account_of, usage_note
@@ -79,9 +80,7 @@ def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
     """Add notes on rewards that were learned during training."""
     for name, account in accounts.items():
         if account["simulated"]:
-            out.notes.append(
-                f"The labels are simulated: the arm {name} learned from {account['judge']}, not from a language model"
-            )
+            out.notes.append(simulated_labels_of(name, account["judge"]))
         for warning, agents in account["warnings"].items():
             out.notes.append(f"{counted(agents, 'agent')} of the arm {name}, annotated during training: {warning}")
         if account["late_agents"]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from laurel.console import printable
 from laurel.data.manifest import checked_manifest
+from laurel.data.simulated import on_simulated
 from laurel.errors import DataError
 from laurel.evaluation.comparison import compare as compared
 from laurel.evaluation.comparison import holm
@@ -94,7 +95,7 @@ class Comparison:
             found += [
                 f"{stem}: the reward {name} is simulated: it was made by {who}." for name, who in simulated.items()
             ]
-            found += [f"{stem}: {note}" for note in report.manifest["notes"] if "simulated" in note]
+            found += [f"{stem}: {note}" for note in on_simulated(report.manifest["notes"])]
         return found
 
     def text(self) -> str:

@@ -23,6 +23,7 @@ from laurel.data.preference_rows import LAYOUTS
 from laurel.data.preferences import STATUSES, labels_of, set_number
 from laurel.data.quality import QUALITY, figures
 from laurel.data.row_files import write_file
+from laurel.data.simulated import on_simulated
 from laurel.envs import adapter_for
 from laurel.evaluation.summary import METRICS, legend, markdown_table, read_metrics
 from laurel.params.rewards import method_of
@@ -158,14 +159,15 @@ def _of_labels(labels: Mapping[str, Any]) -> str:
     manifest, counts = labels["manifest"], labels["manifest"]["counts"]
     annotator = manifest["params"]["annotate"]["annotator"]
     statuses = ", ".join(f"{counts[name]:,} {name}" for name in STATUSES if counts.get(name))
-    simulated = [note for note in manifest["notes"] if "simulated" in note.lower()]
     rows = [
         f"| {one.measure} | {one.shown} | {one.shown_interval} | {one.of:,} {one.unit} |"
         for one in figures(labels["quality"])
     ]
     table = "| measure | value | 95% interval | of |\n|---|---:|---|---|\n" + "\n".join(rows)
     judged = f"{counts.get('pairs', 0):,} pairs were judged by the annotator `{annotator}` ({statuses})."
-    return "\n\n".join([judged, *(f"**{note}**" for note in simulated), *([table] if rows else [])])
+    return "\n\n".join(
+        [judged, *(f"**{note}**" for note in on_simulated(manifest["notes"])), *([table] if rows else [])]
+    )
 
 
 def _plain(text: str) -> str:

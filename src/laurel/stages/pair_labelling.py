@@ -17,6 +17,7 @@ from laurel.console import tell
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.directory import Output
 from laurel.data.labels import LabelWriter
+from laurel.data.simulated import simulated_labels
 from laurel.data.usage import Usage, added
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
@@ -134,7 +135,7 @@ class PairLabelling:
                 cut_short = f"{judged}: {why}."
                 out.notes.append(cut_short)
             if annotator.simulated:
-                out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
+                out.notes.append(simulated_labels(annotator.name))
             out.notes += rounds.notes
             out.counts = {**rounds.counts, **probe}
             if shard:

@@ -1,0 +1,33 @@
+"""Notes on labels that no language model gave: whoever writes, finds or shows one uses this module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_BEGIN = "The labels are simulated"
+
+
+def simulated_labels(annotator: str) -> str:
+    """Return the note on labels of an annotator that is no language model."""
+    return f"{_BEGIN}, not a language model's: {annotator}."
+
+
+def simulated_labels_of(arm: str, judge: str) -> str:
+    """Return the note on an arm whose reward was learned from such labels during training."""
+    return f"{_BEGIN}: the arm {arm} learned from {judge}, not from a language model"
+
+
+def on_simulated(notes: Iterable[str]) -> list[str]:
+    """Return the notes on simulated work."""
+    return [note for note in notes if "simulated" in note.casefold()]
+
+
+def are_simulated(notes: Iterable[str], annotator: str | None) -> bool:
+    """Whether notes say that labels are simulated: any, or an annotator's, as its judge's name comes first where there
+    are several.
+
+    >>> are_simulated([f"Judge teacher: {simulated_labels('scripted')}"], "scripted"), are_simulated([], "scripted")
+    (True, False)
+    """
+    own = simulated_labels(str(annotator))
+    return any(note.startswith(_BEGIN) or note.endswith(own) for note in notes)
