@@ -1,6 +1,5 @@
 """Words and tables about arms whose seeds are planted."""
 
-import doctest
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +8,12 @@ import pytest
 from known_arms import KNOWN
 from laurel.data.json_file import write_json
 from laurel.errors import DataError
-from laurel.evaluation import run_page, statistics, summary
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
 from laurel.evaluation.summary import SCHEMA, legend, markdown_table, read_metrics, table
 from laurel.evaluation.verdict import headline, outcome
 from laurel.params.arm_infos import ArmInfo
-
-
-@pytest.mark.parametrize("module", [summary, statistics, run_page])
-def test_examples_in_docstrings_hold(module):
-    result = doctest.testmod(module)
-    assert result.attempted > 0
-    assert result.failed == 0
-
 
 ACTORS = {
     "rule": ArmInfo("rule", "baseline", "the actor cautious, never trained", trained=False),

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import doctest
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import laurel.envs.builtin.catch
 from laurel.envs.builtin import CATCH
 from laurel.envs.builtin.catch import BRIGHT, Catch
 
@@ -59,7 +56,3 @@ def test_the_paddle_stays_in_the_picture() -> None:
         for _ in range(5):
             seen = env.step(np.int64(action))[0]
         assert bright(seen)[-1] == (9, column)
-
-
-def test_its_example_is_right() -> None:
-    assert doctest.testmod(laurel.envs.builtin.catch).failed == 0

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import doctest
-import importlib
 from typing import Any
 
 import gymnasium as gym
@@ -82,10 +80,3 @@ def test_it_is_drawn() -> None:
 def test_invalid_maps(options: dict[str, Any], message: str) -> None:
     with pytest.raises(EnvError, match=message):
         GridWorld(**options)
-
-
-@pytest.mark.parametrize("module", ["armed_bandit", "grid_world"])
-def test_examples_in_docstrings_are_true(module: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"laurel.envs.builtin.{module}"))
-    assert found.attempted
-    assert not found.failed
