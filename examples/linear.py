@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from laurel.agents.actions import discrete_actions
-from laurel.agents.algorithm import Algorithm, width_of
+from laurel.agents.algorithm import Algorithm
 from laurel.agents.collecting import Collecting
 from laurel.agents.learner import PolicyNetwork
 from laurel.params.algorithms import AlgorithmParams
@@ -92,7 +92,7 @@ class Linear(Algorithm):
         discrete_actions(adapter.action_space, "linear")
 
     def policy(self, adapter):
-        return LinearPolicy(width_of(adapter), discrete_actions(adapter.action_space, "linear"))
+        return LinearPolicy(adapter.n_features, discrete_actions(adapter.action_space, "linear"))
 
     def learner(self, policy, rng):
         return LinearLearner(policy, self.settings, rng)

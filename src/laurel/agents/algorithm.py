@@ -71,9 +71,4 @@ class PlainActorCritic(Algorithm[Plain]):
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.policy import make_network
 
-        return make_network(width_of(adapter), adapter.action_space, self.settings.hidden)
-
-
-def width_of(adapter: EnvAdapter) -> int:
-    """Return how many features a policy sees."""
-    return adapter.features(np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)).shape[1]
+        return make_network(adapter.n_features, adapter.action_space, self.settings.hidden)

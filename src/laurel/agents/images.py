@@ -48,8 +48,7 @@ def images_in(adapter: EnvAdapter, *, smallest: int = SMALLEST) -> tuple[Image, 
         if image is not None and min(image.height, image.width) >= smallest:
             found.append(image)
         start += _n_features(leaf.space)
-    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-    return tuple(found) if adapter.features(blank).shape[1] == start else ()
+    return tuple(found) if adapter.n_features == start else ()
 
 
 def _image(space: gym.Space[Any], start: int) -> Image | None:

@@ -228,6 +228,15 @@ class EnvAdapter:
         """Turn packed observations (N, D) into network input (N, F)."""
         return self.packed.features(observation)
 
+    def blank(self) -> Array:
+        """Return a packed observation (1, D) of zeros."""
+        return np.zeros((1, self.observation_size), dtype=self.observation_dtype)
+
+    @property
+    def n_features(self) -> int:
+        """F, of `features`."""
+        return int(self.features(self.blank()).shape[1])
+
     def feature_values(self, observation: Array) -> Array:
         """Return the values (N, F) of `observation_features` for packed observations (N, D); by default their
         columns.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from laurel.agents.actor import Actor, actor_kind
 from laurel.agents.actors.random import UniformPolicy
 from laurel.envs.base import EnvAdapter
@@ -39,8 +37,7 @@ ACTOR = load_agent
 
 def check_fit(place: Path, network: PolicyNetwork, adapter: EnvAdapter) -> None:
     """Raise DataError for an agent that was trained on an environment with other observations or actions."""
-    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-    n_features = adapter.features(blank).shape[1]
+    n_features = adapter.n_features
     uniform = UniformPolicy(adapter.action_space)
     actions = uniform.action_shape or (int(adapter.action_space.n),)  # type: ignore[attr-defined]
     if (network.n_features, network.continuous, network.n_actions) != (

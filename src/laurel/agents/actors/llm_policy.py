@@ -91,8 +91,7 @@ def language_model_policy(
     if not 0 < temperature < float("inf"):
         raise ParamsError(f"{KEY}: temperature is {temperature!r}, but must be a number above 0.")
     names, start = action_names(adapter, KEY)
-    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-    assert View(adapter, blank).text  # raises if there are no words
+    assert View(adapter, adapter.blank()).text  # raises if there are no words
     asking = Asking(KEY, judge, prompt, goal, per_token)
     model = chooser(chat_of(annotate, asking), ActionQuestion, adapter, names, asking)
     return ChatModelPolicy(model, start, greedy=greedy, temperature=temperature)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laurel.agents.actions import discrete_actions
-from laurel.agents.algorithm import Algorithm, width_of
+from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
 from laurel.params.algorithms import BanditParams
 
@@ -25,7 +25,7 @@ class BanditAlgorithm(Algorithm[BanditParams]):
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.bandit_policy import make_bandit_policy
 
-        return make_bandit_policy(width_of(adapter), adapter, self.settings)
+        return make_bandit_policy(adapter.n_features, adapter, self.settings)
 
 
 ALGORITHM = BanditAlgorithm

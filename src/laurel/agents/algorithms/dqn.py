@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from laurel.agents.actions import discrete_actions
-from laurel.agents.algorithm import Algorithm, width_of
+from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
 from laurel.params.algorithms import DQNParams
 
@@ -27,7 +27,7 @@ class DQNAlgorithm(Algorithm[DQNParams]):
 
         own = self.settings
         shape = {"hidden": own.hidden, "epsilon": own.epsilon_end, "layer_norm": own.layer_norm}
-        return make_q_network(width_of(adapter), adapter.action_space, **shape)
+        return make_q_network(adapter.n_features, adapter.action_space, **shape)
 
 
 ALGORITHM = DQNAlgorithm

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from laurel.agents.actions import discrete_actions
 from laurel.agents.actor import View
 from laurel.agents.algorithm import Algorithm
@@ -54,8 +52,7 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
                 f"agent.language_model.answer is action, but an action of {adapter.env_id} is a list of moves. Set it "
                 "to moves, code or json."
             )
-        blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-        assert View(adapter, blank).text  # raises if there are no words
+        assert View(adapter, adapter.blank()).text  # raises if there are no words
         return adapter.action_names if adapter.max_moves > 1 else tuple(map(adapter.action_name, range(n_actions)))
 
 

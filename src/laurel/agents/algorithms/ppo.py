@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.agents.algorithm import Algorithm, width_of
+from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 from laurel.params.algorithms import PPOParams
@@ -38,7 +38,7 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         from laurel.agents.policy import make_network
         from laurel.agents.recurrent import RecurrentActorCritic
 
-        n_features, settings = width_of(adapter), self.settings
+        n_features, settings = adapter.n_features, self.settings
         plain = make_network(n_features, adapter.action_space, settings.hidden)
         images: tuple[Image, ...] = ()
         if settings.network != "mlp":

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from laurel.agents.actor import Acted, Actor, View
-from laurel.agents.algorithm import width_of
 from laurel.agents.language_model.answers import Converter
 from laurel.agents.language_model.chain import Chain, Proposal, Reader, chain_settings, make_chain
 from laurel.agents.learner import PolicyNetwork
@@ -181,7 +180,7 @@ def make_policy(settings: LanguageActorParams, adapter: EnvAdapter, names: Seque
     if settings.model == TINY:
         words = words_of(adapter, chain, names)
     return kind(
-        width_of(adapter),
+        adapter.n_features,
         settings.model,
         revision,
         settings.rank,

@@ -186,8 +186,7 @@ class FeatureEnvs(VecEnvWrapper):
 
     def __init__(self, venv: VecEnv, adapter: EnvAdapter) -> None:
         self._adapter = adapter
-        blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-        super().__init__(venv, observation_space=feature_space(adapter.features(blank).shape[1]))
+        super().__init__(venv, observation_space=feature_space(adapter.n_features))
 
     def reset(self) -> Any:
         return self._adapter.features(np.asarray(self.venv.reset()))

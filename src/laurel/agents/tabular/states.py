@@ -70,7 +70,6 @@ def table_form(adapter: EnvAdapter) -> tuple[StateIndex, int]:
             f"{adapter.env_id} has {index.n_states:,} states and {n_actions} actions, but a table may have "
             f"{MAX_ENTRIES:,} entries at most. Set agent.algorithm to ppo or dqn."
         )
-    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
-    if adapter.features(blank).shape[1] != sum(index.shape):
+    if adapter.n_features != sum(index.shape):
         raise EnvError(f"{adapter.env_id} computes its own features, which do not identify states for a table.")
     return index, n_actions
