@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from laurel.device import single_threaded
 from laurel.machine import COMMON, KERNELS, common_kernels, has_avx2, machine
 
 OTHERS = {
@@ -125,3 +127,18 @@ def test_the_machine_is_described() -> None:
     assert found["torch_threads"] == torch.get_num_threads()
     assert all(name in found for name in ("architecture", "python", "numpy", "blas", "workers_blas"))
     json.dumps(found)
+
+
+def test_threads_are_as_before_after_a_block_in_one() -> None:
+    """A notebook that calls a stage goes on with as many as it had."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with suppress(KeyError), single_threaded():
+            assert torch.get_num_threads() == 1
+            raise KeyError
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

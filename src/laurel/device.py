@@ -1,13 +1,28 @@
-"""Which device a computation runs on."""
+"""Which device a computation runs on, and in how many threads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from laurel.errors import ParamsError
 
 if TYPE_CHECKING:
     import torch
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Compute in one thread within the block, so that sums keep their order."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def torch_device(name: str, key: str) -> torch.device:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
 from laurel.data.background import InBackground
+from laurel.device import single_threaded
 from laurel.errors import ParamsError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
@@ -99,10 +100,6 @@ class _Collector:
         from laurel.envs import adapter_for
         from laurel.seeding import derive_seed
 
-        if any(policy.kind != "random" for policy in params.policies):
-            import torch
-
-            torch.set_num_threads(1)  # deterministic order of summation
         which = [str(part)] if part else []  # the first part uses the seed of an undivided collection
         policies_seed = derive_seed(run_seed, "collect", "policies", *which)
         adapter = adapter_for(env)
@@ -124,7 +121,11 @@ class _Collector:
         layout = (adapter.observation_dtype, adapter.observation_size, action_size, adapter.info_fields)
         schema = trajectory_schema(*layout)
         threads = min(usable_cpus(), max(1, n_envs // ENVS_PER_THREAD))
-        with closing(make_vector(self.env, adapter, n_envs, self.seed, threads=threads)) as envs:
+        computes = any(policy.kind != "random" for policy in self.params.policies)
+        with (
+            single_threaded() if computes else nullcontext(),
+            closing(make_vector(self.env, adapter, n_envs, self.seed, threads=threads)) as envs,
+        ):
             metadata = self._metadata(envs.backend)
             with (
                 TrajectoryWriter(path, schema, metadata, self.params.shard_steps) as writer,

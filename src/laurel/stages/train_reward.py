@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 
 from laurel.data.directory import Output, output_directory
 from laurel.data.lineage import read_inputs
 from laurel.data.preferences import set_of
+from laurel.device import single_threaded
 from laurel.llm.mirror import mirrored
 from laurel.params.annotation import MAIN
 from laurel.params.arms import ArmParams, used
@@ -54,7 +54,6 @@ def run(
         DataError: an input is missing or damaged, or does not fit the others.
         WorkerError: a process that made a reward died.
     """
-    torch.set_num_threads(1)  # deterministic order of summation
     seed, annotate = sections["seed"], sections["annotate"]
     described = used({name: sections[name] for name in ("seed", "env", "caption", "annotate", "rewards")})
     context = RewardContext(sections["env"], sections["caption"], annotate, sections["rewards"])
@@ -62,6 +61,7 @@ def run(
     read_inputs(described, inputs)
     kept = responses if annotate.keeps_responses else None
     with (
+        single_threaded(),
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="train-reward", params=described, inputs=inputs) as out,
     ):
