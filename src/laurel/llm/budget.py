@@ -91,8 +91,8 @@ class Budget:
         if self._ledger:
             self._ledger.note(self.spent, self.on_its_way)
 
-    def _others(self) -> tuple[Spending, Spending]:
-        return self._ledger.others() if self._ledger else (Spending(), Spending())
+    def _others(self) -> tuple[Spending, Spending, Spending]:
+        return self._ledger.others() if self._ledger else (Spending(), Spending(), Spending())
 
     def waits(self, more: Spending, slack: float = 0.0) -> bool:
         """Whether an amount does not fit only because of what other processes have reserved, and may not spend."""
@@ -107,12 +107,13 @@ class Budget:
         Args:
             more: amount in addition to what is already spent or reserved.
             slack: share of each limit on tokens and cost that must stay free.
-            reserved_elsewhere: count what other processes have reserved.
+            reserved_elsewhere: count what other processes have reserved and may not spend. What others of this process
+                have reserved always counts: waiting for it would be for ever.
         """
         if self.seconds_left() <= 0:
             return f"{self.params.max_minutes:g} minutes ({KEY}.max_minutes)"
-        spent, reserved = self._others()
-        after = self.spent + self.on_its_way + more + spent + (reserved if reserved_elsewhere else Spending())
+        spent, elsewhere, here = self._others()
+        after = self.spent + self.on_its_way + more + spent + here + (elsewhere if reserved_elsewhere else Spending())
         if after.calls > self._limits.calls:
             return f"{self.params.max_calls:,} calls ({KEY}.max_calls)"
         if after.tokens > self._limits.tokens * (1 - slack):

@@ -63,18 +63,18 @@ class Ledger:
             row = (self._account, os.getpid(), *astuple(spent), *astuple(on_its_way))
             file.execute("INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-    def others(self) -> tuple[Spending, Spending]:
-        """Return what all other accounts have spent, and what other processes have reserved.
-
-        Reservations of this process do not count: it would wait for itself.
-        """
-        own = "coalesce(sum({0}), 0)", "coalesce(sum({0}) FILTER (WHERE pid != ?), 0)"
-        spent = (own[0].format(one) for one in ("calls", "tokens", "cost"))
-        reserved = (own[1].format(one) for one in ("way_calls", "way_tokens", "way_cost"))
-        query = f"SELECT {', '.join((*spent, *reserved))} FROM spending WHERE account != ?"  # noqa: S608
+    def others(self) -> tuple[Spending, Spending, Spending]:
+        """Return what all other accounts have spent; what they have reserved in other processes; and in this one."""
+        way = ("way_calls", "way_tokens", "way_cost")
+        sums = [
+            *(f"coalesce(sum({one}), 0)" for one in ("calls", "tokens", "cost")),
+            *(f"coalesce(sum({one}) FILTER (WHERE pid != :pid), 0)" for one in way),
+            *(f"coalesce(sum({one}) FILTER (WHERE pid = :pid), 0)" for one in way),
+        ]
+        query = f"SELECT {', '.join(sums)} FROM spending WHERE account != :account"  # noqa: S608
         with self._opened() as file:
-            found = file.execute(query, (*[os.getpid()] * 3, self._account)).fetchone()
-            return Spending(*found[:3]), Spending(*found[3:])
+            found = file.execute(query, {"pid": os.getpid(), "account": self._account}).fetchone()
+            return Spending(*found[:3]), Spending(*found[3:6]), Spending(*found[6:])
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
