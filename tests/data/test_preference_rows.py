@@ -196,3 +196,26 @@ def test_the_commands_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "is what the export reads, and would be replaced" in capsys.readouterr().err
     assert main(["export", "choice", "--rows", str(out), "--output", str(tmp_path / "rows.txt")]) == 2
     assert "name a file that ends with .jsonl" in capsys.readouterr().err
+
+
+def rows_of(*more: Row) -> PreferenceRows:
+    """Rows of good and bad texts, half of them with the wrong label, and more."""
+    pairs = [Row("", f"good {i}", f"bad {i}", float(i % 2)) for i in range(16)]
+    return PreferenceRows.of([*pairs, *more], "rows")
+
+
+def test_shuffled_rows_have_the_same_answers_on_other_pairs() -> None:
+    own = rows_of(Row("", "a", "b", 0.5))
+    shuffled = own.shuffled(3)
+    assert (shuffled.first, shuffled.second) == (own.first, own.second)
+    assert sorted(shuffled.labels.p_first) == sorted(own.labels.p_first)
+    assert (shuffled.labels.status == "tie").sum() == 1
+    assert shuffled.labels.p_first.tolist() == own.shuffled(3).labels.p_first.tolist()
+    assert (shuffled.labels.p_first != own.labels.p_first).any()
+
+
+def test_unlabelled_pairs_stay_unlabelled_when_labels_are_shuffled() -> None:
+    unlabelled = [Row("", f"a{i}", f"b{i}", None, "abstain") for i in range(20)]
+    own = rows_of(*unlabelled)
+    for seed in range(5):
+        assert np.isnan(own.shuffled(seed).labels.p_first).tolist() == np.isnan(own.labels.p_first).tolist()

@@ -7,6 +7,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterator
+from datetime import date
 from math import log
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,13 @@ from laurel.feedback.asker import Asker
 from laurel.feedback.forget import Wanted, find
 from laurel.feedback.question import QUESTIONS
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.yes_no import probability
 from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling
+from laurel.llm.prices import Price
+from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import ResponseStore
-from played_model import PlayedModel, annotator, longer
+from played_model import PlayedModel, annotator, longer, questions
 
 BEFORE = Path(__file__).parent / "answers_before"
 """A store of answers, and what was made of them, by the code before questions were of kinds."""
@@ -197,3 +201,33 @@ class OutcomeModel(PlayedModel):
 
     def _reply(self, number: int, request: Any) -> tuple[int, Reply | Failure]:
         return number, self._answer(request)  # type: ignore[call-arg, arg-type]
+
+
+def test_a_failure_is_not_claimed_any_more(door_key: EnvAdapter, store: ResponseStore) -> None:
+    """Another process would wait for its answer."""
+    down = PlayedModel(lambda *_: Failure("down"))
+    list(annotator(down, door_key, store).annotate(questions(3)))
+    with sqlite3.connect(store.path) as connection:
+        assert connection.execute("SELECT count(*) FROM claims").fetchone() == (0,)
+    connection.close()
+
+
+def test_the_cost_is_unknown_if_that_of_an_answer_is(door_key: EnvAdapter, store: ResponseStore) -> None:
+    price = Price(model="played", date=date(2026, 1, 1), source="", input=1.0, output=2.0)
+    question = PairQuestion(load_prompt("motif"), door_key, None, both_orders=False)
+    tokens = {"a": (10, 5), "b": (None, None)}
+    model = PlayedModel(lambda first, *_: Reply('{"best_description": 1}', None, *tokens[first]))
+    for first, cost in (("a", 20e-6), ("b", None)):
+        asker = Asker(model, Sampling(), question, store, price=price)
+        list(asker.ask([Pair(first, "c")]))
+        assert asker.usage["cost_usd"] == pytest.approx(cost)
+
+
+def test_an_answer_whose_end_is_not_stored_is_not_read(door_key: EnvAdapter, store: ResponseStore) -> None:
+    whole = '{"best_description": 1}'
+    for text, status in ((whole.ljust(LONGEST_TEXT - 1), "ok"), (whole.ljust(LONGEST_TEXT), "parse_failed")):
+        model = PlayedModel(lambda *_, text=text: Reply(text))
+        (judged,) = annotator(model, door_key, store, both_orders=False, gives_up=False).annotate(
+            [Pair(text[-9:], status)]
+        )
+        assert judged.status == status

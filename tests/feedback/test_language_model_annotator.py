@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
-from datetime import date
 from math import log
 from pathlib import Path
 
@@ -14,12 +12,9 @@ import pytest
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair, judge
-from laurel.feedback.asker import Asker
-from laurel.feedback.questions.pair import PairQuestion, load_prompt
+from laurel.feedback.questions.pair import load_prompt
 from laurel.feedback.unreadable import UnreadableError
-from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling, Withheld
-from laurel.llm.prices import Price
-from laurel.llm.replies import LONGEST_TEXT
+from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Withheld
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
 from played_model import PlayedModel, annotator, longer, questions
@@ -205,36 +200,6 @@ def test_failures_are_asked_again_the_next_time(adapter: EnvAdapter, store: Resp
     up = PlayedModel(longer)
     assert "api_failed" not in [judgement.status for judgement in annotator(up, adapter, store).annotate(questions(3))]
     assert len(up.requests) == 6
-
-
-def test_a_failure_is_not_claimed_any_more(adapter: EnvAdapter, store: ResponseStore) -> None:
-    """Another process would wait for its answer."""
-    down = PlayedModel(lambda *_: Failure("down"))
-    list(annotator(down, adapter, store).annotate(questions(3)))
-    with sqlite3.connect(store.path) as connection:
-        assert connection.execute("SELECT count(*) FROM claims").fetchone() == (0,)
-    connection.close()
-
-
-def test_the_cost_is_unknown_if_that_of_an_answer_is(adapter: EnvAdapter, store: ResponseStore) -> None:
-    price = Price(model="played", date=date(2026, 1, 1), source="", input=1.0, output=2.0)
-    question = PairQuestion(load_prompt("motif"), adapter, None, both_orders=False)
-    tokens = {"a": (10, 5), "b": (None, None)}
-    model = PlayedModel(lambda first, *_: Reply('{"best_description": 1}', None, *tokens[first]))
-    for first, cost in (("a", 20e-6), ("b", None)):
-        asker = Asker(model, Sampling(), question, store, price=price)
-        list(asker.ask([Pair(first, "c")]))
-        assert asker.usage["cost_usd"] == pytest.approx(cost)
-
-
-def test_an_answer_whose_end_is_not_stored_is_not_read(adapter: EnvAdapter, store: ResponseStore) -> None:
-    whole = '{"best_description": 1}'
-    for text, status in ((whole.ljust(LONGEST_TEXT - 1), "ok"), (whole.ljust(LONGEST_TEXT), "parse_failed")):
-        model = PlayedModel(lambda *_, text=text: Reply(text))
-        (judged,) = annotator(model, adapter, store, both_orders=False, gives_up=False).annotate(
-            [Pair(text[-9:], status)]
-        )
-        assert judged.status == status
 
 
 def test_answers_before_a_refusal_are_kept_and_other_claims_released(adapter: EnvAdapter, store: ResponseStore) -> None:

@@ -386,20 +386,3 @@ def test_a_causal_model_is_tuned_through_trl(swapped: bool, tmp_path: Path) -> N
     loaded = TextReward.load(tmp_path / "out")
     good, bad = loaded.score(GOOD).mean(), loaded.score(BAD).mean()
     assert (good < bad) == swapped, "the order of chosen and rejected is what it learns from"
-
-
-def test_shuffled_rows_have_the_same_answers_on_other_pairs() -> None:
-    own = rows(Row("", "a", "b", 0.5), swapped=True)
-    shuffled = own.shuffled(3)
-    assert (shuffled.first, shuffled.second) == (own.first, own.second)
-    assert sorted(shuffled.labels.p_first) == sorted(own.labels.p_first)
-    assert (shuffled.labels.status == "tie").sum() == 1
-    assert shuffled.labels.p_first.tolist() == own.shuffled(3).labels.p_first.tolist()
-    assert (shuffled.labels.p_first != own.labels.p_first).any()
-
-
-def test_unlabelled_pairs_stay_unlabelled_when_labels_are_shuffled() -> None:
-    unlabelled = [Row("", f"a{i}", f"b{i}", None, "abstain") for i in range(20)]
-    own = rows(*unlabelled, swapped=True)
-    for seed in range(5):
-        assert np.isnan(own.shuffled(seed).labels.p_first).tolist() == np.isnan(own.labels.p_first).tolist()

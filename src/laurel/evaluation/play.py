@@ -157,9 +157,9 @@ def play_agent(
     frame.insert(0, "arm", arm.name)
     frame.insert(1, "seed", seed)
     frame.insert(2, "episode", range(len(frame)))
-    scoring = accounts_of(learned.reward) if learned else []
-    if actor.account or scoring:
-        write_json(account_of(table), {**actor.account, SCORING: [dict(account) for account in scoring]})
+    acting, *scoring = accounts()
+    if acting or scoring:
+        write_json(account_of(table), {**acting, SCORING: [dict(account) for account in scoring]})
     frame.to_parquet(table, index=False)
 
 
