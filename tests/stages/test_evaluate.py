@@ -55,8 +55,10 @@ def test_metrics(finished: Project) -> None:
     }  # fmt: skip
     assert metrics["schema"] == 3
     assert metrics["distances"]["epic"] == {}, "there is a single reward"
-    rank = metrics["distances"]["rank"]["environment"]["preference"]
-    assert rank is None or 0 <= rank <= 1, "None where few episodes return anything"
+    assert metrics["distances"]["rank"]["environment"] == {"preference": None}, "few collected episodes return anything"
+    assert metrics["distances"]["tied"]["environment"]["preference"] == pytest.approx(45 / 66, abs=1e-6), (
+        "10 of 12 return 0"
+    )
     assert metrics["headline"]["verdict"] == "unknown"
     assert "too few seeds" in " ".join(metrics["headline"]["sentences"])
     assert (metrics["env"], metrics["annotator"], metrics["algorithm"]) == ("MiniGrid-Empty-5x5-v0", "embedding", "ppo")
