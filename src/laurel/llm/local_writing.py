@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from transformers import DynamicCache
 
 from laurel.llm.chat import Reply
+from laurel.llm.decoding import decode
 from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Pack, Prompt
 from laurel.llm.replies import CHANNEL, answer_of
@@ -50,40 +50,15 @@ class Writer:
         return min(prompt.request.sampling.max_tokens, self._local.context - len(prompt.tokens))
 
     def _write(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """Return the tokens of each answer; one that ended leaves the batch."""
-        local, width = self._local, max(len(prompt.tokens) for prompt in prompts)
-        padding = [width - len(prompt.tokens) for prompt in prompts]
-        # padding on the left, so that the next tokens of all prompts are in the same column
-        tokens = torch.tensor([[0] * pad + prompt.tokens for pad, prompt in zip(padding, prompts, strict=True)])
-        mask = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding], device=local.device)
-        cache = DynamicCache(config=local.model.config)
         draws = [Draw(prompt) for prompt in prompts]
-        written: list[list[int]] = [[] for _ in prompts]
-        rows = list(range(len(prompts)))
-        while rows:
-            positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
-            logits = local.logits(
-                tokens,
-                torch.full((len(tokens), 1), tokens.shape[1] - 1),
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            )
-            drawn = [draws[row].token(of_row) for row, of_row in zip(rows, logits[:, 0].float(), strict=True)]
-            going = []
-            for i, (row, token) in enumerate(zip(rows, drawn, strict=True)):
-                written[row].append(token)
-                if token not in local.stops and len(written[row]) < self._limit(prompts[row]):
-                    going.append(i)
-            if going and len(going) < len(rows):
-                left = torch.tensor(going, device=local.device)
-                mask = mask[left]
-                cache.reorder_cache(left)  # type: ignore[arg-type]  # its LongTensor is an alias of old
-            rows = [rows[i] for i in going]
-            tokens = torch.tensor([[drawn[i]] for i in going])
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        return written
+        return decode(
+            self._local,
+            [prompt.tokens for prompt in prompts],
+            lambda rows, logits: [
+                draws[row].token(own) for row, own in zip(rows.tolist(), logits.float(), strict=True)
+            ],
+            [self._limit(prompt) for prompt in prompts],
+        )
 
 
 class Draw:

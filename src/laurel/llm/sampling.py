@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from laurel.arrays import FloatArray
+from laurel.arrays import FloatArray, IntArray
 from laurel.llm.local_model import LocalModel
 
 if TYPE_CHECKING:
@@ -153,58 +153,31 @@ def _batch(
     grammar: Grammar | None,
 ) -> Sampled:
     import torch
-    from transformers import DynamicCache
 
-    distinct = list(dict.fromkeys(prompts))
-    place = {prompt: number for number, prompt in enumerate(distinct)}
-    whose = torch.tensor([place[prompt] for prompt in prompts], device=local.device)
-    width = max(map(len, distinct))
-    # padding on the left, so that the next tokens of all prompts are in the same column
-    read = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in distinct])
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct], device=local.device)
-    cache = DynamicCache(config=local.model.config)
-    inputs = {"past_key_values": cache, "use_cache": True}
-    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    logits = local.logits(read, torch.tensor([width - 1]), attention_mask=mask, position_ids=positions, **inputs)
-    cache.reorder_cache(whose)  # type: ignore[arg-type]  # its LongTensor is an alias of old
-    logits, mask, positions = logits[whose, -1], mask[whose], positions[whose, -1:]
+    from laurel.llm.decoding import decode
+
     allowed = None if grammar is None else grammar.allowed().to(local.device)
     names = None if grammar is None else torch.tensor(grammar.tokens, device=local.device)
-    states = torch.zeros(len(prompts), dtype=torch.long)
-    n = len(prompts)
-    tokens: list[list[int]] = [[] for _ in range(n)]
-    log_prob = np.zeros(n, dtype=np.float32)
-    ends: list[int | None] = [None] * n
-    rows = np.arange(n)
-    for step in range(max_tokens):
+    states = np.zeros(len(prompts), dtype=np.int64)
+    log_prob = np.zeros(len(prompts), dtype=np.float32)
+
+    def choose(rows: IntArray, logits: torch.Tensor) -> list[int]:
         scores = logits.float() / (temperature or 1.0)
         if allowed is not None:
-            scores = scores.masked_fill(~allowed[states.to(local.device)], -torch.inf)
+            scores = scores.masked_fill(~allowed[torch.from_numpy(states[rows]).to(local.device)], -torch.inf)
         logs = scores.log_softmax(dim=-1)
         drawn = logs.argmax(dim=-1) if temperature == 0 else _draw(logs, rng)
         log_prob[rows] += logs.gather(1, drawn[:, None])[:, 0].cpu().numpy()
-        drawn = drawn if names is None else names[drawn]
-        chosen, going = drawn.tolist(), []
-        for i, (row, token) in enumerate(zip(rows.tolist(), chosen, strict=True)):
-            if token in local.stops:
-                ends[row] = token
-                continue
-            tokens[row].append(token)
-            if grammar is not None:
-                states[i] = grammar.edges[int(states[i])][token]
-            going.append(i)
-        if not going or step + 1 == max_tokens:
-            break
-        if len(going) < len(rows):
-            left = torch.tensor(going)
-            cache.reorder_cache(left.to(local.device))  # type: ignore[arg-type]
-            drawn, states, rows = drawn[left], states[left], rows[going]
-            mask, positions = mask[left], positions[left]
-        mask, positions = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1), positions + 1
-        logits = local.logits(
-            drawn[:, None].cpu(), torch.tensor([0]), attention_mask=mask, position_ids=positions, **inputs
-        )[:, -1]
-    return Sampled(tokens, log_prob, ends)
+        tokens: list[int] = (drawn if names is None else names[drawn]).tolist()
+        if grammar is not None:
+            states[rows] = [grammar.edges[states[row]][token] for row, token in zip(rows, tokens, strict=True)]
+        return tokens
+
+    whole = decode(local, prompts, choose, [max_tokens] * len(prompts))
+    ends = [answer[-1] if answer[-1] in local.stops else None for answer in whole]
+    return Sampled(
+        [answer if end is None else answer[:-1] for answer, end in zip(whole, ends, strict=True)], log_prob, ends
+    )
 
 
 def _draw(logs: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
