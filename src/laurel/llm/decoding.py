@@ -58,3 +58,11 @@ def decode(
         logits = local.logits(following, torch.tensor([0]), attention_mask=mask, position_ids=positions, **inputs)[
             :, -1
         ]
+
+
+def draw(p: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+    """Return the tokens (N,) where the cumulative distributions of p (N, V), which need not sum to 1, pass shares (N,)
+    of their sums; one of probability 0 is never drawn.
+    """
+    cumulated = p.cumsum(dim=-1)
+    return (cumulated <= level[:, None] * cumulated[:, -1:]).sum(dim=-1).clamp(max=p.shape[-1] - 1)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from laurel.llm.chat import Reply
-from laurel.llm.decoding import decode
+from laurel.llm.decoding import decode, draw
 from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Pack, Prompt
 from laurel.llm.replies import CHANNEL, answer_of
@@ -79,7 +79,5 @@ class Draw:
         if self._sampling.top_p < 1:
             p, tokens = p.sort(descending=True, stable=True)
             p[p.cumsum(dim=-1) - p >= self._sampling.top_p] = 0
-        cumulated = p.cumsum(dim=-1)
-        # inverse of the cumulative distribution; a token of probability 0 is never drawn
-        rank = int((cumulated <= self._rng.random() * cumulated[-1]).sum())
+        rank = int(draw(p[None], torch.tensor([self._rng.random()], dtype=p.dtype, device=p.device)))
         return int(tokens[rank]) if self._sampling.top_p < 1 else rank

@@ -154,7 +154,7 @@ def _batch(
 ) -> Sampled:
     import torch
 
-    from laurel.llm.decoding import decode
+    from laurel.llm.decoding import decode, draw
 
     allowed = None if grammar is None else grammar.allowed().to(local.device)
     names = None if grammar is None else torch.tensor(grammar.tokens, device=local.device)
@@ -166,7 +166,11 @@ def _batch(
         if allowed is not None:
             scores = scores.masked_fill(~allowed[torch.from_numpy(states[rows]).to(local.device)], -torch.inf)
         logs = scores.log_softmax(dim=-1)
-        drawn = logs.argmax(dim=-1) if temperature == 0 else _draw(logs, rng)
+        drawn = (
+            logs.argmax(dim=-1)
+            if temperature == 0
+            else draw(logs.double().exp(), torch.from_numpy(rng.random(len(rows))).to(local.device))
+        )
         log_prob[rows] += logs.gather(1, drawn[:, None])[:, 0].cpu().numpy()
         tokens: list[int] = (drawn if names is None else names[drawn]).tolist()
         if grammar is not None:
@@ -178,15 +182,6 @@ def _batch(
     return Sampled(
         [answer if end is None else answer[:-1] for answer, end in zip(whole, ends, strict=True)], log_prob, ends
     )
-
-
-def _draw(logs: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """Draw a token (N,) by log-probabilities (N, V); one of probability 0 is never drawn."""
-    import torch
-
-    cumulated = logs.double().exp().cumsum(dim=-1)
-    levels = torch.from_numpy(rng.random((len(logs), 1))).to(logs.device) * cumulated[:, -1:]
-    return (cumulated <= levels).sum(dim=-1).clamp(max=logs.shape[-1] - 1)
 
 
 def log_probs(
