@@ -163,6 +163,9 @@ def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
             optimizer.step()
     losses = learner.learn(rollout)
     assert losses["clip_fraction"] > 0.1
+    returns = (advantage + rollout.value[:-1])[rollout.valid]
+    explained = 1 - advantage[rollout.valid].var() / returns.var()
+    assert losses["explained_variance"] == pytest.approx(explained, abs=1e-4)
     for name, weight in weights(learner).items():
         torch.testing.assert_close(weight, weights(other)[name], atol=2e-4, rtol=0, msg=name)
 

@@ -53,4 +53,4 @@ class A2C(PolicyGradient):
         advantages, value_then = rollout.rows(advantage), rollout.rows(value[:-1])
         returns = advantages + value_then
         losses = self.step(rollout.rows(features[:-1]), rollout.rows(rollout.action), returns)
-        return {**losses, "explained_variance": explained_variance(self.tensor(advantages), self.tensor(returns))}
+        return {**losses, "explained_variance": explained_variance(advantages, returns)}

@@ -87,9 +87,10 @@ class PPO(AdamLearner):
         if n_rows == 0:
             return dict.fromkeys((*FIGURES, "explained_variance"), math.nan)
         advantage = gae_of(p, rollout, rollout.value)
-        arrays = (rollout.features[:-1], rollout.action, rollout.log_prob, advantage, rollout.value[:-1])
-        features, action, old_log_prob, advantages, value_then = (self.tensor(rollout.rows(array)) for array in arrays)
-        returns = advantages + value_then
+        rows = [rollout.rows(array) for array in (advantage, advantage + rollout.value[:-1])]
+        arrays = (rollout.features[:-1], rollout.action, rollout.log_prob)
+        features, action, old_log_prob = (self.tensor(rollout.rows(array)) for array in arrays)
+        advantages, returns = map(self.tensor, rows)
         sums = torch.zeros(5, device=self.device)
         n_batches = min(minibatches(p, rollout.valid.size), n_rows)
         for _ in range(p.n_epochs):
@@ -102,7 +103,7 @@ class PPO(AdamLearner):
                 self.descend(loss)
                 sums += figures
         means = dict(zip(FIGURES, (sums / (p.n_epochs * n_batches)).tolist(), strict=True))
-        return {**means, "explained_variance": explained_variance(advantages, returns)}
+        return {**means, "explained_variance": explained_variance(*rows)}
 
 
 def clipped_loss(
@@ -167,10 +168,10 @@ def non_episodic_reward(
     return reward + gamma * begins * terminated
 
 
-def explained_variance(advantage: Tensor, returns: Tensor) -> float:
+def explained_variance(advantage: FloatArray, returns: FloatArray) -> float:
     """Return 1 - Var[return - value] / Var[return] over rows (B,): 1 for a perfect critic; NaN for constant returns."""
-    variance = float(returns.var(correction=0))
-    return 1 - float(advantage.var(correction=0)) / variance if variance > 0 else math.nan
+    variance = float(returns.var()) if len(returns) else 0.0
+    return 1 - float(advantage.var()) / variance if variance > 0 else math.nan
 
 
 def gae(reward: Rows, value: Rows, terminated: Any, truncated: Any, *, gamma: float, lam: float) -> Rows:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from laurel.agents.learner import AdamLearner, Rollout
-from laurel.agents.ppo import FIGURES, clipped_loss, gae_of
+from laurel.agents.ppo import FIGURES, clipped_loss, explained_variance, gae_of
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.arrays import Array, BoolArray, FloatArray
 from laurel.envs.vector import VectorEnv
@@ -109,7 +109,9 @@ class RecurrentPPO(AdamLearner):
                 self.descend(loss)
                 sums += figures
                 n_updates += 1
-        return dict(zip(FIGURES, (sums / n_updates).tolist(), strict=True))
+        explained = explained_variance(rollout.rows(advantage), rollout.rows(advantage + rollout.value[:-1]))
+        means = dict(zip(FIGURES, (sums / n_updates).tolist(), strict=True))
+        return {**means, "explained_variance": explained}
 
     def state(self) -> dict[str, Tensor]:
         kept = {MEMORY: torch.from_numpy(self.memory), BEGINS: torch.from_numpy(self.begins)}

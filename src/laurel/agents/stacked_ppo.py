@@ -8,7 +8,6 @@ agents are never summed, and minibatches are padded to one size with rows of wei
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import Tensor
 from laurel.agents.hints import hints_of
 from laurel.agents.learner import Learner, LearnerGroup
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches, non_episodic_reward
+from laurel.agents.ppo import PPO, OnPolicyRollout, explained_variance, gae, minibatches, non_episodic_reward
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
 from laurel.agents.stacked_update import Update, epoch, gaussian
 from laurel.arrays import Array, FloatArray
@@ -252,7 +251,7 @@ class PPOGroup(LearnerGroup):
             for batch in range(n_batches):
                 update.step(features, facts, index[batch], counts[batch])
         return [
-            {**mean, "explained_variance": _explained(advantage[s][valid[s]], returns[s][valid[s]])}
+            {**mean, "explained_variance": explained_variance(advantage[s][valid[s]], returns[s][valid[s]])}
             for s, mean in enumerate(update.means())
         ]
 
@@ -262,9 +261,3 @@ class PPOGroup(LearnerGroup):
         if key not in self._passes:
             self._passes[key] = Pass(self.stack, policies, batch, bodies)
         return self._passes[key]
-
-
-def _explained(advantage: FloatArray, returns: FloatArray) -> float:
-    """Return 1 - Var[return - value] / Var[return]."""
-    variance = float(returns.var()) if len(returns) else 0.0
-    return 1 - float(advantage.var()) / variance if variance > 0 else math.nan
