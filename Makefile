@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv --no-compile
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
@@ -22,9 +23,11 @@ setup: $(READY)  ## make .venv with the locked requirements
 $(READY): requirements.lock torch.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Laurel needs Python 3.11 to 3.13; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv --no-deps --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv -r torch.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv --no-deps --editable .
+	$(PIP) --no-deps --require-hashes -r requirements.lock
+	$(PIP) -r torch.lock
+	$(PIP) --no-deps --editable .
+	@# pip would compile modules on one core; a few are templates that do not compile, as pip accepts, too
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(READY)
 
 # DVC refuses a dvc.lock that git ignores, so the empty one of this repository is tracked and what a run writes into it
