@@ -284,3 +284,10 @@ def test_the_legend_says_what_intervals_allow_for():
     assert "the highest return of any single episode" in legend(metrics_of(random_policy=played))
     endless = arm([0.5, 0.6], [np.nan, np.nan])
     assert "the highest return of any single episode" in legend(metrics_of(preference=endless)), "no episode ended"
+
+
+def test_the_legend_says_what_intervals_of_win_rates_are_over():
+    """As docs/rlhf.md does, and `win_rates` computes."""
+    for seeds, over in (([0.5], "their intervals are over prompts"), ([0.5, 0.6], "their intervals are over seeds")):
+        metrics = metrics_of(preference=arm(seeds), random_policy=arm(seeds, steps=0))
+        assert over in legend({**metrics, "texts": {"preference": {}, "random_policy": {}}})

@@ -15,6 +15,7 @@ from known_arms import KNOWN
 from laurel.evaluation import plots
 from laurel.evaluation.statistics import summarise
 from laurel.evaluation.style import FONT, settings, styles
+from laurel.evaluation.words import key_in_words
 
 ARMS = tuple(KNOWN.values())
 LOOKS = styles([KNOWN["extrinsic"], KNOWN["preference"]])
@@ -142,3 +143,10 @@ def test_a_curve_of_one_point_is_seen(tables):
     axes = plots.learning_curves(short.assign(success_rate=0.5), "success_rate", ARMS, draws=20).axes[0]
     markers = {line.get_color(): line.get_marker() for line in axes.lines}
     assert markers == {LOOKS["extrinsic"].color: "o", LOOKS["preference"].color: "None"}
+
+
+def test_held_out_calibration_is_of_labels_that_may_be_soft(figures):
+    """`observed` averages labels: probabilities, and one half for ties; a pair is predicted by up to two members."""
+    (axes,) = figures["calibration"].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted probability (area: predictions)", "mean label")
+    assert key_in_words("brier").startswith("mean squared difference from held-out labels")

@@ -115,6 +115,15 @@ def of_stable_baselines3(place: Path, shaping: dict[str, Any]) -> Pays:
     return pays
 
 
+def test_a_potential_without_the_trainers_discount_is_remarked_on(made: Made, caplog: pytest.LogCaptureFixture) -> None:
+    """Its shaping is that of an agent with a discount of 1, and keeps the optimal policies of no other."""
+    place = made(env_id=LAKE["id"], max_episode_steps=9)
+    laurel.RewardWrapper(gym.make("FrozenLake-v1", max_episode_steps=9), place, {"form": "potential", "gamma": 1.0})
+    assert not caplog.messages
+    laurel.RewardWrapper(gym.make("FrozenLake-v1", max_episode_steps=9), place, {"form": "potential"})
+    assert "shaping.gamma is not set" in caplog.text
+
+
 @pytest.mark.parametrize("shaping", SHAPINGS, ids=("bonus", "potential"))
 def test_every_wrapper_gives_the_reward_of_training(made: Made, shaping: dict[str, Any]) -> None:
     place = made(**{"env_id": LAKE["id"], "max_episode_steps": 9})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from laurel.llm import trl_tuning
 from laurel.llm.causal import load_causal, put_weights, save_causal, tokens_of, weights_of, written_prompt
@@ -89,6 +91,31 @@ def test_losses_of_pairs_prefer_what_was_chosen(local: LocalModel, loss: trl_tun
     before = lead(local)
     learn_from_pairs(local, [Pair(prompt, GOOD, BAD) for prompt in prompts(local)] * 4, loss, how, 0)
     assert lead(local) > before + 1
+
+
+@pytest.mark.parametrize("loss", ["imitate", "dpo", "kto", "simpo", "infonce", "grpo", "rloo"])
+def test_nothing_is_put_before_the_prompts_that_answers_were_sampled_for(local: LocalModel, loss: Any) -> None:
+    """As tokenizers of GPT-2 and Llama do by themselves, and TRL's SimPO; they also lack a padding token."""
+    eager = copy.deepcopy(local.tokenizer)
+    end, number = eager.eos_token, eager.eos_token_id
+    eager._tokenizer.post_processor = TemplateProcessing(single=f"{end} $A", special_tokens=[(end, number)])
+    eager.bos_token, eager.pad_token = end, None
+    assert eager("left")["input_ids"] == [number, *tokens_of(local, "left")]
+    how, first, found = Tuning(learning_rate=1e-2, batch_size=8), weights_of(local.model), []
+    for one in (local, replace(local, tokenizer=eager)):
+        put_weights(local.model, first)
+        asked = prompts(local)
+        if loss == "imitate":
+            imitate(one, [(prompt, GOOD) for prompt in asked], how, 0)
+        elif loss in trl_tuning.PAIRED:
+            learn_from_pairs(one, [Pair(prompt, GOOD, "left") for prompt in asked], loss, how, 0)
+        else:
+            groups = [Group(prompt, (GOOD, "left"), (1.0, 0.0)) for prompt in asked]
+            learn_from_groups(one, groups, loss, how, 0)
+        found.append(weights_of(local.model))
+    for name, weight in found[0].items():
+        torch.testing.assert_close(found[1][name], weight, msg=name)
+    assert any(not torch.equal(found[0][name], first[name]) for name in first)
 
 
 def test_the_reference_of_kto_is_asked_once_for_all_passes(

@@ -6,8 +6,10 @@ only potential shaping, scale and a constant, and at most 1:
     D(A, B) = sqrt((1 - corr(C_A, C_B)) / 2)
     C_R(s, a, s') = R(s, a, s') + E[gamma R(s', a~, x~) - R(s, a~, x~) - gamma R(x, a~, x~)]
 
-with (s, a, s') of collected transitions as the coverage distribution, and a~, x, x~ drawn from their actions and
-states. The last term is a constant, which does not affect a correlation. The distance of two rankings is the share of
+with (s, a, s') of collected transitions as the coverage distribution. a~ and x~ are the action and the next state of
+one collected transition; the paper draws them apart, which gives distances that differ by a few hundredths where the
+action decides the next state, and the same invariances. The last term is a constant, which does not affect a
+correlation. The distance of two rankings is the share of
 pairs of collected episodes that the two rewards rank in opposite orders, by what they pay in all, among pairs that
 neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. The number of tied pairs
 is reported, too. There is no such distance where fewer than LEAST_DIFFERENT episodes differ from most others under one

@@ -64,8 +64,8 @@ def draw(
             {"": calibration},
             low=0.0,
             title="Calibration on held-out pairs",
-            xlabel="predicted probability (area: pairs)",
-            ylabel="share that was preferred",
+            xlabel="predicted probability (area: predictions)",
+            ylabel="mean label",
         )
     if references := calibrations(metrics.get("annotation", {})):
         figures["label_calibration"] = calibration_curve(

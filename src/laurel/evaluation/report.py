@@ -54,7 +54,7 @@ _FIGURES = {
     "success_curve_log": "Success rate of each arm over environment steps, on a logarithmic axis.",
     "return_curve_log": "Return of each arm over environment steps, on a logarithmic axis.",
     "arms": "Every seed of each arm as a dot, their mean and its 95% interval.",
-    "calibration": "Observed against predicted probability of preference.",
+    "calibration": "Mean held-out label against predicted probability of preference.",
     "label_calibration": "Accuracy of labels against their confidence: the calibration.",
     "divergence": "Pay and return of each arm over its divergence from the frozen language model.",
     "critics": "Critics' estimates of states against their values by dynamic programming, a panel for each arm.",

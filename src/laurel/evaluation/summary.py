@@ -295,12 +295,18 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "Further measures: the highest value in an evaluation episode, averaged"
             f"{'; progression: that of BALROG (arXiv 2411.13543)' * (PROGRESSION in metrics['further'])}."
         )
-    if metrics.get("texts"):
+    if models := metrics.get("texts"):
+        in_common = set.intersection(*(set(arms[arm]["seeds"]) for arm in models))
+        over = (
+            "seeds, and allow for one more that loses or wins every episode"
+            if len(in_common) > 1
+            else "prompts, and say nothing about other agents"
+        )
         sentences.append(
             "Wins: share of episodes in which the arm's text has a higher return than the base model's for the same "
             "prompt, equal ones half a win each; Elo: by a Bradley-Terry model, with the base model at 0; KL: "
-            "divergence from the base model at the end of training, in nats per completion; intervals allow for "
-            "episodes with the same prompt."
+            "divergence from the base model at the end of training, in nats per completion; their intervals are over "
+            f"{over}."
         )
     for arm, found in metrics.get("hacking", {}).items():
         sentences.append(

@@ -8,7 +8,7 @@ from typing import Any
 from laurel.evaluation.formats import NONE, number
 
 NAMES = {
-    "brier": "Brier score",
+    "brier": "mean squared difference from held-out labels (Brier score, if all labels are certain)",
     "clear_pairs": "distinct pairs with a clear label (p up to 25% or from 75% on)",
     "clear_pairs_followed": "of these, pairs that the trained reward orders as labelled",
     "contradicted": "pairs whose two texts are also ranked the other way",
@@ -17,7 +17,7 @@ NAMES = {
     "trained_epochs": "epochs for which the reward itself was trained",
     "heldout_agreement_both_new": "agreement on pairs of two new captions",
     "heldout_pairs_both_new": "held-out judgements of pairs of two new captions that are no ties",
-    "heldout_pairs": "held-out judgements that are no ties, over all members (Brier score and calibration: ties, too)",
+    "heldout_pairs": "held-out judgements that are no ties, over all members (calibration: ties, too)",
     "heldout_loss": "held-out loss (cross-entropy)",
     "kendall_tau_vs_return": "Kendall's tau with the return",
 }

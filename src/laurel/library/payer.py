@@ -62,6 +62,11 @@ class Payer:
     def __init__(self, reward: LoadedReward | str | Path, shaping: Shaping, spec: EnvSpec | None, n_envs: int) -> None:
         loaded = reward if isinstance(reward, LoadedReward) else load_reward(reward)
         settings = shaping_of(shaping)
+        if settings.form == "potential" and settings.gamma is None:
+            logger.warning(
+                "shaping.gamma is not set, so the potential of the next step is not discounted, as for an agent that "
+                "learns with a discount of 1. Set it to the trainer's: optimal policies may change otherwise."
+            )
         params = loaded.env
         if spec is not None and spec.id in gym.registry:
             if spec.id != reference_id(params):

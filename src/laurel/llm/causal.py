@@ -4,9 +4,10 @@ arXiv 2106.09685) or all weights trainable; saved in peft's or transformers' for
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from laurel.errors import PromptError
 from laurel.llm.local_model import LocalModel, load_model
@@ -97,6 +98,25 @@ def tokens_of(local: LocalModel, text: str) -> list[int]:
     """Return the tokens of a text that already includes its special tokens, such as a chat template's output."""
     found: list[int] = local.tokenizer(text, add_special_tokens=False)["input_ids"]
     return found
+
+
+def plain_tokenizer(local: LocalModel) -> Any:
+    """Return a copy of the tokenizer that splits texts as `tokens_of` does unless told otherwise, for other trainers.
+
+    Many tokenizers, such as those of Llama, would put a BOS token before a text by themselves, and TRL's SimPO adds one
+    where there is a `bos_token`; answers are sampled after prompts without it. A missing padding token is added.
+    """
+
+    class Plain(type(local.tokenizer)):  # type: ignore[misc]
+        def __call__(self, *args: Any, add_special_tokens: bool = False, **given: Any) -> Any:
+            return super().__call__(*args, add_special_tokens=add_special_tokens, **given)
+
+    tokenizer = copy.deepcopy(local.tokenizer)
+    tokenizer.__class__ = Plain
+    tokenizer.bos_token = None
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def check_room(local: LocalModel, prompts: Sequence[Sequence[int]], room: int) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from laurel.errors import TrainingError
 from laurel.extras import need
-from laurel.llm.causal import put_weights, trained, weights_of
+from laurel.llm.causal import plain_tokenizer, put_weights, trained, weights_of
 from laurel.llm.local_model import LocalModel
 from laurel.llm.shared_batches import mean_of_all, place, share_of, shared
 
@@ -353,7 +353,7 @@ def _train(
             made = trainer(
                 model=model,
                 args=config(**{**settings, **extra}),
-                processing_class=local.tokenizer,
+                processing_class=plain_tokenizer(local),
                 train_dataset=Dataset.from_list(data),
                 **given,
             )
