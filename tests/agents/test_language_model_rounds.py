@@ -23,6 +23,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import TrainingError
 from laurel.llm.chat import RefusedError
+from laurel.llm.trl_tuning import Group
 from laurel.params.language_actor import LanguageActorParams
 
 
@@ -115,6 +116,17 @@ def test_scores_are_those_by_hand(
     learner.learn(three_walks())
     assert [(one.turns[0].prompt, one.turns[0].answer) for one in found] == [*zip("00011", "01202", strict=True)]
     np.testing.assert_allclose([one.score for one in found], by_hand, atol=1e-6)
+
+
+def test_groups_that_no_step_takes_are_no_examples(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, envs = begun(adapter, loss="grpo", proposals=2, batch_size=6)
+    envs.close()
+    groups = [Group("You are here.", ("left", "forward"), (1.0, 0.0))] * 7
+    monkeypatch.setattr("laurel.agents.language_model.pairs.unequal", lambda *_: groups)
+    monkeypatch.setattr("laurel.agents.language_model.learner.tune", lambda *_: 0.0)
+    figures: dict[str, float] = {}
+    learner._tune([], 0.0, figures, 0)
+    assert figures["examples"] == 6
 
 
 def test_rounds_without_examples_stop_training_no_better_than_random(adapter: EnvAdapter) -> None:

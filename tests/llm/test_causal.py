@@ -118,6 +118,30 @@ def test_nothing_is_put_before_the_prompts_that_answers_were_sampled_for(local: 
     assert any(not torch.equal(found[0][name], first[name]) for name in first)
 
 
+@pytest.mark.parametrize(("loss", "used"), [("grpo", 6), ("infonce", 6), ("rloo", 6)])
+def test_a_pass_learns_from_whole_steps_of_groups(
+    local: LocalModel, monkeypatch: pytest.MonkeyPatch, loss: trl_tuning.Loss, used: int
+) -> None:
+    """So that the curve counts what was learned from, and any number of processes learns from the same."""
+    seen: list[str] = []
+    real = trl_tuning._recorded
+
+    def recorded(base: Any, groups: list[Group], **given: Any) -> Any:
+        class Seen(real(base, groups, **given)):  # type: ignore[misc]
+            def _generate(self, prompts: list[str]) -> Any:
+                seen.extend(prompts[:: self.num_generations])
+                return super()._generate(prompts)
+
+        return Seen
+
+    monkeypatch.setattr(trl_tuning, "_recorded", recorded)
+    groups = [Group(prompt, (GOOD, "left"), (1.0, 0.0)) for prompt in [*prompts(local), *prompts(local)][:7]]
+    how = Tuning(batch_size=3 if loss == "infonce" else 2 * 3)
+    assert trl_tuning.step_of(groups, loss, how) == 3
+    learn_from_groups(local, groups, loss, how, 0)
+    assert len(seen) == used
+
+
 def test_the_reference_of_kto_is_asked_once_for_all_passes(
     local: LocalModel, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

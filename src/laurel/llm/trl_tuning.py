@@ -191,6 +191,12 @@ def gradient_of_groups(
     return found, gradient
 
 
+def step_of(groups: Sequence[Group], loss: str, how: Tuning) -> int:
+    """Return how many groups are in a step. A pass learns from whole steps: of a shuffled rest TRL learns nothing."""
+    most = how.batch_size if loss == "infonce" else max(1, how.batch_size // len(groups[0].answers))
+    return min(most, len(groups))
+
+
 def _of_groups(
     local: LocalModel,
     groups: Sequence[Group],
@@ -203,14 +209,11 @@ def _of_groups(
 ) -> float:
     need("trl")
     size = len(groups[0].answers)
-    of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // size)
-    world = place().world
-    whole = min(of_step, len(groups)) // world * size  # TRL drops an incomplete batch
     extra: dict[str, Any] = {
         "num_generations": size,
         "beta": how.beta,
         "max_completion_length": local.context,
-        "per_device_train_batch_size": whole,
+        "per_device_train_batch_size": step_of(groups, loss, how) // place().world * size,
         **changes,
     }
     if loss in ("grpo", "infonce"):

@@ -25,7 +25,17 @@ from laurel.llm.causal import is_adapted, load_causal, put_weights, save_causal,
 from laurel.llm.local_model import LocalModel
 from laurel.llm.lora import with_lora
 from laurel.llm.shared_batches import dividing, place
-from laurel.llm.trl_tuning import PAIRED, Group, Loss, Pair, Tuning, imitate, learn_from_groups, learn_from_pairs
+from laurel.llm.trl_tuning import (
+    PAIRED,
+    Group,
+    Loss,
+    Pair,
+    Tuning,
+    imitate,
+    learn_from_groups,
+    learn_from_pairs,
+    step_of,
+)
 
 KEY = "agent.language_model.processes"
 JOB, BASE, START, RESULT = "job.json", "base", "start.safetensors", "result.safetensors"
@@ -54,8 +64,7 @@ def tune(
         TrainingError: the loss is NaN or infinite, or a process failed.
     """
     if loss not in (*PAIRED, "imitate"):  # so that a batch with few groups is the same for any number of processes
-        of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // len(rows[0].answers))
-        processes = dividing(min(of_step, len(rows)), processes)
+        processes = dividing(step_of(rows, loss, how), processes)
     if min(processes, len(rows)) == 1:
         return _work(local, loss, rows, how, seed)
     if local.device.type == "cuda":

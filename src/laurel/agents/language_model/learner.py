@@ -34,7 +34,7 @@ from laurel.envs.vector import VectorEnv
 from laurel.errors import DataError, EnvError, TrainingError
 from laurel.llm.encoder import PACKAGED
 from laurel.llm.served_sampling import ServedModel
-from laurel.llm.trl_tuning import PAIRED, Group, Pair, Tuning
+from laurel.llm.trl_tuning import PAIRED, Group, Pair, Tuning, step_of
 from laurel.llm.tuning_process import tune
 from laurel.params.language_actor import BETAS, LanguageActorParams
 
@@ -302,6 +302,8 @@ class LanguageModelLearner(Learner):
         else:
             rows = pairs.unequal(groups, params.proposals, margin, skipped)
         figures["examples"] = len(rows)
+        if rows and params.loss not in PAIRED:
+            figures["examples"] -= len(rows) % step_of(rows, params.loss, tuning)
         loss = tune(self.policy.local, params.loss, rows, tuning, seed, params.processes) if rows else 0.0
         figures |= {"alone": skipped.alone, "alike": skipped.alike}
         return loss
