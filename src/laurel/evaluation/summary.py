@@ -283,6 +283,11 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "Return while training: the mean of the learning curve (the area under it) from the first 50 episodes on; "
             "a point is the mean of the last 50 to 100 episodes, or of fewer at the end of a short training."
         )
+    if any((arm["steps_to_threshold"] or {}).get("ci95") for arm in arms.values()):
+        sentences.append(
+            "Intervals of the median steps to the threshold lie between two of the seeds, which hold it with a "
+            "probability of at least 93%."
+        )
     if comparison_columns(metrics):
         n = n_comparisons(metrics)
         tested = f"exact permutation test, with Holm's correction for {counted(n, 'comparison')}"
