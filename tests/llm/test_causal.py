@@ -148,6 +148,24 @@ def test_the_contrastive_loss_sets_the_best_against_all_others(local: LocalModel
     assert learn_from_groups(local, groups, "infonce", how, 0) == pytest.approx(np.mean(expected), rel=1e-4)
 
 
+def test_no_group_is_left_out_where_they_are_not_a_multiple_of_the_batch_size(local: LocalModel) -> None:
+    """TRL drops an incomplete batch: the loss of six groups in steps of up to four is the mean over all six."""
+    how, answers = Tuning(learning_rate=1e-9, batch_size=4, beta=3.0, imitation=0.0), (BAD, GOOD, "left", "forward")
+    scores = [(1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)]
+    groups = [Group(prompt, answers, own) for own in scores for prompt in prompts(local)[:2]]
+    alone = [learn_from_groups(local, [group], "infonce", how, 0) for group in groups]
+    assert np.ptp(alone) > 0.1
+    assert learn_from_groups(local, groups, "infonce", how, 0) == pytest.approx(np.mean(alone), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("n", "most", "world", "taken"),
+    [(3, 8, 1, 3), (8, 4, 1, 4), (7, 4, 1, 3), (63, 32, 1, 21), (101, 4, 1, 4), (7, 4, 2, 4)],
+)
+def test_steps_leave_out_the_fewest_groups(n: int, most: int, world: int, taken: int) -> None:
+    assert trl_tuning._groups_of_step(n, most, world) == taken
+
+
 def test_an_adapter_is_kept_and_the_same_for_the_same_seed(place: Path, tmp_path: Path) -> None:
     kept = []
     for number in range(2):

@@ -60,7 +60,7 @@ class Tuning:
 
     learning_rate: float = 1e-3
     batch_size: int = 64
-    """Batch size of a step: pairs, groups (infonce), or answers of groups (grpo, rloo)."""
+    """Batch size of a step: pairs; at most so many groups (infonce) or answers of groups (grpo, rloo)."""
     epochs: int = 1
     beta: float = 2.0
     """Of dpo, kto and simpo: scale of the implicit reward; of infonce: 1 / temperature; of grpo and rloo: weight of the
@@ -205,7 +205,7 @@ def _of_groups(
     size = len(groups[0].answers)
     of_step = how.batch_size if loss == "infonce" else max(1, how.batch_size // size)
     world = place().world
-    whole = min(of_step, len(groups)) // world * size  # TRL drops an incomplete batch
+    whole = _groups_of_step(len(groups), of_step, world) // world * size
     extra: dict[str, Any] = {
         "num_generations": size,
         "beta": how.beta,
@@ -230,6 +230,16 @@ def _of_groups(
     data = [{"prompt": group.prompt} for group in groups]
     reward = {"reward_funcs": [recorded.scores_of]}
     return _train(local, recorded, config, data, how, seed, extra, arguments=reward, from_base=from_base)
+
+
+def _groups_of_step(n: int, most: int, world: int) -> int:
+    """Return how many of n groups a step takes, from half of `most` on: TRL drops an incomplete batch, so of the sizes
+    that processes can share, the largest one of those that leave the fewest groups out.
+    """
+    if n <= most:
+        return n
+    sizes = [size for size in range(most, most // 2, -1) if size % world == 0]
+    return min(sizes, key=lambda size: n % size, default=most)
 
 
 def _contrastive(base: Any, how: Tuning) -> Any:
