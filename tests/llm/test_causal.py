@@ -65,6 +65,29 @@ def test_drawn_answers_have_the_probabilities_that_the_model_gives_them(local: L
     assert many[2] == many[6] == one
 
 
+def test_a_batch_of_prompts_of_different_lengths_is_as_each_alone(
+    local: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a temperature, with answers that end one after the other, in several batches."""
+    with torch.no_grad():
+        for weight in local.model.parameters():
+            weight.mul_(2)  # so that the next token depends on all before it, and on its place
+    often = replace(local, stops=frozenset(range(0, local.model.config.vocab_size, 5)))
+    texts = ["You are.", "You are in row 1, in row 2.", "in row 3", "You are in row 0. You are in row 1."]
+    ids = [tokens_of(often, text) for text in texts]
+    assert len({len(tokens) for tokens in ids}) == 4
+    drawn = sample(often, ids * 8, np.random.default_rng(0), max_tokens=6, temperature=0.5)
+    assert len({len(tokens) for tokens in drawn.tokens}) >= 3
+    alone = [
+        float(log_probs(often, [tokens], [answer], 0.5)[0]) for tokens, answer in zip(ids * 8, drawn.whole, strict=True)
+    ]
+    np.testing.assert_allclose(drawn.log_prob, alone, atol=1e-3)
+    monkeypatch.setattr("laurel.llm.sampling.BATCH_TOKENS", 4 * 3 * (max(map(len, ids)) + 6))
+    np.testing.assert_allclose(log_probs(often, ids * 8, drawn.whole, 0.5), alone, atol=1e-3)
+    logs = [log_probs(often, ids[:1], [[token]], temperature)[0] for temperature in (1.0, 0.5) for token in range(2)]
+    assert logs[2] - logs[3] == pytest.approx(2 * (logs[0] - logs[1]), abs=1e-3), "twice as far apart"
+
+
 def test_a_grammar_excludes_all_other_output(local: LocalModel) -> None:
     grammar = Grammar()
     answers = [tokens_of(local, text) for text in (GOOD, "left")]
