@@ -117,6 +117,29 @@ def test_scores_are_those_by_hand(
     np.testing.assert_allclose([one.score for one in found], by_hand, atol=1e-6)
 
 
+def test_an_answer_that_cannot_be_read_is_worse_than_all_others_by_more_than_the_margin(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, envs = begun(adapter, score="return", gamma=GAMMA)
+    envs.close()
+    learner.adapter, learner.round = adapter, 1  # after the random round
+    found: list[Any] = []
+
+    def tune(proposals: list[Scored], margin: float, figures: dict[str, float], seed: int) -> float:
+        found.extend([margin, *(one.score for one in proposals)])
+        figures["examples"] = 1
+        return 0.0
+
+    monkeypatch.setattr(learner, "_tune", tune)
+    walks = three_walks()
+    read = walks.written[1][0]
+    assert read is not None
+    walks.written[1][0] = read._replace(moves=None)  # the random move that was made instead found the goal
+    learner.learn(walks)
+    margin, *scores = found
+    assert scores[3] < min(scores[:3] + scores[4:]) - margin
+
+
 def test_rounds_without_examples_stop_training_no_better_than_random(adapter: EnvAdapter) -> None:
     learner, envs = begun(adapter, margin=100)
     with pytest.raises(TrainingError, match=r"Round 4: in the last 3 rounds no proposal .* no better than random"):
