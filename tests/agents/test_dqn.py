@@ -163,6 +163,17 @@ def test_the_target_network_is_copied_periodically() -> None:
     assert not same(learner.target.state_dict(), weights(learner)), "of two steps ago"
 
 
+def test_the_target_network_is_copied_at_each_multiple_of_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, rollout, _ = collected(
+        probe(RewardByBoth), SMALL.model_copy(update={"target_every": 3, "learning_starts": 1})
+    )
+    copied: list[int] = []
+    monkeypatch.setattr(learner.target, "load_state_dict", lambda _: copied.append(learner.gradient_steps))
+    learner.learn(rollout)
+    learner.learn(rollout)
+    assert copied == [3, 6]
+
+
 def test_priorities_are_errors() -> None:
     learner, rollout, _ = collected(probe(RewardByBoth), SMALL.model_copy(update={"prioritized": True}))
     learner.replay.add(rollout)
@@ -204,6 +215,8 @@ def test_learning_starts_only_with_enough_steps() -> None:
     before = weights(learner)
     assert learner.learn(rollout) == {"epsilon": 1.0}
     assert same(weights(learner), before)
+    learner, rollout, _ = collected(probe(Steady), SMALL.model_copy(update={"learning_starts": 32}))
+    assert learner.learn(rollout).keys() == {"value", "q_value", "epsilon"}
 
 
 def test_resets_are_not_learned_from() -> None:

@@ -56,12 +56,23 @@ def test_a_policy_is_the_normalised_likelihood_of_each_name(adapter: EnvAdapter,
     assert numbers[:, 0].tolist() == [0, 1, 2, 0]
     logs, values = (found.detach().numpy() for found in policy.distributions(torch.from_numpy(numbers)))
     assert isinstance(policy.asks, MovesChain)
-    for state, found in zip(texts, logs, strict=False):
+    for state, found, value in zip(texts, logs, values, strict=False):
         prompt = policy.asks.asked(Reader(policy.local, adapter), state)[1]
+        with torch.no_grad():
+            of_state = policy.value(policy._hidden(torch.tensor([prompt]))[0, -1])
+        assert value == pytest.approx(float(of_state), abs=1e-4), "without any name"
         sums = log_probs(policy.local, [prompt] * 3, [tokens_of(policy.local, name) for name in names])
         np.testing.assert_allclose(found, sums - np.log(np.exp(sums).sum()), atol=1e-4)
     assert len(set(np.round(values, 6).tolist())) == 3
+    with torch.no_grad():
+        forward = [found.numpy() for found in policy(torch.from_numpy(numbers), torch.tensor([0, 2, 1, 0]))]
+    np.testing.assert_allclose(forward[0], logs[np.arange(4), [0, 2, 1, 0]], atol=1e-5)
+    np.testing.assert_allclose(forward[1], -(np.exp(logs) * logs).sum(axis=1), atol=1e-5)
+    np.testing.assert_allclose(forward[2], values, atol=1e-5)
     np.testing.assert_allclose(policy.evaluate(numbers), values, atol=1e-5)
+    view, rng = View(adapter, np.zeros((40, 1), dtype=adapter.observation_dtype)), np.random.default_rng(0)
+    assert set(policy.as_actor(greedy=True).act(view, rng).action.tolist()) == {logs[0].argmax()}
+    assert policy.act(policy.numbered(adapter, texts), rng, greedy=True)[0].tolist() == logs[:3].argmax(axis=1).tolist()
     with torch.no_grad():
         next(policy.value.parameters()).mul_(2)
     policy.forget()

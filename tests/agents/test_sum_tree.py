@@ -44,3 +44,17 @@ def test_draws_are_in_proportion() -> None:
     assert scipy.stats.chisquare(counts[numbers > 0], 4000 * numbers[numbers > 0] / 8).pvalue > 1e-3
     many = np.bincount(tree.sample(8000, rng), minlength=6)
     np.testing.assert_allclose(many, 1000 * numbers, atol=2)
+
+
+class Highest:
+    """A generator whose numbers are as close to 1 as they can be."""
+
+    def random(self, size: int) -> np.ndarray:
+        return np.full(size, np.nextafter(1.0, 0.0))
+
+
+def test_rounding_leads_to_no_leaf_of_priority_zero() -> None:
+    """The last level is rounded to the total itself, to whose right nothing is left."""
+    tree = SumTree(4)
+    tree.set(np.arange(2), np.array([1.0, 2.0]))
+    assert tree.sample(8, Highest()).tolist() == [0, 0, 1, 1, 1, 1, 1, 1]

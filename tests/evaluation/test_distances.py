@@ -100,6 +100,19 @@ def test_the_canonical_reward_is_the_formula_written_out() -> None:
     assert epic(base, other) == epic(other, base)
 
 
+def test_a_transition_that_is_made_up_has_neither_reward_nor_end() -> None:
+    """Captions may be of both; those of the drawn transition are of another state."""
+    steps, drawn = sampled(20, 5), sampled(7, 6)
+    ends = np.ones(7, dtype=np.bool_)
+    rewarded = replace(drawn, reward=np.ones(7, np.float32), terminated=ends, truncated=ends)
+
+    def of_the_end(steps: Transitions) -> np.ndarray:
+        return base(steps) + steps.observation[:, 0] * (steps.reward + 10 * steps.terminated + 100 * steps.truncated)
+
+    found = canonical(of_the_end, steps, rewarded, GAMMA)
+    np.testing.assert_allclose(found, canonical(base, steps, drawn, GAMMA))
+
+
 def test_distances_of_known_cases() -> None:
     a = np.array([1.0, 2.0, 3.0, 4.0])
     assert pearson_distance(a, np.array([1.0, -1.0, -1.0, 1.0])) == pytest.approx(sqrt(0.5))
@@ -268,6 +281,24 @@ def test_an_episode_that_collection_cut_ends_for_a_reward_with_a_memory(monkeypa
     assert found["tied"] == {"environment": {"once": 1.0}}, "both episodes are paid for three captions"
 
 
+class AtTheEnd:
+    """Pays for the end of an episode alone."""
+
+    threshold, unseen = 0.0, 0
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        return np.where(steps.terminated | steps.truncated, np.float32(1), UNPAID)
+
+
+def test_the_last_episode_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.evaluation.distances.read_episodes", lambda *_: two_walks())
+    found, _ = distances({"end": AtTheEnd()}, Path(), adapter_for(EnvParams(id=FROZEN_LAKE)), GAMMA, 0)
+    assert found["tied"] == {"environment": {"end": 1.0}}, "both are paid once"
+
+
 def test_a_step_that_is_not_scored_counts_with_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.evaluation.distances.read_episodes", lambda *_: two_walks())
     rewards = {"silent": Table(1.0, 3.0, threshold=2.0), "says so": Table(1.0, 3.0, *[2.0] * 40)}
@@ -280,3 +311,4 @@ def test_totals_that_differ_by_rounded_rewards_are_equal(monkeypatch: pytest.Mon
     rewards = {"rounded": Table(*[1.0] * 3, *[1 + 2.0**-20] * 3), "more": Table(*[1.0] * 3, *[1 + 2.0**-18] * 3)}
     found, _ = distances(rewards, Path(), adapter_for(EnvParams(id=FROZEN_LAKE)), GAMMA, 0)
     assert found["tied"]["environment"] == {"rounded": 1.0, "more": 0.0}
+    assert found["rank"]["environment"] == {"rounded": None, "more": None}, "two episodes are too few"

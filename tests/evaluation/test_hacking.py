@@ -69,6 +69,13 @@ def test_no_alarm_without_a_hack(paid: Any, success: Any) -> None:
         assert flagged(curve(paid, success, seed, noise=0.05)) == []
 
 
+def test_a_small_part_of_the_range_of_pay_is_no_rise() -> None:
+    paid = np.where(np.arange(N) < N // 10, 0.0, 1 + 0.05 * RISING)
+    success = np.where(np.arange(N) < N // 10, 0.1, FALLING)
+    assert flagged(curve(paid, success)) == []
+    assert flagged(curve(np.where(paid > 0, 1 + 0.5 * RISING, 0.0), success)) == [0]
+
+
 def test_pay_is_of_an_episode_and_not_of_a_step() -> None:
     longer = curve(np.full(N, 50.0), PEAK).assign(length_mean=50 + 50 * RISING)
     assert flagged(longer) == [0], "each step is paid as before, but there are more of them"
@@ -81,6 +88,7 @@ def test_a_language_models_fall_counts_even_if_its_return_recovers() -> None:
     ((period,), none) = (periods(one, 0.0, 1.0)[1] for one in (known, known.drop(columns="reference_kl")))
     assert none == []
     assert period.start < 100 * N // 3 < period.end <= 100 * N // 2
+    assert periods(known.assign(reference_kl=np.nan), 0.0, 1.0)[1] == [], "the column is of another arm's agents"
     short = known.assign(return_mean=np.where(np.arange(N) // 6 == 3, 0.1, 0.5))
     assert periods(short, 0.0, 1.0)[1] == [], "a single tenth may be bad luck"
 
@@ -98,6 +106,9 @@ def test_the_return_counts_where_success_has_no_meaning() -> None:
     assert periods(unknown, 0.0, 1.0)[0] == "return"
     assert len(periods(unknown, 0.0, 1.0)[1]) == 1
     assert periods(unknown, 0.0, 100.0)[1] == [], "a small part of the range"
+    below = unknown.assign(return_mean=unknown["return_mean"] - 1)
+    assert len(periods(below, -1.0, 0.0)[1]) == 1
+    assert periods(below, -100.0, 0.0)[1] == []
 
 
 def test_credit_is_the_share_of_pay_by_caption_and_third(tmp_path: Path) -> None:
@@ -109,6 +120,20 @@ def test_credit_is_the_share_of_pay_by_caption_and_third(tmp_path: Path) -> None
     pq.write_table(credit.table(["walk", "dance"]), tmp_path / CREDIT)
     assert earners([tmp_path]) == [Earner("dance", (0.25, None, 0.9)), Earner("walk", (0.75, None, 0.1))]
     assert earners([tmp_path / "none"]) == []
+
+
+def test_credit_of_several_agents_is_added_up(tmp_path: Path) -> None:
+    """Also if one of them never met a caption."""
+    for agent, texts, shaped in (("seed-0", ["walk", "dance"], [3.0, 1.0]), ("seed-1", ["dance"], [2.0])):
+        credit, pay = Credit(), np.array([shaped], dtype=np.float32)
+        valid = np.ones(pay.shape, dtype=np.bool_)
+        credit.add(Pay(np.arange(len(texts))[None], pay, pay, valid), valid, 1.0)
+        (tmp_path / "a" / agent).mkdir(parents=True)
+        pq.write_table(credit.table(texts), tmp_path / "a" / agent / CREDIT)
+    found = {one.caption: one.shares[2] for one in earners([tmp_path / "a" / "seed-0", tmp_path / "a" / "seed-1"])}
+    assert found == {"walk": 0.5, "dance": 0.5}
+    (arm,) = hacked(pd.concat([curve(RISING, PEAK, seed) for seed in (0, 1)]), ["a"], tmp_path, (0.0, 1.0))
+    assert {one.caption: one.shares[2] for one in arm.earners} == found
 
 
 class PaysForBumping:
@@ -170,13 +195,14 @@ def test_failure_rewarded_above_success_is_reported_with_a_fix(known: bool) -> N
     assert "Set shaping.intrinsic below 0.025 (it is 0.1), or shaping.form: potential." in said
     assert misled(played, [arm_of_shaping(intrinsic=0.02)], (0.0, 1.0)) == []
     (said,) = misled(played, [arm_of_shaping(extrinsic=0.0)], (0.0, 1.0))
+    assert "would earn 1.00." in said, "the environment's reward is not paid"
     assert said.endswith("misleads. Set agent.ppo.episodic: false, or give shaping.extrinsic a weight."), (
         "no weight of the bonus fixes that, and a potential alone would teach nothing"
     )
     (said,) = misled(played, [arm_of_shaping("dqn", extrinsic=0.0)], (0.0, 1.0))
     assert said.endswith("misleads. Give shaping.extrinsic a weight."), "only PPO has returns that go on after an end"
-    rewarded = episodes("a", done, done, failing)
-    assert misled(rewarded, [arm_of_shaping()], (0.0, 1.0)) == [], "its agents do the task all the same"
+    for rewarded in (episodes("a", done, done, failing), episodes("a", done, failing)):
+        assert misled(rewarded, [arm_of_shaping()], (0.0, 1.0)) == [], "its agents do the task all the same"
     assert misled(episodes("a", failing), [arm_of_shaping()], (0.0, 0.0)) == [], (
         "no episode did the task: its worth is not known"
     )

@@ -99,6 +99,13 @@ def test_frequency_prefers_what_occurred_often(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [100, MANY])
+def test_no_place_in_the_vocabulary_is_preferred(size: int) -> None:
+    """Of more pairs than are needed, those that were drawn first are taken, not those of the first segments."""
+    drawn = np.concatenate(draw(np.ones(size), 300, "uniform"))
+    assert drawn.mean() == pytest.approx(size / 2, abs=size / 16), "five standard deviations"
+
+
+@pytest.mark.parametrize("size", [100, MANY])
 def test_segments_that_were_only_listed_are_judged_too(size: int) -> None:
     counts = np.zeros(size, dtype=np.int64)
     counts[:3] = 4

@@ -110,6 +110,37 @@ def test_drawn_in_slices_is_drawn_at_once(name: str) -> None:
     assert np.array_equal(slices, np.stack(whole))
 
 
+def test_pairs_that_another_sampler_proposed_are_passed_over_and_no_others() -> None:
+    unasked = UnaskedPairs(6)
+    unasked.ask(np.arange(5), np.full(5, 5))
+    sampler = DrawnSampler(np.ones(6, dtype=np.int64), 15, "uniform", unasked, np.random.default_rng(0))
+    parts = [sampler.propose(4) for _ in range(4)]
+    assert [len(first) for first, _ in parts] == [4, 4, 2, 0]
+    check(*joined(iter(parts)), 5)
+    assert len(unasked) == 0, "another one will pass over them, too"
+
+
+class Undecided:
+    """A strategy that chooses nothing, and notes how many labels it is shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Round:
+        self.seen.append(len(labels))
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing
+
+
+def test_what_a_strategy_does_not_choose_is_drawn_once_and_it_sees_all_labels() -> None:
+    strategy, unasked = Undecided(), UnaskedPairs(5)
+    sampler = AdaptiveSampler(strategy, unasked, np.random.default_rng(0))
+    parts = list(rounds(sampler, np.arange(5.0), 4, 3))
+    assert [len(first) for first, _ in parts] == [4, 4, 2]
+    check(*joined(iter(parts)), 5)
+    assert strategy.seen == [0, 4, 8]
+
+
 def test_another_process_proposes_the_same() -> None:
     code = (
         "import sys; sys.path[:0] = ['tests/feedback']\n"

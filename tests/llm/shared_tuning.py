@@ -21,6 +21,8 @@ ANSWERS = ("left", "forward, left", "left, forward", "forward, forward, left, le
 HOW = Tuning(learning_rate=2e-3, batch_size=8, epochs=2, beta=0.5, imitation=0.5)
 ROWS = 22
 """Whose last batch has fewer rows."""
+GROUPS = 16
+"""In steps of eight, by one process or two."""
 
 
 def tune_by_each(local: LocalModel, folder: Path) -> None:
@@ -30,7 +32,7 @@ def tune_by_each(local: LocalModel, folder: Path) -> None:
     pairs = [Pair(prompt, ANSWERS[n % 3], ANSWERS[(n + 1 + n % 2) % 4]) for n, prompt in enumerate(prompts)]
     groups = [  # several of the same prompt, whose scores differ
         Group(prompt, ANSWERS[n % 2 :] + ANSWERS[: n % 2], tuple(float((n * n + k * k) % 7) for k in range(4)))
-        for n, prompt in enumerate(prompts)
+        for n, prompt in enumerate(prompts[:GROUPS])
     ]
     first = weights_of(local.model)
     work = {"imitate": (turns, HOW), **dict.fromkeys(("simpo", "dpo", "kto"), (pairs, HOW))}

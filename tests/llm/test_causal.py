@@ -67,6 +67,29 @@ def test_drawn_answers_have_the_probabilities_that_the_model_gives_them(local: L
     assert many[2] == many[6] == one
 
 
+def test_a_batch_of_prompts_of_different_lengths_is_as_each_alone(
+    local: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a temperature, with answers that end one after the other, in several batches."""
+    with torch.no_grad():
+        for weight in local.model.parameters():
+            weight.mul_(2)  # so that the next token depends on all before it, and on its place
+    often = replace(local, stops=frozenset(range(0, local.model.config.vocab_size, 5)))
+    texts = ["You are.", "You are in row 1, in row 2.", "in row 3", "You are in row 0. You are in row 1."]
+    ids = [tokens_of(often, text) for text in texts]
+    assert len({len(tokens) for tokens in ids}) == 4
+    drawn = sample(often, ids * 8, np.random.default_rng(0), max_tokens=6, temperature=0.5)
+    assert len({len(tokens) for tokens in drawn.tokens}) >= 3
+    alone = [
+        float(log_probs(often, [tokens], [answer], 0.5)[0]) for tokens, answer in zip(ids * 8, drawn.whole, strict=True)
+    ]
+    np.testing.assert_allclose(drawn.log_prob, alone, atol=1e-3)
+    monkeypatch.setattr("laurel.llm.sampling.BATCH_TOKENS", 4 * 3 * (max(map(len, ids)) + 6))
+    np.testing.assert_allclose(log_probs(often, ids * 8, drawn.whole, 0.5), alone, atol=1e-3)
+    logs = [log_probs(often, ids[:1], [[token]], temperature)[0] for temperature in (1.0, 0.5) for token in range(2)]
+    assert logs[2] - logs[3] == pytest.approx(2 * (logs[0] - logs[1]), abs=1e-3), "twice as far apart"
+
+
 def test_a_grammar_excludes_all_other_output(local: LocalModel) -> None:
     grammar = Grammar()
     answers = [tokens_of(local, text) for text in (GOOD, "left")]
@@ -118,7 +141,7 @@ def test_nothing_is_put_before_the_prompts_that_answers_were_sampled_for(local: 
     assert any(not torch.equal(found[0][name], first[name]) for name in first)
 
 
-@pytest.mark.parametrize(("loss", "used"), [("grpo", 6), ("infonce", 6), ("rloo", 6)])
+@pytest.mark.parametrize(("loss", "used"), [("grpo", 9), ("infonce", 9), ("rloo", 9)])
 def test_a_pass_learns_from_whole_steps_of_groups(
     local: LocalModel, monkeypatch: pytest.MonkeyPatch, loss: trl_tuning.Loss, used: int
 ) -> None:
@@ -135,8 +158,9 @@ def test_a_pass_learns_from_whole_steps_of_groups(
         return Seen
 
     monkeypatch.setattr(trl_tuning, "_recorded", recorded)
-    groups = [Group(prompt, (GOOD, "left"), (1.0, 0.0)) for prompt in [*prompts(local), *prompts(local)][:7]]
-    how = Tuning(batch_size=3 if loss == "infonce" else 2 * 3)
+    groups = [Group(prompt, (GOOD, "left"), (1.0, 0.0)) for prompt in [*prompts(local), *prompts(local), *prompts(local)][:10]]
+    how = Tuning(batch_size=4 if loss == "infonce" else 2 * 4)
+    assert len(groups) == 10
     assert trl_tuning.step_of(groups, loss, how) == 3
     learn_from_groups(local, groups, loss, how, 0)
     assert len(seen) == used
@@ -197,6 +221,26 @@ def test_the_contrastive_loss_sets_the_best_against_all_others(local: LocalModel
         expected.append(-np.log(share) - 0.5 * mean[best].mean())
     how = Tuning(learning_rate=1e-9, batch_size=3, beta=3.0, imitation=0.5)
     assert learn_from_groups(local, groups, "infonce", how, 0) == pytest.approx(np.mean(expected), rel=1e-4)
+
+
+def test_no_group_is_left_out_where_they_are_not_a_multiple_of_the_batch_size(local: LocalModel) -> None:
+    """TRL drops an incomplete batch: the loss of six groups in steps of up to four is the mean over all six."""
+    how, answers = Tuning(learning_rate=1e-9, batch_size=4, beta=3.0, imitation=0.0), (BAD, GOOD, "left", "forward")
+    scores = [(1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)]
+    groups = [Group(prompt, answers, own) for own in scores for prompt in prompts(local)[:2]]
+    alone = [learn_from_groups(local, [group], "infonce", how, 0) for group in groups]
+    assert np.ptp(alone) > 0.1
+    assert learn_from_groups(local, groups, "infonce", how, 0) == pytest.approx(np.mean(alone), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("n", "most", "world", "taken"),
+    [(3, 8, 1, 3), (8, 4, 1, 4), (7, 4, 1, 3), (63, 32, 1, 21), (101, 4, 1, 4), (7, 4, 2, 4)],
+)
+def test_steps_leave_out_the_fewest_groups(n: int, most: int, world: int, taken: int) -> None:
+    groups = [Group("", ("left", GOOD), (1.0, 0.0))] * n
+    assert trl_tuning.step_of(groups, "infonce", Tuning(batch_size=most), world) == taken
+    assert trl_tuning.step_of(groups, "grpo", Tuning(batch_size=2 * most), world) == taken
 
 
 def test_an_adapter_is_kept_and_the_same_for_the_same_seed(place: Path, tmp_path: Path) -> None:

@@ -155,6 +155,30 @@ def test_a_judge_that_cannot_tell_is_not_right_about_failures(monkeypatch: pytes
     adapter = adapter_for(context.env)
     _, quality = outcome.answered(outcomes, OutcomeParams(), context, adapter, 0)
     assert (quality["accuracy"]["value"], quality["accuracy"]["of"]) == (0.25, 4)
+    assert quality["yes"] == 0.25
+
+
+def test_an_outcome_without_an_answer_is_left_out_with_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Partly(OutcomeJudge):
+        name = "partly"
+
+        def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
+            asked.append((*texts, *labelled))
+            return [None if text == "b" else 0.9 for text in texts]
+
+    monkeypatch.setattr(outcome, "outcome_judge", lambda *_: Partly())
+    context = RewardContext.of(Params.model_validate(MINIMAL))
+    adapter = adapter_for(context.env)
+    outcomes = Outcomes([*"abcdefgh"], [*range(1, 9)], [False] * 8)
+    for seed in range(3):
+        table, quality = outcome.answered(outcomes, OutcomeParams(labels=2), context, adapter, seed)
+        assert table.counts == ["_abcdefgh".index(text) for text in table.answers]
+        known = "b" in asked[seed][6:]
+        assert (quality["labelled"], quality["unanswered"], "b" in table.answers) == (2, int(not known), known)
+        assert sorted(asked[seed]) == [*"abcdefgh"], "nothing is asked that is known"
+    assert len({frozenset(texts[6:]) for texts in asked}) > 1, "each seed has its own labels"
 
 
 def test_only_the_end_of_an_episode_is_rewarded() -> None:

@@ -13,8 +13,11 @@ from sayings import rollout_of
 
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.questions.goals import GoalsQuestion
+from laurel.params import parse_params
 from laurel.rewards.base import UNPAID, Steps
-from laurel.rewards.methods.goals import GoalReward, GoalTable, cosines
+from laurel.rewards.method import RewardContext
+from laurel.rewards.methods.goals import GoalReward, GoalsParams, GoalTable, cosines, suggested
+from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
 KEY, DOOR = "You pick up the key.", "You open the door."
@@ -50,11 +53,24 @@ def test_a_goal_counts_from_the_step_after_it_was_suggested() -> None:
     np.testing.assert_array_equal(paid[:, 0], np.float32([UNPAID, 0.95, 1.0, UNPAID]))
 
 
-def test_a_goal_that_was_suggested_in_an_episode_does_not_count_in_the_next() -> None:
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_a_goal_that_was_suggested_in_an_episode_does_not_count_in_the_next(end: str) -> None:
     reward = GoalReward(table(**{KEY: [0]}), 0.9)
     reward.begin(1)
-    paid = reward.pay(steps([[0], [2], [0], [0]], terminated=[[0], [1], [0], [0]]))
+    paid = reward.pay(steps([[0], [2], [0], [0]], **{end: [[0], [1], [0], [0]]}))
     np.testing.assert_array_equal(paid[:, 0], np.float32([UNPAID, UNPAID, UNPAID, 1.0]))
+
+
+def test_a_caption_is_paid_for_the_nearest_goal_and_reaches_all_that_are_near_enough() -> None:
+    near = np.float32([[0.75, 0.95], [0.75, 0.0], [0.0, 0.0]])
+    found = GoalTable([KEY, DOOR], {"": [0, 1]}, [KEY, DOOR, "You turn."], near, "encoder")
+    reward = GoalReward(found, 0.75)
+    reward.begin(2)
+    expected = np.float32([[0.95, 0.75], [UNPAID, 0.95]])
+    np.testing.assert_array_equal(reward.pay(steps([[0, 1], [1, 0]])), expected)
+    unknown: Any = SimpleNamespace(oracle=lambda _: None)
+    assert found.quality(0.75, unknown) == {"goals": 2, "reachable": 1.0, "sensible": None}
+    assert found.quality(0.8, unknown)["reachable"] == 0.5
 
 
 def test_similarities_do_not_depend_on_the_length_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +78,14 @@ def test_similarities_do_not_depend_on_the_length_of_vectors(monkeypatch: pytest
     encoder = SimpleNamespace(encode=lambda texts: np.float32([vectors[text] for text in texts]))
     monkeypatch.setattr("laurel.rewards.methods.goals.load_encoder", lambda _: encoder)
     np.testing.assert_allclose(cosines(["far", "near"], ["goal"], "any"), [[0.0], [1.0]])
+
+
+def test_captions_without_a_utility_above_0_are_no_goals(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = SimpleNamespace(name="judge", utility=lambda _: np.array([1.0, 0.0, -1.0]))
+    monkeypatch.setattr("laurel.rewards.methods.goals.goals_judge", lambda *_: judge)
+    context = RewardContext.of(parse_params({**MINIMAL, "annotate": {"annotator": "scripted"}}, "params.yaml"))
+    _, simulated, found = suggested([KEY, DOOR, "You turn."], GoalsParams(kind="goals"), context, context.adapter)
+    assert (simulated, found) == (True, {"": [KEY]})
 
 
 @pytest.mark.parametrize(

@@ -64,5 +64,6 @@ def test_a_grid_is_every_combination_once(params: Params) -> None:
         for weight in (0.05, 0.1)
         for hidden in ([8], [64, 64])
     )
+    assert candidates(space, params, 3, "grid", 0) == drawn[:3], "no more than asked for are paid for"
     with pytest.raises(ParamsError, match=r"grid needs choices, but shaping\.beta is a range"):
         candidates(read_space(["shaping.beta=0:1"], params, "preference"), params, 3, "grid", 0)

@@ -56,7 +56,9 @@ def test_reports_go_as_far_as_the_slowest_seed() -> None:
 
 
 def test_too_few_episodes_are_not_reported() -> None:
-    assert reports([curve([None] * 4 + [1.0] * 16)], 200)[0][0] == 3
+    late = curve([None] * 4 + [1.0] * 16)
+    assert reports([late], 200)[0][0] == 3
+    assert reports([late, curve([2.0] * 20)], 200)[0] == (3, 1.5), "a mean over one of two seeds is not comparable"
 
 
 def test_a_result_is_the_mean_over_seeds(tmp_path: Path) -> None:
@@ -71,6 +73,8 @@ def test_failures_are_results(tmp_path: Path) -> None:
     silent = result_of(0, {}, [written(tmp_path / "seed-1", curve([None]))], 10)
     assert (silent.state, silent.score) == ("failed", None)
     assert "No episode finished" in silent.note
+    half = [written(tmp_path / f"half-{i}", curve([value])) for i, value in enumerate([None, 1.0])]
+    assert result_of(0, {}, half, 10).score is None, "nor is a score of one of two seeds"
     lost = tmp_path / "seed-2"
     assert diverged([lost]) == ""
     write_json(note_of(lost), "training diverged")

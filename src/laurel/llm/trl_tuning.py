@@ -60,7 +60,7 @@ class Tuning:
 
     learning_rate: float = 1e-3
     batch_size: int = 64
-    """Batch size of a step: pairs, groups (infonce), or answers of groups (grpo, rloo)."""
+    """Batch size of a step: pairs; at most so many groups (infonce) or answers of groups (grpo, rloo)."""
     epochs: int = 1
     beta: float = 2.0
     """Of dpo, kto and simpo: scale of the implicit reward; of infonce: 1 / temperature; of grpo and rloo: weight of the
@@ -191,10 +191,17 @@ def gradient_of_groups(
     return found, gradient
 
 
-def step_of(groups: Sequence[Group], loss: str, how: Tuning) -> int:
-    """Return how many groups are in a step. A pass learns from whole steps: of a shuffled rest TRL learns nothing."""
+def step_of(groups: Sequence[Any], loss: str, how: Tuning, processes: int = 1) -> int:
+    """Return how many groups a step takes. A pass learns from whole steps: of a shuffled rest TRL learns nothing.
+
+    So of the sizes from half of `how.batch_size` on that processes can share, it is the largest of those that leave the
+    fewest groups over.
+    """
     most = how.batch_size if loss == "infonce" else max(1, how.batch_size // len(groups[0].answers))
-    return min(most, len(groups))
+    if len(groups) <= most:
+        return len(groups)
+    sizes = [size for size in range(most, most // 2, -1) if size % processes == 0]
+    return min(sizes, key=lambda size: len(groups) % size, default=most)
 
 
 def _of_groups(
@@ -208,12 +215,12 @@ def _of_groups(
     from_base: bool = False,
 ) -> float:
     need("trl")
-    size = len(groups[0].answers)
+    size, world = len(groups[0].answers), place().world
     extra: dict[str, Any] = {
         "num_generations": size,
         "beta": how.beta,
         "max_completion_length": local.context,
-        "per_device_train_batch_size": step_of(groups, loss, how) // place().world * size,
+        "per_device_train_batch_size": step_of(groups, loss, how, world) // world * size,
         **changes,
     }
     if loss in ("grpo", "infonce"):

@@ -64,7 +64,7 @@ def tune(
         TrainingError: the loss is NaN or infinite, or a process failed.
     """
     if loss not in (*PAIRED, "imitate"):  # so that a batch with few groups is the same for any number of processes
-        processes = dividing(step_of(rows, loss, how), processes)
+        processes = dividing(step_of(rows, loss, how, processes), processes)
     if min(processes, len(rows)) == 1:
         return _work(local, loss, rows, how, seed)
     if local.device.type == "cuda":

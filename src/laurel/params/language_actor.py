@@ -135,7 +135,8 @@ class LanguageActorParams(TunedModelParams):
     anneal: bool = True
     """Lower the learning rate linearly over the rounds, to nearly 0 in the last one."""
     batch_size: Count = 32
-    """Batch size of a gradient step: pairs; for infonce, groups; for grpo and rloo, answers."""
+    """Batch size of a gradient step: pairs; for infonce, groups; for grpo and rloo, answers. Batches of groups may be
+    smaller, down to half, so that the fewest groups of a round are left over."""
     n_epochs: Count = 2
     """Epochs over a round's pairs or groups."""
     beta: NonNegative | None = None

@@ -303,7 +303,7 @@ class LanguageModelLearner(Learner):
             rows = pairs.unequal(groups, params.proposals, margin, skipped)
         figures["examples"] = len(rows)
         if rows and params.loss not in PAIRED:
-            figures["examples"] -= len(rows) % step_of(rows, params.loss, tuning)
+            figures["examples"] -= len(rows) % step_of(rows, params.loss, tuning, params.processes)
         loss = tune(self.policy.local, params.loss, rows, tuning, seed, params.processes) if rows else 0.0
         figures |= {"alone": skipped.alone, "alike": skipped.alike}
         return loss
