@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from laurel.envs import return_threshold
 from laurel.envs.captioner import NO_CAPTION, Captioner
+from laurel.params import EnvParams
 
 MINIGRID = (
     "MiniGrid-Empty-5x5-v0",
@@ -169,3 +172,15 @@ def test_the_captioner_takes_no_rows_and_large_event_numbers(roll):
         assert i == NO_CAPTION if square == 36 else captioner.texts[i].startswith(f"square {square} ")
     assert captioner.ids(walk.transitions[:0]).shape == (0,)
     assert Captioner(walk.adapter).ids(walk.transitions[:0]).shape == (0,)
+
+
+def test_the_threshold_of_an_environment_is_known_before_one_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `laurel transfer`, whose worker processes alone make environments."""
+    (tmp_path / "unmade.py").write_text(
+        'import gymnasium as gym\ngym.register("Unmade-v0", "gymnasium.envs.classic_control:CartPoleEnv", 7.0)'
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert return_threshold(EnvParams(id="unmade:Unmade-v0")) == 7.0

@@ -115,10 +115,17 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
     def fail(*_: Any) -> None:
         raise AssertionError("done again")
 
+    play = transfer.play
     monkeypatch.setattr(transfer, "play", fail)
     assert main(arguments) == 0
     monkeypatch.setattr(transfer, "run_project", fail)
     assert main([*arguments, "--agents-only"]) == 0
+    monkeypatch.setattr(transfer, "play", play)
+    before = (tmp_path / "page.json").read_text()
+    for table in (tmp_path / "work/agents").glob("first.to.*"):
+        table.write_bytes(table.read_bytes()[:500])  # as after a power failure
+    assert main([*arguments, "--agents-only"]) == 0
+    assert (tmp_path / "page.json").read_text() == before, "damaged tables are played again"
     assert read_json(tmp_path / "page.json")["rewards"]["first"].keys() == {"first"}
     assert capsys.readouterr().out.endswith("page.md\n")
 
@@ -131,6 +138,27 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch:
     monkeypatch.setattr(transfer, "up_to_date", lambda *_: False)
     with pytest.raises(DataError, match="is not a finished run: collect is not up to date"):
         transfer.read_sources(runs, None)
+
+
+def test_places_that_cannot_be_written_are_refused_before_anything_is_played(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[Any] = []
+    monkeypatch.setattr(transfer, "run_jobs", lambda jobs, *_: played.append(jobs))
+    sources = transfer.read_sources(runs, None)
+    (file := tmp_path / "file").touch()
+    agents = runs[0] / "data/agents"
+    content = sorted(agents.rglob("*"))
+    for work, output, sentence in (
+        (agents, tmp_path / "page.md", r'the output of the stage "train-agents", which would then count as changed'),
+        (file, tmp_path / "page.md", r"file: cannot be written"),
+        (tmp_path, agents / "page.md", r"which would then count as changed"),
+        (tmp_path, file / "page.md", r"page.md: cannot be written"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            transfer.transfer(sources, work, output, "laurel transfer", print, train=False)
+    assert not played
+    assert sorted(agents.rglob("*")) == content
 
 
 def test_a_method_without_a_reward_is_skipped(runs: list[Path]) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
+from laurel.llm.spending import shared_budget
 from laurel.params import load_params, parse_params
 from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
@@ -192,6 +193,38 @@ def test_values_that_do_not_go_together_are_a_failed_trial(searched: Project, tm
 def test_a_study_resumes_whatever_the_unused_settings(searched: Project) -> None:
     project = searched.copy(searched.path.with_name("unread"), {"agent.dqn": {"gamma": 0.5}})
     assert "3 complete" in searching(project, trials=3)
+
+
+def test_a_study_resumes_with_a_raised_limit(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the error of a spent budget advises; the limits change no trial."""
+    project = searched.copy(searched.path.with_name("raised"), {"annotate.budget": {"max_calls": 999}})
+    monkeypatch.setattr(tune, "read_inputs", lambda _, inputs: {key: read_manifest(inputs[key]) for key in inputs})
+    monkeypatch.setattr(tune, "publish", lambda *_, **__: "resumed")
+    assert searching(project, trials=3) == "resumed"
+
+
+def test_all_trials_share_a_budget(rewarded: Project, tmp_path: Path) -> None:
+    params = with_values(rewarded.params, {"annotate.budget.max_calls": 5})
+    sweep, inputs = sweep_of(params, Search(entries=ENTRIES)), Inputs(**rewarded.inputs("train-agents"))
+    with shared_budget(params.annotate) as asking:
+        make_jobs = jobs_of(params, sweep, inputs, asking=asking)
+        for number, intrinsic in enumerate((0.1, 0.2)):
+            jobs, _ = make_jobs({"shaping.intrinsic": intrinsic}, tmp_path / str(number))
+            for job in jobs.values():
+                context = job.args[1]
+                assert context.annotate.budget.ledger == asking.budget.ledger is not None
+                assert context.annotate.budget.max_calls == 5
+
+
+def test_what_trials_asked_counts_also_that_of_an_earlier_search(
+    searched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.tuning.search.used_by", lambda agent: {str(agent): {"calls": 2, "cost_usd": 0.5}})
+    project = searched.copy(searched.path.with_name("asking"))
+    for trials in (1, 2):
+        searching(project, trials=trials, study="asking")
+        asked = {"calls": 4 * trials, "cost_usd": float(trials)}
+        assert read_manifest(project.path / "tune")["usage"] == asked, "two agents a trial"
 
 
 def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,12 +212,19 @@ def _remove_half_written(partial: Path) -> None:
 
 def _key(stage: str, params: Mapping[str, Any], made_from: Mapping[str, str], *, limits_matter: bool) -> str:
     """Return the key of a stage's work; unless `limits_matter`, LIMITS, which may have stopped it, do not count."""
-    annotate = params.get("annotate")
-    if isinstance(annotate, Mapping) and not limits_matter:
-        on_limit = (annotate.get("budget") or {}).get("on_limit")  # what is asked may depend on it
-        kept = {key: value for key, value in annotate.items() if key not in LIMITS}
-        params = {**params, "annotate": {**kept, "on_limit": on_limit}}
+    if not limits_matter:
+        params = without_limits(params)
     return digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:KEY_LENGTH]
+
+
+def without_limits(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return parameters without LIMITS, which may be raised for work that they stopped."""
+    annotate = params.get("annotate")
+    if not isinstance(annotate, Mapping):
+        return params
+    on_limit = (annotate.get("budget") or {}).get("on_limit")  # what is asked may depend on it
+    kept = {key: value for key, value in annotate.items() if key not in LIMITS}
+    return {**params, "annotate": {**kept, "on_limit": on_limit}}
 
 
 def left_by_stopped(output: Path, name: str = "partial") -> list[Path]:

@@ -210,6 +210,7 @@ def return_threshold(env: EnvParams) -> float | None:
     """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
     import gymnasium as gym
 
+    _import_module_of(env.id)  # a process that has made no environment does not know the id yet
     return gym.spec(reference_id(env)).reward_threshold
 
 

@@ -177,14 +177,14 @@ def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int |
             kind=arm.name,
         )
         for table, arm, seed, agent in places
-        if not _is_whole(table)
+        if not is_whole(table)
     ]
     with progress(len(jobs) * episodes, "evaluate", "episodes") as advance:
         run_jobs(jobs, workers, advance, preload("play", evaluation.context.env))
     return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
 
 
-def _is_whole(table: Path) -> bool:
+def is_whole(table: Path) -> bool:
     """Whether a table is there; one that was damaged, as by a power failure, is removed."""
     try:
         return pq.read_metadata(table).num_rows > 0

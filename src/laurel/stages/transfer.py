@@ -7,6 +7,8 @@ the result of run j itself. Results that are up to date are kept, so that a stop
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ import yaml
 
 from laurel import __version__
 from laurel.data.digests import digest_file
+from laurel.data.disk import reason_of
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.ownership import check_outside_outputs
@@ -25,7 +28,7 @@ from laurel.data.written import written_whole
 from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.formats import markdown
-from laurel.evaluation.play import load_actor
+from laurel.evaluation.play import is_whole, load_actor
 from laurel.evaluation.rollout import roll_out
 from laurel.evaluation.statistics import estimate, return_range, seed_scores, solved
 from laurel.evaluation.summary import CURVES, METRICS, RESULTS, brief, read_metrics
@@ -125,10 +128,12 @@ def transfer(
         train: False computes only the diagonal of the rewards' matrix, so that nothing is trained.
 
     Raises:
-        DataError: agents of one run do not fit the environment of another, or the output lies in a stage's output.
+        DataError: agents of one run do not fit the environment of another, or the output or the folder `work` cannot be
+            written or lies in a stage's output.
         StageError: a training run failed, and has printed why; finished ones are kept.
     """
-    check_outside_outputs(output)
+    _prepare(output.parent, output)
+    _prepare(work, work)
     agents = _agents(sources, work / "agents")
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
     for origin in sources:
@@ -160,10 +165,24 @@ def transfer(
         "same_weights": _same_weights(sources),
         "controls": controls,
     }
-    output.parent.mkdir(parents=True, exist_ok=True)
     write_json(output.with_suffix(".json"), found)
     with written_whole(output) as partial:
         partial.write_text(page(found), encoding="utf-8")
+
+
+def _prepare(folder: Path, path: Path) -> None:
+    """Make the folder of what is written to a path, before anything is played or trained.
+
+    Raises:
+        DataError: it cannot be made or written, or the path lies in a stage's output.
+    """
+    check_outside_outputs(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({reason_of(error)}). Choose another place.") from None
 
 
 def page(found: Mapping[str, Any]) -> str:
@@ -247,7 +266,7 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
             key = digest_json({**about, **target.params.used("seed", "env", "caption", "evaluate")})
             table = work / f"{origin.name}.to.{target.name}.{key[:12]}.parquet"
             places[origin.name, target.name] = table
-            if not table.exists():
+            if not is_whole(table):
                 name, args = f"agents of {origin.name} in {target.name}", (origin, target, table)
                 episodes = len(origin.params.agent.seeds) * target.params.evaluate.episodes
                 jobs.append(Job(name, play, args, units=episodes, kind=target.name))

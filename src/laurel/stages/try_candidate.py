@@ -13,13 +13,16 @@ from pydantic import JsonValue
 
 from laurel.data.directory import output_directory
 from laurel.data.lineage import read_inputs
+from laurel.data.usage import of_all
 from laurel.errors import ParamsError
+from laurel.llm.spending import shared_budget
 from laurel.params import Params
 from laurel.params.search import Sweep
 from laurel.pool import run_jobs
 from laurel.progress import progress
 from laurel.rewards.method import Inputs
 from laurel.stages.tune import counts, jobs_of, used_by
+from laurel.training.checkpoint import used_by as asked_by
 from laurel.training.preload import preload
 from laurel.tuning.objective import result_of
 from laurel.tuning.trials import TRIALS, Trial, write_trials
@@ -52,9 +55,12 @@ def run(
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(used, inputs)
     described = {**used, "tune": {**sweep.write(), "number": number, "values": dict(values)}}
-    with output_directory(output, stage=STAGE, params=described, inputs=inputs, resumable=True) as out:
+    with (
+        shared_budget(params.annotate) as asking,
+        output_directory(output, stage=STAGE, params=described, inputs=inputs, resumable=True) as out,
+    ):
         agents = out.path / "agents"
-        make_jobs = jobs_of(params, sweep, Inputs(captions, preferences, reward), alone=True)
+        make_jobs = jobs_of(params, sweep, Inputs(captions, preferences, reward), alone=True, asking=asking)
         try:
             jobs, total = make_jobs(dict(values), agents)
         except ParamsError as error:
@@ -65,6 +71,7 @@ def run(
                 modules = preload("train", params.env, params.resolved_arms.values())
                 run_jobs(list(distinct.values()), params.agent.workers, advance, modules)
             trial = result_of(number, values, list(jobs), total)
+            out.usage = of_all(asked_by(agent) for agent in jobs)
         shutil.rmtree(agents, ignore_errors=True)
         write_trials(out.path / TRIALS, [trial])
         out.counts = counts([trial])

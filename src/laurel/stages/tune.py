@@ -9,6 +9,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from filelock import FileLock, Timeout
 from pydantic import JsonValue
 
 from laurel import __version__
-from laurel.data.directory import check_output, output_directory
+from laurel.data.directory import check_output, output_directory, without_limits
 from laurel.data.json_file import write_json
 from laurel.data.lineage import read_inputs
+from laurel.data.usage import Usage
 from laurel.errors import DataError, ParamsError, TrainingError
+from laurel.llm.spending import shared_budget
 from laurel.params import Params
+from laurel.params.annotation import AnnotateParams
 from laurel.params.search import Sweep, with_values
 from laurel.pool import Job
 from laurel.progress import progress
@@ -74,7 +78,7 @@ def run(
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     about = {
         **sweep.write(),
-        "params": used,
+        "params": without_limits(used),
         "inputs": {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()},
         "sampler": search.sampler,
         "prune": search.prune,
@@ -84,12 +88,16 @@ def run(
     name = search.study or sweep.arm
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # already logged by earlier stages
-    with _alone(search.storage, name), progress(search.trials, STAGE, "trials") as advance:
+    with (
+        _alone(search.storage, name),
+        shared_budget(params.annotate) as asking,
+        progress(search.trials, STAGE, "trials") as advance,
+    ):
         study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
         go_on(
             study,
             search.trials,
-            jobs_of(params, sweep, Inputs(captions, preferences, reward)),
+            jobs_of(params, sweep, Inputs(captions, preferences, reward), asking=asking),
             folder,
             workers=workers or params.agent.workers,
             prune=search.prune,
@@ -97,8 +105,8 @@ def run(
             preload=preload("train", params.env, params.resolved_arms.values()),
         )
         shutil.rmtree(folder, ignore_errors=True)
-        trials = study.trials()
-    return publish(params, sweep, trials, used, inputs, output, text=text)
+        trials, usage = study.trials(), study.usage()
+    return publish(params, sweep, trials, used, inputs, output, text=text, usage=usage)
 
 
 @contextmanager
@@ -129,8 +137,12 @@ def publish(
     output: Path,
     *,
     text: str | None = None,
+    usage: Usage | None = None,
 ) -> str:
     """Write and log the results of all trials; return a summary as text.
+
+    Args:
+        usage: what the trials asked of language models.
 
     Raises:
         DataError: no trial has a score, or the output cannot be written.
@@ -139,7 +151,7 @@ def publish(
     with output_directory(output, stage=STAGE, params=described, inputs=inputs) as out:
         source = yaml.safe_dump(params.dump(), sort_keys=False) if text is None else text
         out.notes += write_results(out.path, sweep, params, source, trials)
-        out.counts = counts(trials)
+        out.counts, out.usage = counts(trials), dict(usage or {})
         tracker = Tracker(dict(params), STAGE, inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
@@ -164,16 +176,24 @@ def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
     return used
 
 
-def jobs_of(params: Params, sweep: Sweep, inputs: Inputs, *, alone: bool = False) -> MakeJobs:
+def jobs_of(
+    params: Params, sweep: Sweep, inputs: Inputs, *, alone: bool = False, asking: AnnotateParams | None = None
+) -> MakeJobs:
     """Return a function that makes a candidate's jobs.
 
     One job trains all seeds in lockstep, in parallel to other candidates; if the candidate has the machine `alone`, its
     seeds are divided among jobs.
+
+    Args:
+        asking: as `shared_budget` yields, so that all jobs together keep to annotate.budget; None: each by itself.
     """
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> tuple[Mapping[Path, Job], int]:
         candidate = candidate_of(params, sweep, values)
         arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
+        if asking is not None:
+            budget = candidate.annotate.budget.kept_in(asking.budget.ledger)
+            context = replace(context, annotate=candidate.annotate.model_copy(update={"budget": budget}))
         engine_of(arm.agent).check(context.adapter)  # before a process is started
         agents = [(arm, seed, folder / seed_folder(seed)) for seed in sweep.seeds]
         found = {}

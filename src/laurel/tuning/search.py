@@ -15,9 +15,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from laurel.data.usage import of_all
 from laurel.errors import ParamsError
 from laurel.pool import Job, JobReport, Workers
 from laurel.progress import Advance
+from laurel.training.checkpoint import used_by
 from laurel.training.curve import CURVE
 from laurel.tuning.candidates import Candidate
 from laurel.tuning.objective import diverged, read_curve, reports, result_of
@@ -103,8 +105,9 @@ def search(
                     continue
                 processes.stop(trial.unfinished)
                 waiting = deque(job for job in waiting if not any(job is stopped for stopped in trial.unfinished))
+                usage = of_all(used_by(agent) for agent in trial.jobs)
                 shutil.rmtree(trial.folder)
-                study.tell(trial.asked, result)
+                study.tell(trial.asked, result, usage)
                 running.remove(trial)
                 ended += 1
                 advance(1)

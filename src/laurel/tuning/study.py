@@ -13,12 +13,13 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from laurel.data.usage import Usage, added
 from laurel.errors import DataError, ParamsError, first_line
 from laurel.params import Params
 from laurel.params.search import Searched, Space, is_whole
@@ -29,7 +30,7 @@ from laurel.tuning.trials import Trial
 if TYPE_CHECKING:
     import optuna
 
-ABOUT, NUMBER, RESULT = "laurel", "number", "result"
+ABOUT, NUMBER, RESULT, USAGE = "laurel", "number", "result", "usage"
 """Attributes of a study and of its trials."""
 STARTUP_TRIALS = 5
 """Complete trials before any is pruned."""
@@ -170,7 +171,8 @@ class Study:
                 return True
         return False
 
-    def tell(self, asked: Asked, trial: Trial) -> None:
+    def tell(self, asked: Asked, trial: Trial, usage: Usage | None = None) -> None:
+        """Record a result, and what its training asked of language models."""
         from optuna.trial import TrialState
 
         result = {
@@ -180,10 +182,16 @@ class Study:
             "note": trial.note,
         }
         asked.handle.set_user_attr(RESULT, result)
+        asked.handle.set_user_attr(USAGE, dict(usage or {}))
         if trial.state == "complete":
             self._study.tell(asked.handle, trial.score)
         else:  # a diverged trial counts as worse than one that was pruned later
             self._study.tell(asked.handle, state=TrialState.PRUNED)
+
+    def usage(self) -> Usage:
+        """Return what all trials that have ended asked of language models."""
+        every = self._study.get_trials(deepcopy=False)
+        return reduce(added, (trial.user_attrs.get(USAGE, {}) for trial in every), Usage())
 
     def trials(self) -> list[Trial]:
         """Return the trials that have ended, by number."""
