@@ -24,18 +24,22 @@ class Rated(Method):
         asked = isinstance(kind_of(context.annotate), ChatAnnotator)
         return None if asked else "it needs a chat model as annotate.annotator."
 
+    def estimate(self, context, adapter, captions):
+        from laurel.data.captions import read_vocabulary
+        from laurel.feedback.annotator_kind import kind_of
+
+        texts = list(read_vocabulary(captions).texts)
+        return kind_of(context.annotate).asked(_question(adapter), texts, "is asked for ratings")
+
     def fit(self, context, inputs, adapter, seed, place):
         import numpy as np
 
         from laurel.data.captions import read_vocabulary
         from laurel.feedback.annotator_kind import kind_of
-        from laurel.feedback.question import QUESTIONS
         from laurel.rewards.functions import ScoredCaptions
 
-        kind = QUESTIONS.load("rating", "rewards.rated")
-        question = kind(kind.load_prompt("zero_to_ten"), adapter)
         texts = list(read_vocabulary(inputs.captions).texts)
-        answers = kind_of(context.annotate).answers(question, texts, "rewards.rated", context.account)
+        answers = kind_of(context.annotate).answers(_question(adapter), texts, "rewards.rated", context.account)
         scores = [np.mean([vote.value or 0.0 for vote in votes]) for votes in answers]
         ScoredCaptions.of(texts, np.array(scores, dtype=np.float32)).save(place)
 
@@ -56,6 +60,13 @@ class Rated(Method):
         # Captions that do not occur in the collected data have no rating and get the mean.
         scored, _ = ScoredCaptions.load(place)
         return scored.reward(quantile, lambda texts: np.full(len(texts), scored.normalizer.mean, dtype=np.float32))
+
+
+def _question(adapter):
+    from laurel.feedback.question import QUESTIONS
+
+    kind = QUESTIONS.load("rating", "rewards.rated")
+    return kind(kind.load_prompt("zero_to_ten"), adapter)
 
 
 METHOD = Rated

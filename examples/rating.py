@@ -1,4 +1,4 @@
-"""A question: how good is a step, from 0 to 10? Its prompt `rating/zero_to_ten.jinja` is in this folder."""
+"""A question: how good is a step, from 0 to 10? Its prompt `rating/zero_to_ten` is zero_to_ten.jinja in this folder."""
 
 import json
 import re

@@ -275,6 +275,20 @@ def test_adapters_of_another_package(examples):
         laurel.envs._load_adapters.cache_clear()
 
 
+def test_a_package_of_adapters_may_register_its_environment_too(monkeypatch, tmp_path):
+    (tmp_path / "far_corridor.py").write_text(CORRIDOR.replace("Corridor-v", "FarCorridor-v"))
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = importlib.metadata.EntryPoint("far", "far_corridor", laurel.envs.ENTRY_POINTS)
+    monkeypatch.setattr(laurel.envs, "installed", lambda group: [entry])
+    laurel.envs._load_adapters.cache_clear()
+    try:
+        assert adapter_for(EnvParams(id="FarCorridor-v0")).goal == "You walk on."
+    finally:
+        sys.modules.pop("far_corridor").CorridorAdapter.ids = ()
+        gym.registry.pop("FarCorridor-v0", None)
+        laurel.envs._load_adapters.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("own", "says"),
     [

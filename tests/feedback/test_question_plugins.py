@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from laurel.envs.base import EnvAdapter
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, PromptError
 from laurel.feedback.asker import Asker
 from laurel.feedback.question import QUESTIONS, kind_of
 from laurel.llm.chat import ChatRequest, Reply, Sampling
@@ -37,6 +38,17 @@ def test_it_is_found_asked_read_followed_up_and_kept(tmp_path: Path, door_key: E
         assert len(model.requests) == calls
     assert {row["prompt"] for row in store.rows()} == {"rating/zero_to_ten"}
     assert kind_of("rating/zero_to_ten") is kind
+
+
+def test_a_question_without_prompts_says_where_they_were_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = QUESTIONS.load("rating", "question")
+    monkeypatch.setattr(kind, "form", replace(kind.form, folder=tmp_path))
+    with pytest.raises(
+        PromptError, match=rf'prompt: "plain" is unknown\. Prompts: none in {tmp_path}; or your own file'
+    ):
+        kind.load_prompt("plain")
 
 
 def test_answers_to_a_question_that_is_gone_say_so() -> None:

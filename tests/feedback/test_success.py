@@ -126,6 +126,19 @@ def test_few_questions_fail_no_judge_by_chance(door_key: EnvAdapter, wrong: int,
     assert (len(said.refusals), len(said.warnings)) == (stopped, warned)
 
 
+def test_answers_that_cannot_be_read_are_not_called_ties(door_key: EnvAdapter) -> None:
+    class Silent(Judge):
+        def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
+            for number, _ in enumerate(questions):
+                yield Judgement("parse_failed" if number % 2 else "api_failed", None)
+
+    found = ask_success(Silent(lambda q: 0.5), asked(door_key))
+    assert (found["questions"], found["failed"]) == (16, 16)
+    (warning,) = check(found).warnings
+    assert "None of the 16 questions whether success at the task is better" in warning
+    assert "neither text" not in warning
+
+
 def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
     """A judge that follows the order has no preference: this is reported, with the order it follows."""
     found = ask_success(Judge(lambda q: 0.5), asked(door_key))

@@ -9,15 +9,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import laurel
 from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import ActorCritic
 from laurel.agents.recurrent import RecurrentActorCritic
+from laurel.data.preferences import read_preferences
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError, EnvError, ParamsError
 from laurel.rewards.shaping import shape
@@ -67,6 +71,9 @@ def test_rewards_are_found_in_a_runs_output(rewarded: Project) -> None:
     drawn = [laurel.load_reward(folder / "random_reward", seed=seed).score(["You fall."])[0] for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     assert laurel.load_reward(folder / "random_reward/seed-1").score(["You fall."])[0] == drawn[1]
+    shuffled = [laurel.load_reward(folder / "shuffled_labels", seed=seed).score(["You fall."])[0] for seed in (0, 1)]
+    assert shuffled[0] != shuffled[1]
+    assert laurel.load_reward(folder / "shuffled_labels/seed-1").score(["You fall."])[0] == shuffled[1]
     with pytest.raises(DataError, match="holds several rewards"):
         laurel.load_reward(folder)
     for nothing in (rewarded.path / "data/captions", rewarded.path):
@@ -76,6 +83,31 @@ def test_rewards_are_found_in_a_runs_output(rewarded: Project) -> None:
         laurel.load_reward("data/rewards")
     with pytest.raises(DataError, match="must be hf://OWNER/NAME"):
         laurel.load_reward("hf://me")
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (None, "texts is None, but must be a list"),
+        (5, "texts is 5, but must be a list"),
+        (["You fall.", None], r"texts\[1\] is None, but must be a text"),
+        ([float("nan")], r"texts\[0\] is nan"),
+        ([["You fall."]], r"texts\[0\] is \['You fall.'\]"),
+    ],
+)
+def test_what_is_not_several_texts_is_named(rewarded: Project, texts: Any, said: str) -> None:
+    reward = laurel.load_reward(rewarded.path / "data/reward/random_reward")
+    with pytest.raises(ParamsError, match=said):
+        reward.score(texts)
+    with pytest.raises(ParamsError, match=said.replace("texts", "captions")):
+        reward.pay(texts)
+
+
+def test_columns_of_texts_are_scored_like_lists(rewarded: Project) -> None:
+    reward, texts = laurel.load_reward(rewarded.path / "data/reward/random_reward"), ["You fall.", "You slip."]
+    expected = reward.score(texts).tolist()
+    for column in (pa.array(texts), pa.chunked_array([texts]), pd.Series(texts), np.array(texts), iter(texts)):
+        assert reward.score(column).tolist() == expected  # type: ignore[arg-type]
 
 
 def test_a_run_without_rewards_says_so(rewarded: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +172,8 @@ def test_outputs_are_tables(finished: Project, tmp_path: Path) -> None:
     labels = laurel.read(data / "preferences")
     assert set(labels["first"]) <= set(laurel.read(data / "captions")["text"])
     assert labels.to_arrow().num_rows == len(labels)
+    assert (labels["votes"] == 1).all()
+    assert set(labels["annotator"]) == {read_preferences(data / "preferences").annotator}
     assert set(laurel.read(finished.path / "reports")["arm"]) == {"extrinsic", "preference", "random_policy"}
     alone = finished.copy(tmp_path / "copy", without=["caption"])
     with pytest.raises(DataError, match="Restore what was there"):

@@ -7,9 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import laurel
+from laurel.data.manifest import checked_manifest
 from laurel.data.own_preferences import read_own
 from laurel.data.preferences import labels_of, read_pairs
-from laurel.errors import ParamsError
+from laurel.errors import DataError, ParamsError
 from laurel.params import parse_params
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.rewards.model import RewardModel
@@ -51,6 +53,8 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
     assert names["teacher"] != names["wrong"], "each judge judges by its own settings"
     drawn = [read_pairs(labels_of(labels, "teacher", number)).first.tolist() for number in (0, 1)]
     assert drawn[0] != drawn[1], "each set has pairs of its own"
+    for judge, number in sets:
+        assert set(laurel.read(labels_of(labels, judge, number))["annotator"]) == {names[judge]}
     assert StoredRewards.read(rewards).sets == {"misled": 2, "shuffled_labels": 1, "taught": 2}
     models = [RewardModel.load(rewards / name / place) for name in ("misled", "taught") for place in (".", "set-1")]
     assert len({model.rewards.tobytes() for model in models}) == 4, "a model a judge and a label set"
@@ -78,6 +82,12 @@ def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_p
         assert len(rows) == len(own.decided()), "the pairs that this reward learned from"
         assert names[judge] in (hub / "model" / "README.md").read_text()
         assert not list((hub / "model").glob("set-*")), "rewards of other label sets are not its own"
+
+    (labels_of(labels, "wrong", 1) / "quality.json").write_text("{}")
+    for place in (labels, labels_of(labels, "wrong", 1)):
+        with pytest.raises(DataError, match=r"is not what|holds other files"):
+            checked_manifest(place)
+    checked_manifest(labels_of(labels, "wrong", 0))
 
 
 def test_label_sets_begin_with_the_main_judge_and_notes_are_not_repeated() -> None:

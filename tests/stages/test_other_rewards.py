@@ -12,6 +12,7 @@ from chat_server import chat_server
 from installed import EXAMPLES
 from laurel.data.captions import read_vocabulary
 from laurel.data.manifest import read_manifest
+from laurel.envs import adapter_for
 from laurel.errors import ParamsError
 from laurel.llm.budget import BudgetError
 from laurel.params import parse_params
@@ -19,6 +20,7 @@ from laurel.params.rewards import method_of
 from laurel.rewards.functions import CaptionReward, ScoredCaptions
 from laurel.rewards.method import RewardContext
 from laurel.rewards.stored import StoredRewards
+from laurel.stages.preflight import described
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -121,6 +123,26 @@ def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
     assert all(sorted(one) == sorted(scored.known.values()) for one in given), "the same ratings"
     right = [one == [scored.known[text] for text in texts] for one in given]
     assert sum(right) < 5, "of other captions, but by chance"
+
+
+def test_what_a_method_of_another_package_asks_is_estimated_or_said_to_be_unknown(
+    examples: Path, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": "http://localhost:9/v1"}}
+    project = finished.copy(tmp_path / "p", {**UNTRACKED, **asking, "arms": {"rated": {"reward": "rated"}}})
+    outputs = {
+        "trajectories": project.output("collect"),
+        "captions": project.output("caption"),
+        "reward": tmp_path / "-",
+    }
+    n_captions = len(read_vocabulary(outputs["captions"]).texts)
+    said = described(project.params, adapter_for(project.params.env), outputs)
+    assert f"rated: tiny is asked for ratings: {n_captions} calls at most without follow-ups, cost unknown" in said
+    monkeypatch.delattr(method_of(project.params.rewards["rated"]).__class__, "estimate")
+    said = described(project.params, adapter_for(project.params.env), outputs)
+    assert "rated: asks a chat model, at a cost that its method does not estimate" in said
+    encoder = finished.copy(tmp_path / "q", {**UNTRACKED, "arms": {"rated": {"reward": "rated"}}})
+    assert "rated: " not in described(encoder.params, adapter_for(encoder.params.env), outputs)
 
 
 def test_a_method_of_another_package_without_labels_has_no_control(examples: Path) -> None:

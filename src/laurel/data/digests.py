@@ -28,13 +28,16 @@ def digest_file(path: Path) -> str:
     return digest
 
 
-def digest_directory(path: Path, without: Collection[str]) -> str:
+def digest_directory(path: Path, without: Collection[str], folders: Collection[Path] = ()) -> str:
     """Return the SHA-256 of all files below a directory, by name and content.
 
-    Excludes files with the names `without`, and hidden files, which file managers and network drives create.
+    Excludes files with the names `without`, those in `folders`, and hidden files, which file managers and network
+    drives create.
     """
     digest = hashlib.sha256()
     for file in _files(path, without):
+        if any(file.is_relative_to(folder) for folder in folders):
+            continue
         digest.update(file.relative_to(path).as_posix().encode() + b"\0")
         digest.update(bytes.fromhex(digest_file(file)))
     return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ RUN_PAGE = "run.html"
 """The same as a page, beside the report; DVC ignores it, too."""
 LIVE_PAGE = "live.html"
 """Page with learning curves during training, in the folder of the report; DVC ignores it, too."""
+WITHOUT = (MANIFEST, RUN_PAGE, LIVE_PAGE)
+"""Files that are no part of an output's content."""
 RUN_FACTS: Mapping[str, Any] = {
     "seconds": None,
     "usage": {},
@@ -91,16 +93,25 @@ def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     """
     manifest = read_manifest(path, stage)
     try:
-        found = digest_directory(path)
+        unchanged = manifest["digest"] in _digests(path)
     except OSError as error:
         raise DataError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from None
-    if found != manifest["digest"]:
+    if not unchanged:
         stage = manifest["stage"]
         changed = _changed_since(path)
         what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
         dvc = f" (with DVC: `dvc repro --force {stage}`)" if stage in OF_DVC else ""
         raise DataError(f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again{dvc}.")
     return manifest
+
+
+def _digests(path: Path) -> Iterator[str]:
+    """Yield the digest of an output with everything in it, and of an output to whose folder others were added later, as
+    further label sets to those of a judge: these have manifests of their own.
+    """
+    yield digest_directory(path)
+    if others := [manifest.parent for manifest in path.rglob(MANIFEST) if manifest.parent != path]:
+        yield digests.digest_directory(path, without=WITHOUT, folders=others)
 
 
 def _changed_since(path: Path) -> Path | None:
@@ -114,9 +125,9 @@ def _changed_since(path: Path) -> Path | None:
 
 def digest_directory(path: Path) -> str:
     """Return the SHA-256 of a directory's files, except MANIFEST, pages of a single run and hidden files."""
-    return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
+    return digests.digest_directory(path, without=WITHOUT)
 
 
 def stamp_directory(path: Path) -> str:
     """Return a stamp that changes when a file that `digest_directory` reads is written, moved or removed."""
-    return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
+    return digests.stamp_directory(path, without=WITHOUT)

@@ -220,7 +220,9 @@ def _bare(env_id: str) -> str:
 
 
 def _import_module_of(env_id: str) -> None:
-    """Import the module that registers the id: the one before the colon, or that of a known package."""
+    """Import the module that registers the id: the one before the colon, that of a known package, or those that other
+    packages name under ENTRY_POINTS.
+    """
     module, _, bare = env_id.rpartition(":")
     if module.startswith("."):
         raise EnvError(
@@ -252,6 +254,11 @@ def _import_module_of(env_id: str) -> None:
             )
     elif known := _known_module(bare):
         importlib.import_module(known)
+    else:
+        import gymnasium as gym
+
+        if bare not in gym.registry and bare not in _ALIASES:
+            _load_adapters()  # the module of another package's adapter may register its environment, too
 
 
 def _known_module(bare: str) -> str | None:

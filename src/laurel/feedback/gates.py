@@ -183,6 +183,11 @@ def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
             "No question whether success at the task is better than another outcome was asked. Raise annotate.budget, "
             "if it was spent."
         )
+    if found["failed"] == found["questions"]:
+        return (
+            f"None of the {found['questions']} questions whether success at the task is better than another outcome "
+            f"got an answer that can be read. Try {advice.asking}."
+        )
     finding = (
         f"The annotator preferred neither text in any of {found['questions']} questions whether success at the task "
         f"is better than another outcome"

@@ -68,12 +68,17 @@ class Form:
     optional: tuple[str, ...] = ()
     """Slots that a prompt may leave out."""
     folder: Path | None = None
-    """Folder of packaged prompts; None: the folder of the kind's name beside this module."""
+    """Folder that has the packaged prompts as NAME.jinja; None: the folder of the kind's name beside this module."""
+
+    @property
+    def place(self) -> Path:
+        """The folder of packaged prompts, which are directly in it."""
+        return self.folder or FOLDER / self.kind
 
     @property
     def packaged(self) -> Mapping[str, Path]:
         """The packaged prompts: name -> file, sorted by name."""
-        return {file.stem: file for file in sorted((self.folder or FOLDER / self.kind).glob(f"*{SUFFIX}"))}
+        return {file.stem: file for file in sorted(self.place.glob(f"*{SUFFIX}"))}
 
     @property
     def all_slots(self) -> tuple[str, ...]:
@@ -188,7 +193,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
     """
     own = Path(name)
     packaged = form.packaged
-    known = ", ".join(packaged)
+    known = ", ".join(packaged) or f"none in {form.place}"
     if own.suffix != SUFFIX:
         if str(name) not in packaged:
             raise PromptError(

@@ -74,18 +74,19 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
 
     Returns:
         A share with its interval (`laurel.feedback.rates`): how often success was preferred, among questions with a
-        preference; `questions`, how many were asked; `above`, captions preferred to success, in order of confidence;
-        `success`, the corresponding captions of success; `sided`, how many single answers named a side, and
-        `first_named`, how many of these named the text shown first. Without `value`, `ci95` and `of` if there was no
-        preference.
+        preference; `questions`, how many were asked; `failed`, how many of them have no readable answer; `above`,
+        captions preferred to success, in order of confidence; `success`, the corresponding captions of success;
+        `sided`, how many single answers named a side, and `first_named`, how many of these named the text shown first.
+        Without `value`, `ci95` and `of` if there was no preference.
     """
     asked = [one.question for one in questions]
     annotator.prepare(asked)
     sure: list[tuple[float, SuccessQuestion]] = []
     shown_first: list[bool] = []
-    unasked = 0
+    unasked = failed = 0
     for one, judgement in zip(questions, judge(annotator, asked), strict=True):
         unasked += judgement.status == "unasked"
+        failed += judgement.status in ("parse_failed", "api_failed")
         sided = [answer for answer in judgement.answers if answer.verdict in ("first", "second")]
         shown_first += [(answer.verdict == "first") != bool(answer.variant) for answer in sided]
         if judgement.p_first is not None and judgement.p_first != 0.5:
@@ -94,6 +95,7 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
     return {
         **(rate(len(sure) - len(wrong), len(sure)) or {}),
         "questions": len(questions) - unasked,
+        "failed": failed,
         "sided": len(shown_first),
         "first_named": sum(shown_first),
         "above": list(dict.fromkeys(one.other for _, one in wrong))[:MOST_NAMED],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,9 @@ class LoadedReward:
 
         Raises:
             DataError: the reward does not score single captions.
-            ParamsError: `texts` is a single text.
+            ParamsError: `texts` is not several texts.
         """
-        _check_several(texts, "texts")
-        return self._of_captions(0.0).scored(list(texts))
+        return self._of_captions(0.0).scored(_several(texts, "texts"))
 
     def pay(self, captions: Sequence[str], shaping: Shaping = None, *, terminated: bool = True) -> FloatArray:
         """Return the rewards of an episode's steps (T,) for their captions, without the weights of `shaping`.
@@ -83,9 +82,9 @@ class LoadedReward:
 
         Raises:
             DataError: the reward does not score single captions.
-            ParamsError: `shaping` is not valid, or `captions` is a single text.
+            ParamsError: `shaping` is not valid, or `captions` is not several texts.
         """
-        _check_several(captions, "captions")
+        captions = _several(captions, "captions")
         settings = shaping_of(shaping)
         reward = self._of_captions(settings.quantile)
         distinct = [text for text in dict.fromkeys(captions) if text]
@@ -124,7 +123,20 @@ def shaping_of(shaping: Shaping) -> ShapingParams:
     return found
 
 
-def _check_several(texts: object, name: str) -> None:
-    """Refuse a text in place of a list of texts, as each of its letters would be scored."""
+def _several(texts: Any, name: str) -> list[str]:
+    """Return texts of a list, an array, or a column of pandas, polars or Arrow.
+
+    Raises:
+        ParamsError: it is something else, such as a single text, each of whose letters would be scored.
+    """
     if isinstance(texts, str):
         raise ParamsError(f"{name} is a single text, but must be a list of texts: [{texts!r:.60}].")
+    if hasattr(texts, "to_pylist"):  # Arrow's own scalars are no texts
+        texts = texts.to_pylist()
+    if not isinstance(texts, Iterable):
+        raise ParamsError(f"{name} is {texts!r:.60}, but must be a list of texts.")
+    found = list(texts)
+    for number, text in enumerate(found):
+        if not isinstance(text, str):
+            raise ParamsError(f"{name}[{number}] is {text!r:.60}, but must be a text.")
+    return found

@@ -11,12 +11,15 @@ import pyarrow as pa
 
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.manifest import checked_manifest, read_manifest
-from laurel.data.preferences import PREFERENCES_SCHEMA, read_labels
+from laurel.data.preferences import PREFERENCES_SCHEMA, read_pairs, read_preferences
 from laurel.data.trajectories import trajectory_shards
 from laurel.errors import DataError
 from laurel.evaluation.summary import RESULTS
 from laurel.extras import need
 from laurel.rewards.stored import StoredRewards
+
+FURTHER_UP = 4
+"""Folders above labels in which captions are looked for: PREFERENCES/judges/NAME/set-1 has them four above."""
 
 
 class Table(pd.DataFrame):
@@ -70,15 +73,27 @@ def _captions(place: Path) -> pd.DataFrame:
 
 
 def _preferences(place: Path) -> pd.DataFrame:
-    pairs, labels = read_labels(place)
-    captions = place.resolve().parent / "captions"
-    made_from = read_manifest(place)["inputs"]["captions"]
-    if not captions.is_dir() or read_manifest(captions)["digest"] != made_from:
-        raise DataError(f"{captions}: is not what {place} was made from. Restore what was there.")
-    texts = pd.Series(read_segments(captions).texts, dtype="object")
+    pairs, labels = read_pairs(place), read_preferences(place)
+    texts = pd.Series(read_segments(_captions_of(place)).texts, dtype="object")
     columns = {name: getattr(labels, name) for name in PREFERENCES_SCHEMA.names if name != "pair"}
     found = pd.DataFrame({"first": texts[pairs.first].to_numpy(), "second": texts[pairs.second].to_numpy(), **columns})
     return found.assign(swap_consistent=found["swap_consistent"].map({1: True, 0: False, -1: None}))
+
+
+def _captions_of(place: Path) -> Path:
+    """Return the captions that labels were made from, beside them or, as for `judges/NAME/set-1`, further up."""
+    made_from = read_manifest(place)["inputs"]["captions"]
+    beside = [folder / "captions" for folder in place.resolve().parents[:FURTHER_UP]]
+    for captions in beside:
+        if captions.is_dir() and read_manifest(captions)["digest"] == made_from:
+            return captions
+    there = next((captions for captions in beside if captions.is_dir()), None)
+    if there is None:
+        raise DataError(
+            f"{beside[0]}: no such directory. The texts of the pairs in {place} are in the captions beside it. Restore "
+            "what was there, or put a link to the captions there."
+        )
+    raise DataError(f"{there}: is not what {place} was made from. Restore what was there.")
 
 
 def _rewards(place: Path) -> pd.DataFrame:

@@ -200,7 +200,7 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
     while left:
         name = left.pop(0)
         if name not in found:
-            found[name] = _settings(name, given.get(name))
+            found[name] = settings_of(name, given.get(name))
             left += method_of(found[name]).needs()
     chain(found, found)
     return dict(sorted(found.items()))
@@ -233,7 +233,13 @@ Rewards = Annotated[dict[str, SerializeAsAny[RewardParams]], BeforeValidator(_wi
 """Type of the section `rewards`; its field must come after `arms`, which it reads."""
 
 
-def _settings(name: str, given: Any) -> RewardParams:
+def settings_of(name: str, given: Any) -> RewardParams:
+    """Return the settings of a reward alone, whether or not those of rewards that it depends on are known.
+
+    Raises:
+        ValidationError: as `resolved`.
+        ParamsError: there is no such kind.
+    """
     if isinstance(given, RewardParams):
         return given
     if not isinstance(name, str) or not NAME.fullmatch(name):

@@ -23,11 +23,11 @@ from laurel.data.json_file import read_json, write_json
 from laurel.data.manifest import checked_manifest
 from laurel.data.preferences import set_of
 from laurel.envs.base import EnvAdapter
-from laurel.errors import DataError
+from laurel.errors import DataError, ParamsError
 from laurel.params import CaptionParams, EnvParams, parse_sections
 from laurel.params.annotation import MAIN
 from laurel.params.resolved_arms import Arm
-from laurel.params.rewards import RewardParams, judge_of, method_of, resolved
+from laurel.params.rewards import RewardParams, judge_of, method_of, resolved, settings_of
 from laurel.rewards.base import Reward, require_reward
 from laurel.rewards.functions import WeightedSum, limit
 from laurel.rewards.method import QUALITY, AgentsReward, Inputs, LearningMethod, PayTable, Program, RewardContext
@@ -164,9 +164,11 @@ class Described:
             DataError: `card`, which `source` holds, does not describe a reward.
         """
         try:
-            content = {"rewards": card["rewards"], "env": card["env"], "caption": card["caption"]}
-            sections = parse_sections(content, str(source))
-            ((name, settings),) = sections["rewards"].items()
+            sections = parse_sections({"env": card["env"], "caption": card["caption"]}, str(source))
+            ((name, given),) = card["rewards"].items()
+            settings = settings_of(name, given)
+        except ParamsError as error:
+            raise ParamsError(f"{source}: {str(error).removeprefix(f'{source}: ')}") from None
         except (KeyError, TypeError, ValueError):
             raise DataError(f"{source}: does not describe a reward. Run laurel {STAGE} again.") from None
         caption: CaptionParams = sections["caption"]

@@ -314,15 +314,20 @@ def _hints(arm: Arm) -> HintsParams | None:
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
     """Estimate the chat-model usage of making rewards, besides preferences."""
+    from laurel.feedback.chat_annotator import ChatAnnotator
     from laurel.rewards.method import RewardContext
 
     lines = []
     for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):
-        settings = params.rewards[name]
+        method = method_of(params.rewards[name])
         try:
-            line = method_of(settings).estimate(RewardContext.of(params), adapter, captions)
+            line = method.estimate(RewardContext.of(params), adapter, captions)
         except DataError:  # they do not exist yet
             line = "questions to a chat model, if any, can be estimated once there are captions"
+        judge = method.asked_in_fit()
+        voters = () if judge is None or is_ours(type(method)) else params.annotate.of_judge(judge).voters
+        if line is None and any(isinstance(kind_of(voter), ChatAnnotator) for voter in voters):
+            line = "asks a chat model, at a cost that its method does not estimate"
         lines += [f"{name}: {line}"] if line else []
     return lines
 
