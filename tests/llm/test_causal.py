@@ -158,9 +158,8 @@ def test_a_pass_learns_from_whole_steps_of_groups(
         return Seen
 
     monkeypatch.setattr(trl_tuning, "_recorded", recorded)
-    groups = [Group(prompt, (GOOD, "left"), (1.0, 0.0)) for prompt in [*prompts(local), *prompts(local), *prompts(local)][:10]]
+    groups = [Group(prompt, (GOOD, "left"), (1.0, 0.0)) for prompt in (3 * prompts(local))[:10]]
     how = Tuning(batch_size=4 if loss == "infonce" else 2 * 4)
-    assert len(groups) == 10
     assert trl_tuning.step_of(groups, loss, how) == 3
     learn_from_groups(local, groups, loss, how, 0)
     assert len(seen) == used

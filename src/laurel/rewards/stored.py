@@ -169,7 +169,7 @@ class Described:
             settings = settings_of(name, given)
         except ParamsError as error:
             raise ParamsError(f"{source}: {str(error).removeprefix(f'{source}: ')}") from None
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise DataError(f"{source}: does not describe a reward. Run laurel {STAGE} again.") from None
         caption: CaptionParams = sections["caption"]
         judge = str(card.get("judge", MAIN))  # earlier versions did not name it
