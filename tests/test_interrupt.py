@@ -65,24 +65,35 @@ def test_envpool_is_imported_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     assert sys.modules.pop("envpool").list_all_envs() == []
 
 
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def terminate(by: signal.Signals = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), by)
 
 
-def test_sigterm_is_like_ctrl_c() -> None:
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_and_a_closed_terminal_are_like_ctrl_c(sent: signal.Signals) -> None:
     done = []
 
     def work() -> None:
         with terminated_like_ctrl_c():
             with ctrl_c_held_back():
-                terminate()
+                terminate(sent)
                 done.append("the rest")
             done.append("more")
 
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["the rest"]
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(sent) == signal.SIG_DFL
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with terminated_like_ctrl_c():
+            terminate(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_sigterm_stops_a_process_that_ignores_ctrl_c() -> None:
@@ -119,13 +130,14 @@ def test_sigterm_stops_a_process_that_ignores_ctrl_c() -> None:
     assert done == ["Ctrl-C is ignored", "woken", "what was on its way", "started"]
 
 
-def test_a_terminated_command_leaves_no_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_command_leaves_no_files(tmp_path: Path, sent: signal.Signals) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 10_000_000})
     process = project.start("collect")
     place = project.output("collect")
     while not list(place.parent.glob(".*.partial")) and process.poll() is None:
         time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(sent)
     _, said = process.communicate(timeout=120)
     ended = (130, -signal.SIGINT)  # the second where it came within exec(), which CPython passes on; 130 in a shell
     assert process.returncode in ended, said

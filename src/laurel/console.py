@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 USAGE_ERROR = 2
 REASON_FILE = "LAUREL_REASON_FILE"
@@ -28,11 +29,13 @@ def say(text: str) -> int:
 def tell(text: str) -> None:
     """Write a message or an error to standard error.
 
-    It may quote a params file or a server, so control characters are escaped.
+    It may quote a params file or a server, so control characters are escaped. On a terminal that was closed, nothing is
+    written.
     """
     lines = "\n".join(map(printable, text.split("\n")))
-    sys.stderr.write(f"{lines}\n")
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.write(f"{lines}\n")
+        sys.stderr.flush()
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM: both stop a command in the same way, and are deferred where they would do harm.
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: all stop a command in the same way, and are deferred where they would harm.
 
 Ctrl-C during the import of a compiled library raises that library's error or is lost; while a process is being started,
 it leaves an orphan process behind.
@@ -13,10 +13,14 @@ from contextlib import contextmanager
 from multiprocessing import parent_process
 from types import FrameType
 
+HANGUP = getattr(signal, "SIGHUP", None)
+"""Windows lacks it."""
+
 
 @contextmanager
 def terminated_like_ctrl_c() -> Iterator[None]:
-    """Within the block, treat SIGTERM, the stop signal of Docker, Kubernetes and systemd, like Ctrl-C.
+    """Within the block, treat SIGTERM, the stop signal of Docker, Kubernetes and systemd, like Ctrl-C; SIGHUP, which
+    comes when a terminal closes or a connection is lost, too, unless it is ignored, as with nohup.
 
     So open files are closed, temporary folders are removed, and worker processes end. Only the main thread receives
     signals.
@@ -30,11 +34,22 @@ def terminated_like_ctrl_c() -> Iterator[None]:
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)  # the present handler of Ctrl-C, such as asyncio, handles this, too
 
-    before = signal.signal(signal.SIGTERM, stop)
+    stopping = [signal.SIGTERM]
+    if HANGUP is not None and signal.getsignal(HANGUP) == signal.SIG_DFL:
+        stopping.append(HANGUP)
+    before = [signal.signal(each, stop) for each in stopping]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in zip(stopping, before, strict=True):
+            signal.signal(each, handler)
+
+
+def ignore_terminal() -> None:
+    """From now on ignore Ctrl-C and a closing terminal: whoever started this process ends it."""
+    for each in (signal.SIGINT, HANGUP):
+        if each is not None:
+            signal.signal(each, signal.SIG_IGN)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from typing import Any
 
 from laurel.data.disk import FULL, is_full
 from laurel.errors import LaurelError, WorkerError
-from laurel.interrupt import ctrl_c_held_back, stopped_by_sigterm
+from laurel.interrupt import ctrl_c_held_back, ignore_terminal, stopped_by_sigterm
 from laurel.machine import common_kernels
 from laurel.plugins import blame
 from laurel.progress import Advance, Schedule
@@ -319,7 +319,7 @@ def _end_with_parent() -> None:
 
 def _main(job: Job, sender: Connection) -> None:
     """Do a job in a child process, which ignores Ctrl-C (its parent stops it) and ends when its parent does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_terminal()
 
     def report(message: int | tuple[str, str]) -> None:
         try:

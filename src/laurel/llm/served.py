@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from laurel.console import tell
+from laurel.interrupt import ignore_terminal
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, RefusedError, Reply
 from laurel.params.judges import OpenAIParams, ServeParams
 
@@ -173,7 +174,7 @@ def _kill(group: int, how: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    ignore_terminal()  # Ctrl-C is for the process that asks
     # so is SIGTERM to a process group; a handler that does nothing, as the server would inherit SIG_IGN
     signal.signal(signal.SIGTERM, lambda *_: None)
     sys.exit(watch(sys.argv[1:]))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import multiprocessing
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import numpy as np
 
 from laurel.envs.builtin.nethack_game import Game, arrays, draw_game, memory_of, views
 from laurel.errors import EnvError
+from laurel.interrupt import ignore_terminal
 
 STOP_SECONDS = 5.0
 """Seconds that a process has to end its games."""
@@ -136,7 +136,7 @@ def step_each(games: Iterable[Game], actions: Sequence[int | None]) -> list[tupl
 
 def _serve(pipe: Connection, memory: int) -> None:
     """Play games until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    ignore_terminal()  # the parent decides when to stop
     number, places, options = pipe.recv()
     try:
         seen = views(arrays(number, mmap.mmap(memory, 0)))
