@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from pathlib import Path
 
 import pytest
@@ -216,13 +217,18 @@ def test_all_trials_share_a_budget(rewarded: Project, tmp_path: Path) -> None:
                 assert context.annotate.budget.max_calls == 5
 
 
-def test_what_trials_asked_counts_also_that_of_an_earlier_search(
+def test_seconds_and_what_trials_asked_count_also_those_of_an_earlier_search(
     searched: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.tuning.search.used_by", lambda agent: {str(agent): {"calls": 2, "cost_usd": 0.5}})
     project = searched.copy(searched.path.with_name("asking"))
+    took = 0.0
     for trials in (1, 2):
+        began = time.monotonic()
         searching(project, trials=trials, study="asking")
+        took += time.monotonic() - began
+        seconds = read_manifest(project.path / "tune")["seconds"]
+        assert 0.5 * took < seconds <= took + 0.01
         asked = {"calls": 4 * trials, "cost_usd": float(trials)}
         assert read_manifest(project.path / "tune")["usage"] == asked, "two agents a trial"
 

@@ -105,8 +105,8 @@ def run(
             preload=preload("train", params.env, params.resolved_arms.values()),
         )
         shutil.rmtree(folder, ignore_errors=True)
-        trials, usage = study.trials(), study.usage()
-    return publish(params, sweep, trials, used, inputs, output, text=text, usage=usage)
+        trials, usage, seconds = study.trials(), study.usage(), study.seconds
+    return publish(params, sweep, trials, used, inputs, output, text=text, usage=usage, seconds=seconds)
 
 
 @contextmanager
@@ -138,11 +138,13 @@ def publish(
     *,
     text: str | None = None,
     usage: Usage | None = None,
+    seconds: float = 0.0,
 ) -> str:
     """Write and log the results of all trials; return a summary as text.
 
     Args:
         usage: what the trials asked of language models.
+        seconds: how long they took, if this process knows.
 
     Raises:
         DataError: no trial has a score, or the output cannot be written.
@@ -152,6 +154,7 @@ def publish(
         source = yaml.safe_dump(params.dump(), sort_keys=False) if text is None else text
         out.notes += write_results(out.path, sweep, params, source, trials)
         out.counts, out.usage = counts(trials), dict(usage or {})
+        out.started -= seconds
         tracker = Tracker(dict(params), STAGE, inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from laurel.tuning.trials import Trial
 if TYPE_CHECKING:
     import optuna
 
-ABOUT, NUMBER, RESULT, USAGE = "laurel", "number", "result", "usage"
+ABOUT, NUMBER, RESULT, USAGE, SECONDS = "laurel", "number", "result", "usage", "seconds"
 """Attributes of a study and of its trials."""
 STARTUP_TRIALS = 5
 """Complete trials before any is pruned."""
@@ -84,6 +85,7 @@ class Study:
                 pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, FIRST_LOOK),
             )
             self._check(storage, about)
+            self._before, self._began = float(self._study.user_attrs.get(SECONDS, 0.0)), time.monotonic()
             self.put_back()
 
     def _check(self, storage: Path, about: Mapping[str, Any]) -> None:
@@ -183,10 +185,16 @@ class Study:
         }
         asked.handle.set_user_attr(RESULT, result)
         asked.handle.set_user_attr(USAGE, dict(usage or {}))
+        self._study.set_user_attr(SECONDS, self.seconds)
         if trial.state == "complete":
             self._study.tell(asked.handle, trial.score)
         else:  # a diverged trial counts as worse than one that was pruned later
             self._study.tell(asked.handle, state=TrialState.PRUNED)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work so far, with those of earlier searches up to their last trial that ended."""
+        return self._before + time.monotonic() - self._began
 
     def usage(self) -> Usage:
         """Return what all trials that have ended asked of language models."""
