@@ -58,7 +58,7 @@ def test_a_server_that_is_not_there_costs_a_note(
     note = check_note(manifest["run_notes"], "http://127.0.0.1:9")
     assert "Connection refused" in note
     assert manifest["mlflow_run_id"] is None
-    assert "The files are complete." in caplog.text
+    assert "The stage's files do not depend on it." in caplog.text
     said = capfd.readouterr()
     files = "".join((tmp_path / "trajectories" / name).read_text() for name in ("manifest.json", RUN))
     assert not any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,11 @@ class LoadedAgent:
         except (IndexError, KeyError, TypeError, ValueError):
             given = np.shape(observation) if isinstance(observation, np.ndarray) else ()
         part = f'"{leaf.name}" ' if leaf.name else ""
+        got = f"{type(observation).__name__} {given}" if given else type(observation).__name__
+        if isinstance(observation, Mapping):
+            got = f"one with {', '.join(map(repr, observation)) or 'nothing'}"
         raise EnvError(
             f"{self.env.id}: an observation of this environment has {part}{declared}, a batch one axis more, but got "
-            f"{type(observation).__name__} {given or ''}. Give observations as the environment does, without "
+            f"{got}. Give observations as the environment does, without "
             "wrappers that change them."
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
@@ -51,6 +52,11 @@ def annotate(
         AnnotationError: the model cannot be loaded or asked.
         ParamsError: a setting is not allowed, or a pair is not two texts.
     """
+    if isinstance(pairs, str | Mapping | pd.DataFrame) or not isinstance(pairs, Iterable):
+        raise ParamsError(
+            f"laurel.annotate: pairs is a {type(pairs).__name__}, but must be rows of two texts, such as "
+            "[(first, second)], or of a DataFrame: frame[['first', 'second']].to_numpy()."
+        )
     given = [_pair(number, pair) for number, pair in enumerate(pairs)]
     content = {"n_pairs": max(len(given), 1), **settings, "annotator": annotator}
     params: AnnotateParams = parse_sections({"annotate": content}, "laurel.annotate")["annotate"]

@@ -38,7 +38,10 @@ def load_reward(source: str | Path, *, seed: int | None = None) -> LoadedReward:
 
     Raises:
         DataError: it is missing, damaged, or not a reward.
+        ParamsError: `source` is no path, or `seed` no whole number.
     """
+    if not isinstance(seed, int | None):
+        raise ParamsError(f"laurel: seed is {seed!r:.60}, but must be a whole number or None.")
     return LoadedReward(described(fetched(source), seed))
 
 
@@ -119,6 +122,8 @@ def shaping_of(shaping: Shaping) -> ShapingParams:
     """
     if isinstance(shaping, ShapingParams):
         return shaping
+    if not isinstance(shaping, Mapping | None):
+        raise ParamsError(f"laurel: shaping is {shaping!r:.60}, but must be a dictionary, such as {{'form': 'bonus'}}.")
     found: ShapingParams = parse_sections({"shaping": dict(shaping or {})}, "laurel")["shaping"]
     return found
 

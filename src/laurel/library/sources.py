@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from laurel.errors import DataError
+from laurel.errors import DataError, ParamsError
 
 MLFLOW, HUB = ("models:/", "runs:/"), "hf://"
+
+
+def path_of(given: Any, what: str) -> str | Path:
+    """Return a path that a caller gave.
+
+    Raises:
+        ParamsError: it is none, such as None or what has been loaded already.
+    """
+    if not isinstance(given, str | Path):
+        raise ParamsError(f"laurel: {what} is {type(given).__name__} {given!r:.60}, but must be a path.")
+    return given
 
 
 def fetched(source: str | Path) -> Path:
@@ -19,8 +31,9 @@ def fetched(source: str | Path) -> Path:
 
     Raises:
         DataError: it does not exist, or cannot be reached.
+        ParamsError: it is neither a text nor a path.
     """
-    name = str(source)
+    name = str(path_of(source, "the location"))
     if name.startswith(MLFLOW):
         return _from_mlflow(name)
     if name.startswith(HUB):

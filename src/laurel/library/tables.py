@@ -16,6 +16,7 @@ from laurel.data.trajectories import trajectory_shards
 from laurel.errors import DataError
 from laurel.evaluation.summary import RESULTS
 from laurel.extras import need
+from laurel.library.sources import path_of
 from laurel.rewards.stored import StoredRewards
 
 FURTHER_UP = 4
@@ -55,8 +56,9 @@ def read(path: str | Path) -> Table:
 
     Raises:
         DataError: it is not a stage's output, is damaged, or the captions it was made from are not beside it.
+        ParamsError: it is neither a text nor a path.
     """
-    place = Path(path)
+    place = Path(path_of(path, "the location"))
     stage = checked_manifest(place)["stage"]
     if stage not in _READERS:
         raise DataError(f"{place}: holds the output of laurel {stage}. There are tables of {', '.join(_READERS)}.")

@@ -51,7 +51,9 @@ def init(folder: Path) -> None:
     if place.is_dir() and any(place.iterdir()):
         raise DataError(f"{folder}: is not empty, and was not changed. Choose another name, or empty it first.")
     if not place.is_dir() and not NAME.fullmatch(place.name):
-        raise DataError(f'{folder}: "{place.name}" is not a name for a project: use letters, digits, _ and -.')
+        raise DataError(
+            f'{folder}: "{place.name}" is not a name for a project: use letters without accents, digits, _ and -.'
+        )
     if not place.parent.is_dir():
         raise DataError(f"{folder}: there is no directory {place.parent}. Make it first.")
     try:

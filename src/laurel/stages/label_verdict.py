@@ -56,19 +56,21 @@ def _failures(
     unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
     if not pairs or (failed <= most * pairs and unusable["value"] <= most):
         return []
-    why = [
-        f"{statuses['api_failed']} had no answer",
-        f"{statuses['parse_failed']} no readable answer{_unread(out)}",
-    ]
-    if statuses["incomplete"]:
-        why.append(f"{statuses['incomplete']} too few answers, such as in only one of the two orders")
-    answers = ""
+    reasons = {
+        "api_failed": "had no answer",
+        "parse_failed": f"had no readable answer{_unread(out)}",
+        "incomplete": "had too few answers, such as in only one of the two orders",
+    }
+    why = [f"{statuses[status]} {reason}" for status, reason in reasons.items() if statuses[status]]
+    found = []
+    if why:
+        lost = f"{failed / pairs:.1%} of {pairs} pairs"
+        found.append(f"{lost} have no label because the annotator failed: {', '.join(why)}")
     if unusable["of"]:
-        answers = f", and {unusable['value']:.1%} of {unusable['of']:,} answers are missing or could not be read"
-    return [
-        f"{failed / pairs:.1%} of {pairs} pairs have no label because the annotator failed: {', '.join(why)}{answers}"
-        f"; at most {most:.1%} are allowed (annotate.max_failure_rate).{_why(out)}"
-    ]
+        share = f"{unusable['value']:.1%} of {unusable['of']:,}"
+        example = "" if statuses["parse_failed"] else _unread(out)
+        found.append(f"{share} answers are missing or could not be read{example}")
+    return [f"{', and '.join(found)}; at most {most:.1%} are allowed (annotate.max_failure_rate).{_why(out)}"]
 
 
 def _nothing_to_learn(

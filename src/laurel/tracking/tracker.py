@@ -134,7 +134,7 @@ class Tracker:
     def _note(self, error: Exception) -> None:
         """Report in the output's RUN and on standard error that logging to MLflow is incomplete."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
-        logger.warning("%s The files are complete.", sentence)
+        logger.warning("%s The stage's files do not depend on it.", sentence)
         self.output.run_notes.append(sentence)
         self.output.agent_runs.clear()
         self.output.mlflow_run_id = None  # so that a later stage logs everything from the files

@@ -1,0 +1,67 @@
+"""What callers of `import laurel` may give by mistake, and the sentence that they get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pandas as pd
+import pytest
+
+import laurel
+from laurel.envs.generic import GenericAdapter
+from laurel.errors import EnvError, ParamsError
+from laurel.library.agent import LoadedAgent
+from laurel.params import EnvParams
+
+Made = Callable[..., Path]
+NOTHING: Any = None
+FIVE: Any = 5
+TEXT: Any = "x"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: laurel.load_reward(NOTHING), "laurel: the location is NoneType None, but must be a path."),
+        (lambda: laurel.load_reward(FIVE), "laurel: the location is int 5, but must be a path."),
+        (lambda: laurel.load_agent(NOTHING), "laurel: the location is NoneType None, but must be a path."),
+        (lambda: laurel.read(NOTHING), "laurel: the location is NoneType None, but must be a path."),
+        (lambda: laurel.load_reward("data", seed=TEXT), "laurel: seed is 'x', but must be a whole number or None."),
+    ],
+)
+def test_what_is_no_path_is_named(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ParamsError, match=f"^{re.escape(said)}$"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kind"),
+    [(None, "NoneType"), ("a b", "str"), ({"a": "b"}, "dict"), (pd.DataFrame({"a": ["x"], "b": ["y"]}), "DataFrame")],
+)
+def test_what_is_no_rows_of_two_texts_is_named(pairs: Any, kind: str) -> None:
+    with pytest.raises(ParamsError, match=f"^laurel.annotate: pairs is a {kind}, but must be rows of two texts"):
+        laurel.annotate(pairs, goal="You win.")
+
+
+def test_shaping_is_a_dictionary(made: Made) -> None:
+    place = made("FrozenLake-v1")
+    with pytest.raises(ParamsError, match=r"^laurel: shaping is 5, but must be a dictionary"):
+        laurel.RewardWrapper(gym.make("FrozenLake-v1"), place, FIVE)
+    with pytest.raises(ParamsError, match=r"^laurel: the location is LoadedReward"):
+        laurel.load_reward(laurel.load_reward(place))  # type: ignore[arg-type]
+
+
+def test_parts_of_an_observation_that_are_missing_are_named() -> None:
+    space = gym.spaces.Dict({"joints": gym.spaces.Box(-1, 1, (2,)), "speed": gym.spaces.Box(0, 1, ())})
+    adapter = GenericAdapter("Robot-v0", space, gym.spaces.Discrete(2))
+    agent = LoadedAgent(EnvParams(id="Robot-v0"), adapter, NOTHING, NOTHING, 0)
+    with pytest.raises(
+        EnvError, match=r"has \"joints\" \(2,\), a batch one axis more, but got one with 'place'\. Give"
+    ):
+        agent.predict({"place": 1})
+    with pytest.raises(EnvError, match=r"but got int\. Give"):
+        agent.predict(5)
