@@ -138,6 +138,13 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch:
     monkeypatch.setattr(transfer, "up_to_date", lambda *_: False)
     with pytest.raises(DataError, match="is not a finished run: collect is not up to date"):
         transfer.read_sources(runs, None)
+    own = load_params(runs[0] / "params.yaml")
+    own = own.model_copy(update={"env": own.env.model_copy(update={"id": "own_world:World-v0"})})
+    monkeypatch.setattr(transfer, "load_params", lambda _: own)
+    (runs[0] / "own_world.py").touch()
+    with pytest.raises(DataError, match=r"collect is not up to date. The working folder has no own_world.py"):
+        transfer.read_sources(runs, None)
+    (runs[0] / "own_world.py").unlink()
 
 
 def test_places_that_cannot_be_written_are_refused_before_anything_is_played(

@@ -16,8 +16,7 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -25,6 +24,7 @@ from laurel.errors import TrainingError
 from laurel.extras import need
 from laurel.llm.causal import plain_tokenizer, put_weights, trained, weights_of
 from laurel.llm.local_model import LocalModel
+from laurel.llm.quiet import errors_alone, no_bars
 from laurel.llm.shared_batches import mean_of_all, place, share_of, shared
 
 if TYPE_CHECKING:
@@ -325,18 +325,15 @@ def _train(
     """Train a copy, which TRL may modify, and copy its weights back; frozen weights are shared."""
     from datasets import Dataset, disable_progress_bars
     from transformers import PrinterCallback
-    from transformers.utils import logging
 
     where = place()
     if where.world > 1 and not hasattr(trainer, "scores_of"):  # trainers of groups do this themselves
         trainer = shared(trainer, where)
     disable_progress_bars()
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     model = _copy(local)
     if local.device.type == "cpu" and max(sum(len(str(text)) for text in row.values()) for row in data) <= SHORT:
         model.set_attn_implementation("eager")  # plain matrix products take a sixth less time for short rows
-    with tempfile.TemporaryDirectory(prefix="laurel-") as scratch, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(prefix="laurel-") as scratch, warnings.catch_warnings(), errors_alone():
         warnings.simplefilter("ignore")  # TRL uses names that transformers has deprecated
         settings: dict[str, Any] = {
             "output_dir": scratch,
@@ -359,7 +356,7 @@ def _train(
         given = dict(arguments or {})
         if reference and not hasattr(model, "peft_config"):
             given["ref_model"] = _copy(local)
-        with _no_bars():
+        with no_bars():
             made = trainer(
                 model=model,
                 args=config(**{**settings, **extra}),
@@ -372,25 +369,10 @@ def _train(
             made.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it uses the base model
         loss = float(made.train().training_loss)
         loss = mean_of_all(loss) if where.world > 1 else loss
-    logging.set_verbosity(before)
     if not math.isfinite(loss):
         raise TrainingError("The language model's loss is NaN or infinite: lower its learning_rate.")
     put_weights(local.model, dict(weights_of(model)))
     return loss
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Disable the progress bar of TRL's reference probabilities, for which it has no setting."""
-    before = os.environ.get("TQDM_DISABLE")
-    os.environ["TQDM_DISABLE"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TQDM_DISABLE"]
-        else:
-            os.environ["TQDM_DISABLE"] = before
 
 
 def _copy(local: LocalModel) -> Any:

@@ -86,10 +86,11 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
         params = load_params(file)
         stale = next((stage.name for stage in STAGES if not up_to_date(stage, params, folder)), None)
         if stale is not None:
-            raise DataError(
-                f"{folder}: is not a finished run: {stale} is not up to date. Run laurel benchmark on its suite, or "
-                "laurel run there."
-            )
+            module = Path(f"{params.env.id.rpartition(':')[0].replace('.', '/')}.py")
+            again = "Run laurel benchmark on its suite, or laurel run there."
+            if (folder / module).is_file() and not module.is_file():
+                again = f"The working folder has no {module}, its environment: run this command where it is."
+            raise DataError(f"{folder}: is not a finished run: {stale} is not up to date. {again}")
         metrics = read_metrics(folder / REPORTS / METRICS)
         arms = params.resolved_arms
         fit = [name for name, one in arms.items() if one.trained and list(one.reward.values()) == [1.0]]
