@@ -292,7 +292,7 @@ def answered(
     drawn = generator(seed, "outcome labels").permutation(len(truth))[: settings.labels]
     labelled = {text: truth[text] for text in (list(truth)[i] for i in drawn)}
     asked = [text for text in outcomes.texts if text not in labelled]
-    found = dict(zip(asked, judge.answers(asked, labelled), strict=True))
+    found = dict(zip(asked, judge.answers(asked, labelled) if asked else (), strict=True))
     answers = {text: p for text, p in found.items() if p is not None} | {
         text: float(labelled[text]) for text in labelled
     }
