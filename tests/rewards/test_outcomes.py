@@ -192,6 +192,14 @@ def test_nothing_is_asked_where_all_outcomes_are_labelled(annotator: str) -> Non
     assert [*table.answers] == ["a", "b"]
 
 
+def test_a_classifier_is_named_by_the_labels_that_there_are() -> None:
+    context = RewardContext.of(parse_params({**MINIMAL, "annotate": {"annotator": "embedding"}}, "params.yaml"))
+    adapter, settings = adapter_for(context.env), OutcomeParams(judge="supervised", labels=50)
+    for texts, name in (("ab", "supervised (2 labels)"), ("a", "supervised (1 label)")):
+        outcomes = Outcomes([*texts], [1] * len(texts), [True, False][: len(texts)])
+        assert outcome.answered(outcomes, settings, context, adapter, 0)[1]["judge"] == name
+
+
 def test_only_the_end_of_an_episode_is_rewarded() -> None:
     reward = OutcomeReward({"b c": 1.0, "c": 0.25}, 2)
     reward.begin(2)
