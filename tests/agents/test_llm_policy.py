@@ -223,3 +223,19 @@ def test_the_prompt_shows_the_state_in_words_and_the_actions(
     assert "Around you: left the edge, down ice" in told
     assert "- left\n- down\n- right\n- up\n" in told
     assert "answer:   left or down or right or up" in told
+
+
+@pytest.mark.parametrize(("votes", "said"), [(1, "once, in about"), (2, "2 times, in about")])
+def test_the_estimate_counts_votes_as_questions(votes: int, said: str, tmp_path: Path) -> None:
+    """With two votes, two questions about one state were called two states."""
+    content = {
+        "annotator": "openai",
+        "openai": {"model": "toy", "base_url": "http://127.0.0.1:1/v1", "temperature": 0.5},
+        "language_model": {"votes": votes, "responses": str(tmp_path / "responses.db")},
+    }
+    adapter = adapter_for(BLACKJACK)
+    actor = make_actor("llm_policy", adapter, "arms.a.agent", annotate=AnnotateParams.model_validate(content))
+    line = actor.estimate(View(adapter, HANDS[:1]))
+    assert f"is asked about each distinct state {said}" in str(line)
+    of = "1 of 1 sampled states are" if votes == 1 else "2 of 2 questions about 1 sampled state are"
+    assert of in str(line)

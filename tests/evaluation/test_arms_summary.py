@@ -209,7 +209,9 @@ def test_steps_to_the_threshold_are_reported():
     ours, never = arm(around(0.9), reached=45_000.0), arm(around(0.1), reached=0)
     text = said(preference=ours, extrinsic=never)[1]
     assert "(median, and seeds that got there): preference 45k (10 of 10), extrinsic never (0 of 10)." in text
-    assert "None of them reached the threshold" in said(preference=never, extrinsic=never)[1]
+    assert "None of them reached the threshold while training." in said(preference=never, extrinsic=never)[1]
+    text = said(preference=never, extrinsic=never, oracle=ours)[1]
+    assert "None of them reached the threshold while training, unlike oracle (10 of 10)." in text
 
 
 def test_tables_are_aligned_and_leave_out_empty_columns():

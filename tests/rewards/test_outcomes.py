@@ -181,6 +181,25 @@ def test_an_outcome_without_an_answer_is_left_out_with_its_count(monkeypatch: py
     assert len({frozenset(texts[6:]) for texts in asked}) > 1, "each seed has its own labels"
 
 
+@pytest.mark.parametrize("annotator", ["openai", "embedding", "scripted"])
+def test_nothing_is_asked_where_all_outcomes_are_labelled(annotator: str) -> None:
+    """A chat model's budget was said to allow for no question, though it had no limit."""
+    annotate = {"annotator": annotator, "openai": {"model": "toy", "base_url": "http://127.0.0.1:1/v1"}}
+    context = RewardContext.of(parse_params({**MINIMAL, "annotate": annotate}, "params.yaml"))
+    outcomes = Outcomes(["a", "b"], [3, 1], [False, True])
+    table, quality = outcome.answered(outcomes, OutcomeParams(labels=5), context, adapter_for(context.env), 0)
+    assert (quality["labelled"], quality["unanswered"], quality["accuracy"]) == (2, 0, None)
+    assert [*table.answers] == ["a", "b"]
+
+
+def test_a_classifier_is_named_by_the_labels_that_there_are() -> None:
+    context = RewardContext.of(parse_params({**MINIMAL, "annotate": {"annotator": "embedding"}}, "params.yaml"))
+    adapter, settings = adapter_for(context.env), OutcomeParams(judge="supervised", labels=50)
+    for texts, name in (("ab", "supervised (2 labels)"), ("a", "supervised (1 label)")):
+        outcomes = Outcomes([*texts], [1] * len(texts), [True, False][: len(texts)])
+        assert outcome.answered(outcomes, settings, context, adapter, 0)[1]["judge"] == name
+
+
 def test_only_the_end_of_an_episode_is_rewarded() -> None:
     reward = OutcomeReward({"b c": 1.0, "c": 0.25}, 2)
     reward.begin(2)

@@ -81,5 +81,13 @@ def test_failures_are_results(tmp_path: Path) -> None:
     assert result_of(0, {}, [lost], 10).note == "training diverged"
 
 
+def test_a_failure_says_how_many_episodes_finished(tmp_path: Path) -> None:
+    some = curve([None, None]).assign(episodes=[10, 7])
+    enough = curve([1.0, 1.0]).assign(episodes=[60, 60])
+    agents = [written(tmp_path / f"seed-{i}", rows) for i, rows in enumerate([enough, some])]
+    note = result_of(0, {}, agents, 20).note
+    assert note == "Only 17 episodes of an agent finished, and a score needs 50 that count: raise --steps."
+
+
 def test_a_curve_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
     assert len(read_curve(tmp_path / "nowhere")) == 0

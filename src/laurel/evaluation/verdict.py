@@ -169,7 +169,9 @@ def _thresholds(arms: Arms, main: str, outcomes: Iterable[str]) -> list[str]:
     if known[:1] != [main] or len(known) < 2:
         return []
     if not any(arms[arm]["steps_to_threshold"]["reached"] for arm in known):
-        return ["None of them reached the threshold while training."]
+        others = {arm: entry["steps_to_threshold"] for arm, entry in arms.items() if arm not in known}
+        got = [f"{arm} ({one['reached']} of {one['of']})" for arm, one in others.items() if one and one["reached"]]
+        return [f"None of them reached the threshold while training{f', unlike {_listed(got)}' if got else ''}."]
     took = ", ".join(f"{arm} {threshold(arms[arm]['steps_to_threshold'])}" for arm in known)
     return [f"Steps to the threshold (median, and seeds that got there): {took}."]
 

@@ -95,13 +95,20 @@ class Chooser:
 
     def estimate(self, states: Sequence[str]) -> str:
         """Estimate the cost of asking in one line, from a sample of states; asks nothing."""
-        found = self._kind.estimate_of(self.question, list(dict.fromkeys(states)))
+        sampled = list(dict.fromkeys(states))
+        found = self._kind.estimate_of(self.question, sampled)
+        times = found.distinct // max(len(sampled), 1)  # with several votes each is a question
         tokens = found.input_tokens / max(found.calls, 1)
         one = found.costs(found.price) if found.calls else "nothing"
-        asked = f"{found.calls} of {found.distinct} sampled states are still to be asked"
+        what = (
+            "sampled states"
+            if times == 1
+            else f"questions about {len(sampled)} sampled state{'s' * (len(sampled) != 1)}"
+        )
+        asked = f"{found.calls} of {found.distinct} {what} are still to be asked"
         return (
-            f"{self.model} is asked about each distinct state once, in about {tokens:,.0f} tokens "
-            f"({found.counted_by}); {asked}, at a cost of {one}"
+            f"{self.model} is asked about each distinct state {'once' if times == 1 else f'{times} times'}, in about "
+            f"{tokens:,.0f} tokens ({found.counted_by}); {asked}, at a cost of {one}"
         )
 
     @property

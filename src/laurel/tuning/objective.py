@@ -17,7 +17,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
+from laurel.agents.episodes import LEAST
 from laurel.data.json_file import read_json
+from laurel.evaluation.formats import counted
 from laurel.training.curve import CURVE, CURVE_SCHEMA
 from laurel.tuning.trials import Trial
 
@@ -83,9 +85,16 @@ def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Pat
     last = [value for value in map(last_return, curves) if value is not None]
     known = [value for value in areas if value is not None]
     if len(known) < len(areas):
-        return Trial(number, values, "failed", None, note="No episode finished: raise --steps.")
+        return Trial(number, values, "failed", None, note=_too_few(curves))
     so_far = tuple(reports(curves, total_steps))
     return Trial(number, values, "complete", float(np.mean(known)), tuple(known), float(np.mean(last)), so_far)
+
+
+def _too_few(curves: Sequence[pd.DataFrame]) -> str:
+    """Return why a training run has no score."""
+    least = min(int(curve["episodes"].sum()) for curve in curves if area(curve) is None)
+    ended = f"Only {counted(least, 'episode')} of an agent finished" if least else "No episode finished"
+    return f"{ended}, and a score needs {LEAST} that count: raise --steps."
 
 
 def diverged(agents: Sequence[Path]) -> str:

@@ -173,6 +173,10 @@ class OutcomeJudge(ABC):
     shown: Collection[str] = ()
     """Outcomes whose answers are in its question, so that they say nothing about its accuracy."""
 
+    def named(self, labels: int) -> str:
+        """Return its name in reports, if there were so many labels."""
+        return self.name
+
     def check(self) -> str | None:
         """Return a sentence on why it cannot judge here; None if it can."""
         return None
@@ -244,7 +248,10 @@ class SupervisedJudge(OutcomeJudge):
 
     def __init__(self, settings: OutcomeParams, context: RewardContext) -> None:
         self._settings, self._model = settings, context.annotate.embedding.model
-        self.name = f"supervised ({settings.labels} labels)"
+        self.name = "supervised"
+
+    def named(self, labels: int) -> str:
+        return f"{self.name} ({labels} label{'s' * (labels != 1)})"
 
     def check(self) -> str | None:
         return None if self._settings.labels else "its judge is supervised, so labels must be 1 or more."
@@ -292,7 +299,7 @@ def answered(
     drawn = generator(seed, "outcome labels").permutation(len(truth))[: settings.labels]
     labelled = {text: truth[text] for text in (list(truth)[i] for i in drawn)}
     asked = [text for text in outcomes.texts if text not in labelled]
-    found = dict(zip(asked, judge.answers(asked, labelled), strict=True))
+    found = dict(zip(asked, judge.answers(asked, labelled) if asked else (), strict=True))
     answers = {text: p for text, p in found.items() if p is not None} | {
         text: float(labelled[text]) for text in labelled
     }
@@ -302,7 +309,7 @@ def answered(
     judged = [text for text in asked if text in kept and text in truth and text not in judge.shown]
     right = [kept[text] != 0.5 and (kept[text] > 0.5) == truth[text] for text in judged]
     quality: dict[str, Any] = {
-        "judge": judge.name,
+        "judge": judge.named(len(labelled)),
         "simulated": judge.simulated,
         "outcomes": len(outcomes.texts),
         "labelled": len(labelled),
