@@ -208,7 +208,7 @@ def asked_columns(metrics: Mapping[str, Any]) -> Table | None:
     heads = ["arm", "model", "states", "answers", "could be read", "tokens an answer"]
     rows = [
         [
-            *(name, one["model"], f"{one['states']:,}", f"{one.get('answers', one['states']):,}"),
+            *(name, one["model"], f"{one['states']:,}", f"{one['answers']:,}" if "answers" in one else NONE),
             *(f"{one['parse_rate']:.1%}", number(one.get("tokens_per_answer"))),
         ]
         for name, one in ((name, metrics["arms"][name].get("asked")) for name in metrics["order"])
