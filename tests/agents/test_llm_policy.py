@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
+from laurel.agents.actors.llm_policy import action_names
 from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, EnvError, ParamsError
@@ -223,3 +225,9 @@ def test_the_prompt_shows_the_state_in_words_and_the_actions(
     assert "Around you: left the edge, down ice" in told
     assert "- left\n- down\n- right\n- up\n" in told
     assert "answer:   left or down or right or up" in told
+
+
+def test_actions_are_named_from_the_first_one_on() -> None:
+    adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
+    adapter.action_space = gym.spaces.Discrete(2, start=1)
+    assert action_names(adapter, "arm") == ((adapter.action_name(1), adapter.action_name(2)), 1)
