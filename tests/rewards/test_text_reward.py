@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
-import shutil
 import re
+import shutil
 import socket
 import struct
 import threading
