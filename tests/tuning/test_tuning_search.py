@@ -235,11 +235,11 @@ def test_the_process_of_a_pruned_trial_is_ended(params: Params, space: Space, tm
         write_curve(folder / "seed-0", 0.0, updates=5)
         return {folder / "seed-0": Job("waits", begin_and_wait, (folder / "seed-0",))}, STEPS
 
-    stopped: list[str] = []
+    stopped: list[tuple[str, bool]] = []
 
     class Watched(Workers):
         def stop(self, jobs: Sequence[Job]) -> None:
-            stopped.extend(job.name for job in jobs)
+            stopped.extend((job.name, any((tmp_path / "work").iterdir())) for job in jobs)
             super().stop(jobs)
 
     options = {"workers": 1, "prune": True, "advance": lambda *_, **__: None}
@@ -247,7 +247,7 @@ def test_the_process_of_a_pruned_trial_is_ended(params: Params, space: Space, tm
         patch.setattr("laurel.tuning.search.Workers", Watched)
         search(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
     assert study.trials()[-1].state == "pruned"
-    assert stopped == ["waits"], "at once, and not when the search ends"
+    assert stopped == [("waits", True)], "before its files are removed, and not when the search ends"
     assert list((tmp_path / "work").iterdir()) == []
 
 
