@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.language_model import learner as module
 from laurel.agents.language_model.calibration import Calibration, calibration, values_of_random
-from laurel.agents.language_model.critic import TableCritic
+from laurel.agents.language_model.critic import EncoderCritic, TableCritic
 from laurel.agents.language_model.learner import LanguageModelLearner
 from laurel.agents.tabular.planning import solve_policy
 from laurel.envs import adapter_for
@@ -137,3 +137,11 @@ def test_a_state_that_was_never_met_has_the_mean_of_all_returns() -> None:
     critic = TableCritic()
     critic.fit(["often"] * 3 + ["once"], np.array([1, 1, 1, 5], dtype=np.float32))
     assert critic.values(["often", "once", "never"]).tolist() == [1.0, 5.0, 2.0]
+
+
+def test_an_encoders_values_are_on_average_the_returns() -> None:
+    critic, states = EncoderCritic("none"), ["often"] * 8 + ["once", "twice", "twice"]
+    critic._vectors = dict(zip(("often", "once", "twice"), np.eye(3), strict=True))
+    returns = np.array([1.0] * 8 + [5.0, 2.0, 3.0], dtype=np.float32)
+    critic.fit(states, returns)
+    assert critic.values(states).mean() == pytest.approx(returns.mean(), abs=1e-5)

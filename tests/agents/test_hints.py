@@ -364,6 +364,10 @@ def test_the_reward_is_the_likelihood_of_the_action_over_chance() -> None:
 class Half(Right):
     """A model half of whose answers cannot be read."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.asker = usage.new_asker()
+
     @property
     def account(self) -> dict[str, Any]:
         sample = {"name": "tiny", "prompt": {}, "items": [["an answer"]]}
@@ -373,7 +377,7 @@ class Half(Right):
             "unread": 2,
             "calls": 6,
             "asked_sample": [sample],
-            "asker": str(id(self)),
+            "asker": self.asker,
         }
         return about if self.asked else {}
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
+from laurel.agents.actors.llm_policy import action_names
 from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, EnvError, ParamsError
@@ -239,3 +241,9 @@ def test_the_estimate_counts_votes_as_questions(votes: int, said: str, tmp_path:
     assert f"is asked about each distinct state {said}" in str(line)
     of = "1 of 1 sampled states are" if votes == 1 else "2 of 2 questions about 1 sampled state are"
     assert of in str(line)
+
+
+def test_actions_are_named_from_the_first_one_on() -> None:
+    adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
+    adapter.action_space = gym.spaces.Discrete(2, start=1)
+    assert action_names(adapter, "arm") == ((adapter.action_name(1), adapter.action_name(2)), 1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from laurel.agents.actors import make_actor
-from laurel.agents.actors.planner import EXPLORE, subgoals_of
+from laurel.agents.actors.planner import EXPLORE, Planner, Subgoal, _Episode, subgoals_of
 from laurel.envs import adapter_for
 from laurel.errors import EnvError, ParamsError
 from laurel.evaluation.rollout import roll_out
@@ -86,6 +86,28 @@ def test_the_prompt_contains_the_results_of_earlier_subgoals(monkeypatch: pytest
     assert any(f"Reports: {KEY} Now: " in told for told in model.told)
     assert any(DOOR in told for told in model.told)
     assert actor.account["states"] == len(set(model.told)) == actor.account["calls"]
+
+
+class Undecided:
+    """A chat model that finds the first subgoal a little better than the second; notes what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def probabilities(self, texts: list[str]) -> np.ndarray:
+        self.told += texts
+        return np.tile([0.6, 0.4], (len(texts), 1))
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_subgoals_are_drawn_by_their_probabilities_after_the_last_reports(greedy: bool) -> None:
+    model, subgoals = Undecided(), (EXPLORE, Subgoal(KEY))
+    planner = Planner(adapter_for(DOORKEY), subgoals, "model", model, 40, greedy=greedy)  # type: ignore[arg-type]
+    asked = [(_Episode(reports=["one", "two", "three", "four"]), "Here.")] * 50
+    found = planner._named(asked, np.random.default_rng(0))
+    assert 0.4 < np.mean([one is EXPLORE for one in found]) < 0.8 or greedy
+    assert set(found) == ({EXPLORE} if greedy else set(subgoals))
+    assert set(model.told) == {"Reports: two three four Now: Here."}
 
 
 def test_subgoals_are_captions_of_the_environment() -> None:

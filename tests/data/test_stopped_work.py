@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from laurel.data.directory import output_directory
 
 
@@ -48,3 +50,25 @@ def test_a_damaged_note_of_seconds_does_not_stop_the_work_for_ever(tmp_path: Pat
     (note,) = tmp_path.glob(".a.*.partial/.seconds.json")
     note.write_text("")
     assert stop(tmp_path / "a", {}) == ["done"]
+
+
+def test_a_file_of_the_users_that_changed_while_work_was_stopped_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier version of it made is kept, so that both are in one output."""
+    monkeypatch.chdir(tmp_path)
+    params = {"agent": {"algorithm": "mine:Algorithm"}}
+    noted = []
+    for version in ("1", "1", "2", "2"):
+        Path("mine.py").write_text(version)
+        stop(tmp_path / "a", params)
+        with (
+            suppress(RuntimeError),
+            output_directory(tmp_path / "a", stage="collect", params=params, resumable=True) as out,
+        ):
+            noted.append([note for note in out.notes if note.startswith("mine.py changed while collect was")])
+            raise RuntimeError
+    assert list(map(len, noted)) == [0, 0, 1, 1]
+    with output_directory(tmp_path / "a", stage="collect", params=params, resumable=True) as out:
+        assert len(out.notes) == 1
+    assert sorted(file.name for file in (tmp_path / "a").iterdir()) == [".run.json", "done", "manifest.json"]

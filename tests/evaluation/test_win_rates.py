@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from laurel.evaluation.divergence import divergence_curve
 from laurel.evaluation.summary import text_columns
 from laurel.evaluation.win_rates import POINTS, SHOWN, examples, win_rates
 from laurel.params import parse_params
+from laurel.params.arm_infos import ArmInfo
 
 STRENGTHS = {"base": 0.0, "good": 1.5, "bad": -1.0}
 EPISODES = 2000
@@ -108,6 +110,15 @@ def test_an_arm_that_always_wins_has_an_interval(arms: Any, results: pd.DataFram
     assert bounds(100)[0] == pytest.approx(POINTS * np.log(share / (1 - share)), abs=50), "as many as there are prompts"
 
 
+def test_words_are_of_an_arms_own_texts_and_wins_of_episodes_that_both_have(arms: Any, results: pd.DataFrame) -> None:
+    two = {name: arms[name] for name in ("base", "good")}
+    few = results[results["episode"] < 4].assign(**{"return": 1.0})
+    few.loc[few["arm"] == "good", ["text", "return"]] = "a b c d e", 2.0
+    found = win_rates(few[(few["arm"] != "good") | (few["episode"] > 0)], curves()[:10], two, 0)
+    assert (found["base"]["words"], found["good"]["words"]) == (3.0, 5.0)
+    assert (found["good"]["wins"]["value"], found["good"]["wins"]["of"]) == (1.0, 3)
+
+
 def test_runs_without_language_models_have_no_win_rates(arms: Any, results: pd.DataFrame) -> None:
     assert win_rates(results, curves().drop(columns="reference_kl"), arms, 0) == {}
     assert win_rates(results, curves(), {"good": arms["good"]}, 0) == {}
@@ -117,3 +128,18 @@ def test_examples_are_of_the_same_prompts(results: pd.DataFrame) -> None:
     shown = examples(results, ["base", "good"])
     assert [prompt for prompt, _ in shown] == [f"p{number}" for number in range(SHOWN)]
     assert [arm for arm, _, _ in shown[0][1]] == ["base", "good"]
+
+
+def test_pay_and_return_are_drawn_over_the_root_of_the_divergence() -> None:
+    """A point is the mean of an arm's seeds, and of up to three updates."""
+    columns = {"env_steps": [1, 2, 3, 4], "reference_kl": [-1.0, 1.0, 3.0, 14.0]}
+    of_seeds = [
+        pd.DataFrame({"arm": "a", **columns, "shaped_reward": paid, "return_mean": [8.0, 4.0, 0.0, 2.0]})
+        for paid in ([0.0, 0.0, 0.0, 0.0], [2.0, 4.0, 6.0, 8.0])
+    ]
+    info = ArmInfo("a", "method", "an arm", ("text",))
+    paid, returned = divergence_curve(pd.concat(of_seeds), [info]).axes
+    for axes, expected in ((paid, [1.0, 1.5, 2.0, 3.0]), (returned, [8.0, 6.0, 4.0, 2.0])):
+        (line,) = axes.lines
+        assert list(line.get_xdata()) == pytest.approx([0.0, 0.0, 1.0, 6**0.5])
+        assert list(line.get_ydata()) == pytest.approx(expected)

@@ -16,7 +16,7 @@ from laurel.llm import trl_tuning
 from laurel.llm.causal import load_causal, put_weights, save_causal, tokens_of, weights_of, written_prompt
 from laurel.llm.local_model import LocalModel
 from laurel.llm.lora import with_lora
-from laurel.llm.sampling import Grammar, log_probs, sample
+from laurel.llm.sampling import Grammar, log_probs, sample, without_dropout
 from laurel.llm.tiny_model import write_tiny_model
 from laurel.llm.trl_tuning import Group, Pair, Tuning, imitate, learn_from_groups, learn_from_pairs
 
@@ -258,3 +258,10 @@ def test_an_adapter_is_kept_and_the_same_for_the_same_seed(place: Path, tmp_path
     assert kept[0] == kept[1]
     again = load_causal(str(place), adapter=str(tmp_path / "0"))
     assert lead(again) == pytest.approx(lead(local), abs=1e-4)
+
+
+def test_parts_of_a_model_train_again_after_they_sampled_without_dropout() -> None:
+    model = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Dropout().eval())
+    with without_dropout(model):
+        assert not any(part.training for part in model.modules())
+    assert [part.training for part in model] == [True, False]

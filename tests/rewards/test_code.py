@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from laurel.params import EnvParams
 from laurel.params.rewards import TrialParams
 from laurel.rewards import code
 from laurel.rewards.base import UNPAID, Reward, Steps
-from laurel.rewards.code_search import MISSING, Sample, Search, save
+from laurel.rewards.code_search import MISSING, Candidate, Sample, Search, examined, save
 from laurel.rewards.method import RewardContext, Tried
 from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import SandboxError
@@ -119,6 +120,7 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
         assert f"- {fault}" in shown.feedback
     assert "no answer" not in shown.feedback, "that is not the writer's fault"
     assert [one.kind for one in every].count(MISSING) == 1
+    assert [one.round for one in every] == [1] * 8 + [2] * 2, "also of what was written before"
 
 
 def test_the_best_of_all_rounds_is_chosen_and_not_that_of_the_last(angles: list[float]) -> None:
@@ -133,6 +135,26 @@ def test_a_run_without_a_usable_function_ends_with_the_reasons(angles: list[floa
         AnnotationError, match=r"none of the 3 functions that a bank wrote .* 2 of them: it fails: ZeroDiv"
     ):
         Search(NUMBERS, sample(angles), bank, None, 0.5).run(1)
+
+
+def test_a_function_whose_agents_ended_no_episode_is_not_the_best(angles: list[float]) -> None:
+    thresholds = []
+
+    def trial(reward: Reward) -> Tried:
+        thresholds.append(reward.threshold)
+        return Tried(math.nan if len(thresholds) == 1 else -3.0, [math.nan])
+
+    best, every = Search(NUMBERS, sample(angles), Bank([UPRIGHT, LEANING]), trial, 0.9).run(1)
+    assert (best.source, best.score) == (LEANING, -3.0)
+    assert thresholds == [Normalizer.of(one.values).threshold(0.9) for one in every]
+
+
+def test_where_a_function_may_fail_it_counts_as_its_lowest_reward() -> None:
+    source = f'{HEAD}    angle = next_observation["pole_angle"]\n    return 1 / 0 if angle > 1 else angle\n'
+    many = [*np.linspace(0.1, 0.9, 198), 2.0, 3.0]  # one in a hundred may fail
+    found = examined(Candidate(1, source), sample(many), NUMBERS)
+    assert found.problem == ""
+    assert found.values[-3:] == pytest.approx([0.9, 0.1, 0.1])
 
 
 def test_training_selects_and_failures_are_fed_back(angles: list[float]) -> None:

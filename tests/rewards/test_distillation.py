@@ -46,6 +46,41 @@ def test_familiar_observations_get_less_reward_than_novel_ones() -> None:
     assert 0 < 3 * paid[0, 0] < paid[0, 1]
 
 
+def test_what_is_met_often_is_learned() -> None:
+    """Even without learning, a rare feature is far from the mean of all, and its error is larger."""
+    bonus, untaught = made(), made(learning_rate=1e-12)
+    for _ in range(60):
+        bonus.pay(steps_of([[0, 1], [2, 3]]))
+        untaught.pay(steps_of([[0, 1], [2, 3]]))
+    after, before = (one.pay(steps_of([[0, 4]]))[0] for one in (bonus, untaught))
+    assert 10 * after[0] / after[1] < before[0] / before[1]
+
+
+def test_other_random_numbers_of_the_process_are_as_without_it() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        random = torch.get_rng_state()
+        made().pay(steps_of([[0, 1], [2, 3]]))
+        assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_the_discounted_sums_of_bonuses_have_a_spread_of_one() -> None:
+    """A step without a bonus, which only resets an environment, adds nothing to its environment's sum."""
+    states, valid = [[0, 1], [2, 3], [4, 0], [1, 1]], [[1, 1], [1, 0], [1, 1], [0, 1]]
+    paid = made(gamma=0.7).pay(steps_of(states, valid))
+    sums = [np.zeros(2)]
+    for row, taken in zip(paid, np.array(valid, dtype=np.bool_), strict=True):
+        sums.append(0.7 * sums[-1] + np.where(taken, row, 0.0))
+    assert np.std(sums[1:]) == pytest.approx(1, rel=1e-5)
+
+
+def test_features_are_scaled_by_all_that_were_met() -> None:
+    bonus = made()
+    for states in ([[0, 0]], [[1, 2]]):
+        bonus.pay(steps_of(states))
+    assert bonus._seen.mean == pytest.approx([0.5, 0.25, 0.25, 0, 0])
+
+
 def test_a_rare_feature_is_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     largest = []
 

@@ -136,6 +136,13 @@ def test_without_success_there_are_no_true_answers(judge: Any) -> None:
         outcome.answered(unknown, OutcomeParams(judge="supervised", labels=10), context, adapter, 0)
 
 
+@pytest.mark.parametrize("reached", [False, True])
+def test_a_classifier_of_labels_that_are_all_the_same_says_the_same_of_all(reached: bool) -> None:
+    context = RewardContext.of(Params.model_validate(MINIMAL))
+    judge = outcome.SupervisedJudge(OutcomeParams(judge="supervised", labels=2), context)
+    assert judge.answers(["c", "d"], {"a": reached, "b": reached}) == [float(reached)] * 2
+
+
 def test_the_report_names_who_answers() -> None:
     assert "by the annotator" in outcome.METHOD(OutcomeParams()).summary
     assert "by a classifier" in outcome.METHOD(OutcomeParams(judge="supervised", labels=1)).summary

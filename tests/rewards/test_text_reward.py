@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+import shutil
 import socket
 import struct
 import threading
@@ -24,7 +25,7 @@ from laurel.errors import DataError
 from laurel.llm import embedding_cache
 from laurel.params import Params, parse_params
 from laurel.params.rewards import method_of
-from laurel.rewards import text_pairs
+from laurel.rewards import text, text_pairs
 from laurel.rewards.logistic import logistic
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.reward_function import AT_ONCE, MOST_BYTES, reward_function
@@ -87,12 +88,16 @@ def test_a_format_is_no_baseline() -> None:
     quality = fit_head("encoder", pairs, np.eye(24, dtype=np.float32), 0)[1]
     assert quality["heldout_pairs"] == 12
     assert quality["baselines"] == {"longer": 1.0, "majority": None}
+    pairs.p_first[:9] = 0.0
+    assert fit_head("encoder", pairs, np.eye(24, dtype=np.float32), 0)[1]["baselines"]["majority"] == 0.75
 
 
 def test_a_prediction_of_neither_is_half_right() -> None:
     pairs = TextPairs(["a", "b"], np.array([0, 0, 1]), np.array([1, 1, 0]), np.array([1.0, 1.0, 0.5]), np.arange(2))
     found = text_pairs.quality(pairs, np.ones(3, dtype=np.bool_), np.array([0.0, 2.0, 1.0]))
     assert (found["heldout_agreement"], found["heldout_pairs"], found["ties"]) == (0.75, 2, 1)
+    losses = np.log([2.0, 1 + np.exp(-2.0), (1 + np.exp(1.0)) / np.exp(0.5)])
+    assert found["heldout_loss"] == pytest.approx(losses.mean(), abs=1e-4), "of the tie, too"
 
 
 def test_the_answers_to_a_single_prompt_are_held_out_one_by_one() -> None:
@@ -113,6 +118,9 @@ def test_a_head_finds_a_planted_utility_and_not_one_in_shuffled_labels() -> None
     low, high = quality["heldout_ci95"]
     assert low < quality["heldout_agreement"] < high < 1
     assert model.weights is not None
+    apart = of_texts(pairs, vectors)[pairs.first] - of_texts(pairs, vectors)[pairs.second]
+    slope = (1 / (1 + np.exp(-apart @ model.weights)) - pairs.p_first) @ apart + model.weights / text.PRIOR_SD**2
+    np.testing.assert_allclose(slope / len(apart), 0, atol=1e-5, err_msg="the optimum of all pairs")
     order = np.random.default_rng(1).permutation(len(pairs.p_first))
     shuffled = TextPairs(pairs.texts, pairs.first, pairs.second, pairs.p_first[order], pairs.group)
     low, high = fit_head("encoder", shuffled, of_texts(pairs, vectors), 0)[1]["heldout_ci95"]
@@ -190,6 +198,10 @@ def test_the_command_fits_and_scores(fitted: Path, tmp_path: Path, capsys: pytes
     (tmp_path / "texts.txt").write_bytes("A\u2028B\x0bC\x85D.\r\nYou hit a wall.".encode())
     assert main(["reward", "score", str(fitted), "--file", str(tmp_path / "texts.txt")]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2, "a text is a line, whatever separators it holds"
+    shutil.copytree(fitted, tmp_path / "other")
+    (tmp_path / "other" / "head.safetensors").write_bytes((fitted / "head.safetensors").read_bytes()[:-8] + bytes(8))
+    assert main(["reward", "score", str(tmp_path / "other"), "x"]) == 2
+    assert "other" in capsys.readouterr().err, "was changed since it was fitted"
     assert main(["reward", "score", str(tmp_path), "x"]) == 2
     assert "holds no reward model of texts" in capsys.readouterr().err
     assert main(["reward", "score", str(tmp_path / "texts.txt"), "x"]) == 2

@@ -121,6 +121,12 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
         other = report(tmp_path / "b", {"preference": 0.9}, **changes)
         with pytest.raises(DataError, match=says):
             compare(a, other)
+    slippery, dry = (
+        report(tmp_path / str(value), {"preference": 0.1}, env={**PARAMS["env"], "kwargs": {"is_slippery": value}})
+        for value in (True, False)
+    )
+    with pytest.raises(DataError, match=r"env.kwargs.is_slippery: True in the first, env.kwargs.is_slippery: False"):
+        compare(slippery, dry)
     compare(a, report(tmp_path / "b", {"preference": 0.9}, agent={"steps": 900}))  # both were trained for 1,000 steps
     assert main(["compare", str(a), str(tmp_path)]) == 2
     assert main(["compare", str(a), str(a), "-o", str(tmp_path / "none/page.html")]) == 2

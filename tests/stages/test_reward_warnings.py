@@ -31,8 +31,15 @@ def collected(*episodes: tuple[int, bool]) -> tuple[Transitions, Position]:
     return steps, Position(number, np.arange(n))
 
 
-def said(monkeypatch: pytest.MonkeyPatch, intrinsic: float, *episodes: tuple[int, bool], **of: Any) -> str:
-    table = PayTable(["a"] * 10, np.ones(10, np.float32), np.zeros(10, np.float32), np.ones(10, np.int64), 0.0, **of)
+def said(
+    monkeypatch: pytest.MonkeyPatch,
+    intrinsic: float,
+    *episodes: tuple[int, bool],
+    threshold: float = 0.0,
+    **of: Any,
+) -> str:
+    ones, none = np.ones(10, np.float32), np.zeros(10, np.float32)
+    table = PayTable(["a"] * 10, ones, none, np.ones(10, np.int64), threshold, **of)
     stored = SimpleNamespace(settings={"preference": None}, table=lambda *_: table)
     monkeypatch.setattr(reward_warnings, "StoredRewards", SimpleNamespace(read=lambda _: stored))
     monkeypatch.setattr(reward_warnings, "read_trajectories", lambda _: iter([collected(*episodes)]))
@@ -51,6 +58,12 @@ def test_pay_is_compared_with_the_spread_of_returns_which_may_be_negative(monkey
     assert "lower shaping.intrinsic" not in said(monkeypatch, 1.9, (50, True), (30, True))
     assert "lower shaping.intrinsic" in said(monkeypatch, 2.1, (50, True), (30, True))
     assert "lower shaping.intrinsic" in said(monkeypatch, 0.2, (30, True), (30, True)), "alike: often of 1"
+    assert "lower shaping.intrinsic" not in said(monkeypatch, 0.05, (30, True), (30, True))
+
+
+def test_only_what_is_above_the_threshold_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "meeting each of 10 captions once is paid 5 in all" in said(monkeypatch, 2.0, (30, True), threshold=0.75)
+    assert "each of 0 captions once is paid 0 in all" in said(monkeypatch, 2.0, (30, True), threshold=1.5)
 
 
 def test_an_episode_is_paid_one_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

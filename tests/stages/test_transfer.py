@@ -14,13 +14,14 @@ from laurel.cli.app import main
 from laurel.data.json_file import read_json
 from laurel.data.manifest import read_manifest
 from laurel.errors import DataError, ParamsError
-from laurel.params import load_params
+from laurel.params import load_params, parse_params
 from laurel.params.rewards import method_of, resolved
 from laurel.rewards.functions import CaptionReward
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import StoredRewards
 from laurel.stages import transfer
 from laurel.stages.project import REPORTS
+from minimal_params import MINIMAL
 from tiny_project import Project
 
 
@@ -178,3 +179,17 @@ def test_a_method_without_a_reward_is_skipped(runs: list[Path]) -> None:
     assert [source.arm.name for source in transfer.read_sources(runs, None)] == ["preference"] * 2
     with pytest.raises(ParamsError, match=r"and hinted is not one. --arm may be one of preference\."):
         transfer.read_sources(runs, "hinted")
+
+
+def test_agents_are_played_again_after_the_own_environment_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    params = parse_params(MINIMAL, "p")
+    origin = transfer.Source("a", tmp_path, params, next(iter(params.resolved_arms.values())), {})
+    own = params.model_copy(update={"env": params.env.model_copy(update={"id": "mine:Lake-v0"})})
+    keys = []
+    for size in (4, 8):
+        Path("mine.py").write_text(f"SIZE = {size}\n")
+        keys.append(transfer._key(origin, "digest", own))
+    assert len(set(keys)) == 2

@@ -9,6 +9,7 @@ from laurel.errors import ParamsError
 from laurel.params import Params
 from laurel.params.search import read_space, with_values
 from laurel.tuning.candidates import candidates
+from laurel.tuning.plan import narrowed
 
 ENTRIES = [
     "shaping.intrinsic=log:0.01:1",
@@ -67,3 +68,9 @@ def test_a_grid_is_every_combination_once(params: Params) -> None:
     assert candidates(space, params, 3, "grid", 0) == drawn[:3], "no more than asked for are paid for"
     with pytest.raises(ParamsError, match=r"grid needs choices, but shaping\.beta is a range"):
         candidates(read_space(["shaping.beta=0:1"], params, "preference"), params, 3, "grid", 0)
+
+
+def test_a_trial_has_a_checkpoint_at_each_point_where_it_may_be_pruned(params: Params) -> None:
+    trial = narrowed(params, "preference", (1000,), 50_000)
+    assert (trial.agent.seeds, trial.agent.steps, trial.agent.checkpoint_steps) == ((1000,), 50_000, 5_000)
+    assert trial.arm_names == ("preference",)

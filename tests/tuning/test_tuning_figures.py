@@ -68,3 +68,16 @@ def test_importance_is_drawn_with_its_interval(params: Params) -> None:
     (axes,) = draw(space, trials, {"shaping.beta": Importance(0.4, 0.1, 0.7)}, "score")["importance"].axes
     assert axes.patches[0].get_width() == 0.4  # type: ignore[attr-defined]
     assert list(axes.lines[0].get_xdata()) == [0.1, 0.7]
+
+
+def test_the_best_score_so_far_never_falls_and_pruned_trials_are_drawn_where_they_ended(params: Params) -> None:
+    space = read_space(["shaping.beta=1.0,2.0"], params, "preference")
+    trials = [Trial(n, {"shaping.beta": 1.0 + n % 2}, "complete", score) for n, score in enumerate((1.0, 3.0, 2.0))]
+    trials.append(Trial(3, {"shaping.beta": 1.0}, "pruned", None, reports=[(1, 0.2), (2, 0.7)]))
+    figures = draw(space, trials, {}, "score")
+    (axes,) = figures["history"].axes
+    assert list(axes.lines[0].get_ydata()) == [1.0, 3.0, 3.0]
+    assert np.asarray(axes.collections[0].get_offsets()).tolist() == [[3.0, 0.7]]
+    (axes,) = figures["parameters"].axes
+    means = [list(line.get_ydata()) for line in axes.lines if len(np.asarray(line.get_xdata())) == 2]
+    assert means == [[1.5, 1.5], [3.0, 3.0]], "of each choice"

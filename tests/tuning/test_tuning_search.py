@@ -190,6 +190,21 @@ def test_parallel_search_runs_as_many_trials(params: Params, space: Space, tmp_p
     trials = run(opened(tmp_path, space, params), 9, tmp_path / "work", workers=3, seeds=2)
     assert [trial.number for trial in trials] == list(range(9))
     assert all(len(trial.seed_scores) == 2 for trial in trials)
+    assert len(run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work", workers=3)) == 4
+
+
+def test_of_a_diverging_trial_no_other_seed_is_trained(params: Params, space: Space, tmp_path: Path) -> None:
+    trained: list[str] = []
+
+    def work(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+        trained.append(agent.name)
+        fail_above(weight, hidden, agent, advance)
+
+    trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", work, seeds=2)
+    complete = sum(trial.state == "complete" for trial in trials)
+    assert 0 < complete < len(trials)
+    assert (trained.count("seed-0"), trained.count("seed-1")) == (len(trials), complete)
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 def lag_at_seventh(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
@@ -220,11 +235,19 @@ def test_the_process_of_a_pruned_trial_is_ended(params: Params, space: Space, tm
         write_curve(folder / "seed-0", 0.0, updates=5)
         return {folder / "seed-0": Job("waits", begin_and_wait, (folder / "seed-0",))}, STEPS
 
+    stopped: list[tuple[str, bool]] = []
+
+    class Watched(Workers):
+        def stop(self, jobs: Sequence[Job]) -> None:
+            stopped.extend((job.name, any((tmp_path / "work").iterdir())) for job in jobs)
+            super().stop(jobs)
+
     options = {"workers": 1, "prune": True, "advance": lambda *_, **__: None}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("laurel.tuning.search.Workers", Workers)
+        patch.setattr("laurel.tuning.search.Workers", Watched)
         search(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
     assert study.trials()[-1].state == "pruned"
+    assert stopped == [("waits", True)], "before its files are removed, and not when the search ends"
     assert list((tmp_path / "work").iterdir()) == []
 
 

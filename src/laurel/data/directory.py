@@ -26,14 +26,16 @@ from laurel.data.asked import ASKED, Asked, joined
 from laurel.data.disk import FULL, is_full, reason_of
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import MANIFEST, RUN, checked_manifest, digest_directory
+from laurel.data.own_files import named_files
 from laurel.data.ownership import check_replaceable
 from laurel.data.replacing import lock_of, recover, replace_directory
 from laurel.data.usage import Spent, Usage, together
 from laurel.errors import DataError
 from laurel.machine import machine, today
 
-SECONDS_SO_FAR = ".seconds.json"
-"""Seconds that interrupted runs worked on the output; written when the next run begins, removed at the end."""
+SECONDS_SO_FAR, OWN_FILES = ".seconds.json", ".own_files.json"
+"""Seconds that interrupted runs worked on the output, and the digests of the user's files that each of them had;
+written when the next run begins, removed at the end."""
 
 KEY_LENGTH = 12
 """Length of the key of a stage's work in the names of hidden files."""
@@ -130,7 +132,14 @@ def output_directory(
                 partial.mkdir(exist_ok=resumable)
                 _remove_half_written(partial)
                 earlier = _seconds_of_stopped_runs(partial) if resumable else spent.seconds
+                changed = _changed_since_stopped_runs(partial, params) if resumable else []
             out = Output(partial, started=started - earlier, spent=spent)
+            if changed:
+                files = ", ".join(changed)
+                out.notes.append(
+                    f"{files} changed while {stage} was interrupted: what it had finished before was kept, and is "
+                    "of an earlier version."
+                )
             yield out
         except BaseException as error:  # also Ctrl-C: output that cannot be resumed is removed
             if not resumable:
@@ -142,7 +151,8 @@ def output_directory(
             if _digest_input(path) != made_from[name]:
                 raise DataError(f"{path}: was replaced while it was read. Run laurel {stage} again.")
         with _explaining(output):
-            (partial / SECONDS_SO_FAR).unlink(missing_ok=True)
+            for note in (SECONDS_SO_FAR, OWN_FILES):
+                (partial / note).unlink(missing_ok=True)
             manifest = {
                 "stage": stage,
                 "version": __version__,
@@ -268,6 +278,18 @@ def _seconds_of_stopped_runs(partial: Path) -> float:
         seconds += last_written - note.stat().st_mtime
     write_json(note, seconds)
     return seconds
+
+
+def _changed_since_stopped_runs(partial: Path, params: Mapping[str, Any]) -> list[str]:
+    """Return the user's files that parameters name and that interrupted runs had other versions of; note this one's."""
+    note = partial / OWN_FILES
+    now = {name: digest for name, digest in named_files(params).items() if Path(name).is_file()}
+    before: list[dict[str, str]] = []
+    with suppress(DataError, TypeError):
+        before = list(read_json(note)) if note.exists() else []
+    if now not in before and (now or before):
+        write_json(note, [*before, now])
+    return sorted({name for then in before for name in now if then.get(name, now[name]) != now[name]})
 
 
 @contextmanager

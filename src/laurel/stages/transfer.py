@@ -23,6 +23,7 @@ from laurel.data.digests import digest_file
 from laurel.data.disk import reason_of
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
+from laurel.data.own_files import named_files
 from laurel.data.ownership import check_outside_outputs
 from laurel.data.written import written_whole
 from laurel.envs import return_threshold
@@ -261,11 +262,9 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
     places: dict[tuple[str, str], Path] = {}
     jobs = []
     for origin in sources:
-        made = read_manifest(origin.agents, "train-agents")["digest"]
+        made = str(read_manifest(origin.agents, "train-agents")["digest"])
         for target in sources:
-            about = {"agents": made, "arm": origin.arm.name, "version": __version__}
-            key = digest_json({**about, **target.params.used("seed", "env", "caption", "evaluate")})
-            table = work / f"{origin.name}.to.{target.name}.{key[:12]}.parquet"
+            table = work / f"{origin.name}.to.{target.name}.{_key(origin, made, target.params)[:12]}.parquet"
             places[origin.name, target.name] = table
             if not is_whole(table):
                 name, args = f"agents of {origin.name} in {target.name}", (origin, target, table)
@@ -280,6 +279,17 @@ def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
         }
         for origin in sources
     }
+
+
+def _key(origin: Source, made: str, params: Params) -> str:
+    """Return the key of the episodes of agents with a digest in the environment of parameters.
+
+    It has the content of the user's own files, too, such as an environment's module.
+    """
+    used = params.used("seed", "env", "caption", "evaluate")
+    about = {"agents": made, "arm": origin.arm.name, "version": __version__}
+    files = named_files(used)
+    return digest_json({**about, **used, **({"files": files} if files else {})})
 
 
 def play(origin: Source, target: Source, table: Path, advance: Callable[[int], None]) -> None:
