@@ -5,13 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from laurel.envs import vector
-from laurel.interrupt import ctrl_c_held_back, ctrl_c_noted, terminated_like_ctrl_c
+from laurel.interrupt import HANGUP, ctrl_c_held_back, ctrl_c_noted, terminated_like_ctrl_c
 from tiny_project import UNTRACKED, Project
+
+STOPPING = [sent for sent in (signal.SIGTERM, HANGUP) if sent is not None]
+"""What stops a command besides Ctrl-C."""
 
 
 def press() -> None:
@@ -69,9 +74,21 @@ def terminate(by: signal.Signals = signal.SIGTERM) -> None:
     os.kill(os.getpid(), by)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-def test_sigterm_and_a_closed_terminal_are_like_ctrl_c(sent: signal.Signals) -> None:
+@pytest.fixture
+def own_terminal() -> Iterator[None]:
+    """A terminal that may close: these tests, too, may have been started with nohup."""
+    assert HANGUP is not None
+    before = signal.signal(HANGUP, signal.SIG_DFL)
+    yield
+    signal.signal(HANGUP, before)
+
+
+@pytest.mark.usefixtures("own_terminal")
+@pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN], ids=["foreground", "background"])
+@pytest.mark.parametrize("sent", STOPPING)
+def test_sigterm_and_a_closed_terminal_are_like_ctrl_c(sent: signal.Signals, ctrl_c: Any) -> None:
     done = []
+    before = signal.signal(signal.SIGINT, ctrl_c)
 
     def work() -> None:
         with terminated_like_ctrl_c():
@@ -80,20 +97,22 @@ def test_sigterm_and_a_closed_terminal_are_like_ctrl_c(sent: signal.Signals) -> 
                 done.append("the rest")
             done.append("more")
 
-    with pytest.raises(KeyboardInterrupt):
-        work()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done == ["the rest"]
     assert signal.getsignal(sent) == signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("own_terminal")
 def test_nohup_is_respected() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with terminated_like_ctrl_c():
-            terminate(signal.SIGHUP)
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    assert HANGUP is not None
+    signal.signal(HANGUP, signal.SIG_IGN)
+    with terminated_like_ctrl_c():
+        terminate(HANGUP)
+    assert signal.getsignal(HANGUP) == signal.SIG_IGN
 
 
 def test_sigterm_stops_a_process_that_ignores_ctrl_c() -> None:
@@ -130,7 +149,8 @@ def test_sigterm_stops_a_process_that_ignores_ctrl_c() -> None:
     assert done == ["Ctrl-C is ignored", "woken", "what was on its way", "started"]
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("own_terminal")
+@pytest.mark.parametrize("sent", STOPPING)
 def test_a_terminated_command_leaves_no_files(tmp_path: Path, sent: signal.Signals) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 10_000_000})
     process = project.start("collect")

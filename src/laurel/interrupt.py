@@ -30,9 +30,9 @@ def terminated_like_ctrl_c() -> Iterator[None]:
         return
 
     def stop(number: int, _: object) -> None:
-        if _stopping_signal() == signal.SIGTERM:
+        if number == _stopping_signal():
             raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)  # the present handler of Ctrl-C, such as asyncio, handles this, too
+        signal.raise_signal(_stopping_signal())  # its present handler, such as asyncio's of Ctrl-C, handles this, too
 
     stopping = [signal.SIGTERM]
     if HANGUP is not None and signal.getsignal(HANGUP) == signal.SIG_DFL:

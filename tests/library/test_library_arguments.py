@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -36,6 +37,13 @@ TEXT: Any = "x"
 def test_what_is_no_path_is_named(call: Callable[[], Any], said: str) -> None:
     with pytest.raises(ParamsError, match=f"^{re.escape(said)}$"):
         call()
+
+
+def test_any_whole_number_is_a_seed(made: Made) -> None:
+    place = made("FrozenLake-v1")
+    assert laurel.load_reward(place, seed=np.int64(0)).name == laurel.load_reward(place, seed=0).name  # type: ignore[arg-type]
+    with pytest.raises(ParamsError, match=r"^laurel: seed is True"):
+        laurel.load_reward(place, seed=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from laurel.data.manifest import read_manifest
+from laurel.data.json_file import read_json, write_json
+from laurel.data.manifest import RUN, read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.llm.spending import shared_budget
 from laurel.params import load_params, parse_params
@@ -21,6 +22,7 @@ from laurel.stages.pipeline import STAGE
 from laurel.stages.tune import jobs_of
 from laurel.tuning.candidates import candidates
 from laurel.tuning.plan import Search, narrowed, sweep_of
+from laurel.tuning.study import Study
 from laurel.tuning.trials import TRIALS, read_trials
 from tiny_project import VOLATILE, Project, changed
 
@@ -105,9 +107,11 @@ def test_candidates_tried_in_separate_steps_give_the_same_best(searched: Project
     shards = [tmp_path / name for name in ("a", "b", "c")]
     for number, values in enumerate(candidates(sweep.space, params, 3, "sobol", 0)):
         try_candidate.run(params, **inputs, output=shards[number], sweep=sweep, number=number, values=values)
+        write_json(shards[number] / RUN, {**read_json(shards[number] / RUN), "usage": {"calls": number}})
     pick_best.run(params, **inputs, shards=shards[::-1], output=tmp_path / "picked", sweep=sweep)
     assert read_trials(tmp_path / "picked" / TRIALS) == read_trials(searched.path / "tune" / TRIALS)
     assert load_params(tmp_path / "picked" / "best.yaml") == load_params(searched.path / "tune" / "best.yaml")
+    assert read_manifest(tmp_path / "picked")["usage"] == {"calls": 0 + 1 + 2}
     assert not list(tmp_path.rglob("*.safetensors"))
 
     with pytest.raises(DataError, match=r"The trials \[0, 1, 1\] must include each candidate exactly once"):
@@ -202,6 +206,18 @@ def test_a_study_resumes_with_a_raised_limit(searched: Project, monkeypatch: pyt
     monkeypatch.setattr(tune, "read_inputs", lambda _, inputs: {key: read_manifest(inputs[key]) for key in inputs})
     monkeypatch.setattr(tune, "publish", lambda *_, **__: "resumed")
     assert searching(project, trials=3) == "resumed"
+
+
+def test_a_study_of_an_earlier_version_goes_on(searched: Project) -> None:
+    """It noted the limits, too."""
+    params, space = searched.params, sweep_of(searched.params, Search(entries=ENTRIES)).space
+    storage = searched.path.with_name("earlier.db")
+    used = params.used("seed", "annotate")
+    assert "budget" in used["annotate"]
+    for about in ({"params": used}, {"params": tune.without_limits(used)}):
+        Study(storage, "x", space, params, about, sampler="tpe")
+    with pytest.raises(DataError, match=r"was begun with params.seed"):
+        Study(storage, "x", space, params, {"params": {**tune.without_limits(used), "seed": 99}}, sampler="tpe")
 
 
 def test_all_trials_share_a_budget(rewarded: Project, tmp_path: Path) -> None:

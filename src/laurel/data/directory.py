@@ -283,10 +283,10 @@ def _seconds_of_stopped_runs(partial: Path) -> float:
 def _changed_since_stopped_runs(partial: Path, params: Mapping[str, Any]) -> list[str]:
     """Return the user's files that parameters name and that interrupted runs had other versions of; note this one's."""
     note = partial / OWN_FILES
-    now = {name: digest for name, digest in named_files(params).items() if Path(name).is_file()}
+    now = {name: digest for name, digest in named_files(without_limits(params)).items() if Path(name).is_file()}
     before: list[dict[str, str]] = []
     with suppress(DataError, TypeError):
-        before = list(read_json(note)) if note.exists() else []
+        before = [one for one in read_json(note) if isinstance(one, dict)] if note.exists() else []
     if now not in before and (now or before):
         write_json(note, [*before, now])
     return sorted({name for then in before for name in now if then.get(name, now[name]) != now[name]})

@@ -7,8 +7,8 @@ only potential shaping, scale and a constant, and at most 1:
     C_R(s, a, s') = R(s, a, s') + E[gamma R(s', a~, x~) - R(s, a~, x~) - gamma R(x, a~, x~)]
 
 with (s, a, s') of collected transitions as the coverage distribution. a~ and x~ are the action and the next state of
-one collected transition; the paper draws them apart, which gives distances that differ by a few hundredths where the
-action decides the next state, and the same invariances. The last term is a constant, which does not affect a
+one collected transition; the paper draws them apart, which gives somewhat other distances where the action decides the
+next state, and the same invariances. The last term is a constant, which does not affect a
 correlation. The distance of two rankings is the share of
 pairs of collected episodes that the two rewards rank in opposite orders, by what they pay in all, among pairs that
 neither of them pays alike: D / (C + D) with C concordant and D discordant pairs. The number of tied pairs

@@ -97,7 +97,7 @@ class Chooser:
         """Estimate the cost of asking in one line, from a sample of states; asks nothing."""
         sampled = list(dict.fromkeys(states))
         found = self._kind.estimate_of(self.question, sampled)
-        times = found.distinct // max(len(sampled), 1)  # with several votes each is a question
+        times = max(1, found.distinct // max(len(sampled), 1))  # with several votes each is a question
         tokens = found.input_tokens / max(found.calls, 1)
         one = found.costs(found.price) if found.calls else "nothing"
         what = (

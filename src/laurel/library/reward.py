@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -40,8 +41,9 @@ def load_reward(source: str | Path, *, seed: int | None = None) -> LoadedReward:
         DataError: it is missing, damaged, or not a reward.
         ParamsError: `source` is no path, or `seed` no whole number.
     """
-    if not isinstance(seed, int | None):
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex | None):
         raise ParamsError(f"laurel: seed is {seed!r:.60}, but must be a whole number or None.")
+    seed = None if seed is None else operator.index(seed)
     return LoadedReward(described(fetched(source), seed))
 
 

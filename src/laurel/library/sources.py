@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ from laurel.errors import DataError, ParamsError
 MLFLOW, HUB = ("models:/", "runs:/"), "hf://"
 
 
-def path_of(given: Any, what: str) -> str | Path:
+def path_of(given: Any, what: str) -> str:
     """Return a path that a caller gave.
 
     Raises:
         ParamsError: it is none, such as None or what has been loaded already.
     """
-    if not isinstance(given, str | Path):
+    if not isinstance(given, str | os.PathLike):
         raise ParamsError(f"laurel: {what} is {type(given).__name__} {given!r:.60}, but must be a path.")
-    return given
+    return os.fspath(given)
 
 
 def fetched(source: str | Path) -> Path:
@@ -33,7 +34,7 @@ def fetched(source: str | Path) -> Path:
         DataError: it does not exist, or cannot be reached.
         ParamsError: it is neither a text nor a path.
     """
-    name = str(path_of(source, "the location"))
+    name = path_of(source, "the location")
     if name.startswith(MLFLOW):
         return _from_mlflow(name)
     if name.startswith(HUB):

@@ -101,10 +101,11 @@ def tokens_of(local: LocalModel, text: str) -> list[int]:
 
 
 def plain_tokenizer(local: LocalModel) -> Any:
-    """Return a copy of the tokenizer that splits texts as `tokens_of` does unless told otherwise, for other trainers.
+    """Return a copy of the tokenizer that, when called, splits texts as `tokens_of` does, for TRL's trainers.
 
     Many tokenizers, such as those of Llama, would put a BOS token before a text by themselves, and TRL's SimPO adds one
-    where there is a `bos_token`; answers are sampled after prompts without it. A missing padding token is added.
+    where there is a `bos_token`; answers are sampled after prompts without it. A missing padding token is added. The
+    copy cannot be pickled.
     """
 
     class Plain(type(local.tokenizer)):  # type: ignore[misc]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from laurel.data.lineage import read_inputs
 from laurel.data.manifest import checked_manifest
+from laurel.data.usage import Usage, added
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.params.search import Sweep
@@ -43,7 +44,7 @@ def run(
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     digests = {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()}
-    trials = []
+    trials, usage = [], Usage()
     for path in shards:
         manifest = checked_manifest(path, STAGE)
         tried = dict(manifest["params"].pop("tune"))
@@ -51,8 +52,9 @@ def run(
         if of != sweep.write() or manifest["params"] != used or manifest["inputs"] != digests:
             raise DataError(f"{path}: holds a trial of another sweep. Try its candidate again.")
         trials += read_trials(path / TRIALS)
+        usage = added(usage, manifest["usage"])
     numbers = [trial.number for trial in trials]
     if sorted(numbers) != list(range(len(numbers))):
         raise DataError(f"The trials {sorted(numbers)} must include each candidate exactly once. Run the missing ones.")
     trials.sort(key=lambda trial: trial.number)
-    return publish(params, sweep, trials, used, inputs, output)
+    return publish(params, sweep, trials, used, inputs, output, usage=usage)

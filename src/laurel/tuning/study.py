@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from laurel.data.directory import LIMITS, without_limits
 from laurel.data.usage import Usage, added
 from laurel.errors import DataError, ParamsError, first_line
 from laurel.params import Params
@@ -100,6 +101,8 @@ class Study:
         again = "Name another one with --study."
         if then is None:
             raise DataError(f"{name} is not Laurel's. {again}")
+        if any(limit in then["params"].get("annotate", {}) for limit in LIMITS):  # as earlier versions noted them
+            then = {**then, "params": without_limits(then["params"])}
         names = [list(about["space"]) if "space" in about else [] for about in (then, now)]
         if set(names[0]) != set(names[1]):
             was, is_ = (", ".join(sorted(some)) for some in names)
