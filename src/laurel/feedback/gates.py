@@ -183,7 +183,7 @@ def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
             "No question whether success at the task is better than another outcome was asked. Raise annotate.budget, "
             "if it was spent."
         )
-    if found["failed"] == found["questions"]:
+    if found.get("failed") == found["questions"]:
         return (
             f"None of the {found['questions']} questions whether success at the task is better than another outcome "
             f"got an answer that can be read. Try {advice.asking}."

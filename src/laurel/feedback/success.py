@@ -74,9 +74,9 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
 
     Returns:
         A share with its interval (`laurel.feedback.rates`): how often success was preferred, among questions with a
-        preference; `questions`, how many were asked; `failed`, how many of them have no readable answer; `above`,
-        captions preferred to success, in order of confidence; `success`, the corresponding captions of success;
-        `sided`, how many single answers named a side, and `first_named`, how many of these named the text shown first.
+        preference; `questions`, how many were asked; `failed`, how many of them have no readable answer, if any;
+        `above`, captions preferred to success, in order of confidence; `success`, the corresponding captions of
+        success; `sided`, how many single answers named a side, and `first_named`, how many of these named the text shown first.
         Without `value`, `ci95` and `of` if there was no preference.
     """
     asked = [one.question for one in questions]
@@ -95,7 +95,7 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
     return {
         **(rate(len(sure) - len(wrong), len(sure)) or {}),
         "questions": len(questions) - unasked,
-        "failed": failed,
+        **({"failed": failed} if failed else {}),
         "sided": len(shown_first),
         "first_named": sum(shown_first),
         "above": list(dict.fromkeys(one.other for _, one in wrong))[:MOST_NAMED],

@@ -35,7 +35,8 @@ def decode(
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     cache = DynamicCache(config=local.model.config)
     inputs = {"past_key_values": cache, "use_cache": True}
-    logits = local.logits(tokens, torch.tensor([width - 1]), attention_mask=mask, position_ids=positions, **inputs)
+    wanted = torch.full((len(place), 1), width - 1)
+    logits = local.logits(tokens, wanted, attention_mask=mask, position_ids=positions, **inputs)
     if len(place) < len(prompts):
         cache.reorder_cache(whose)  # type: ignore[arg-type]  # its LongTensor is an alias of old
     logits, mask, positions = logits[whose, -1], mask[whose], positions[whose, -1:]
@@ -55,9 +56,9 @@ def decode(
             rows, mask, positions = rows[going], mask[left], positions[left]
         mask, positions = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1), positions + 1
         following = torch.tensor([[chosen[i]] for i in going])
-        logits = local.logits(following, torch.tensor([0]), attention_mask=mask, position_ids=positions, **inputs)[
-            :, -1
-        ]
+        logits = local.logits(
+            following, torch.zeros_like(following), attention_mask=mask, position_ids=positions, **inputs
+        )[:, -1]
 
 
 def draw(p: torch.Tensor, level: torch.Tensor) -> torch.Tensor:

@@ -58,14 +58,12 @@ def _failures(
         return []
     reasons = {
         "api_failed": "had no answer",
-        "parse_failed": f"had no readable answer{_unread(out)}",
-        "incomplete": "had too few answers, such as in only one of the two orders",
+        "parse_failed": f"no readable answer{_unread(out)}",
+        "incomplete": "too few answers, such as in only one of the two orders",
     }
     why = [f"{statuses[status]} {reason}" for status, reason in reasons.items() if statuses[status]]
-    found = []
-    if why:
-        lost = f"{failed / pairs:.1%} of {pairs} pairs"
-        found.append(f"{lost} have no label because the annotator failed: {', '.join(why)}")
+    listed = f": {', '.join(why)}" if why else ""
+    found = [f"{failed / pairs:.1%} of {pairs} pairs have no label because the annotator failed{listed}"]
     if unusable["of"]:
         share = f"{unusable['value']:.1%} of {unusable['of']:,}"
         example = "" if statuses["parse_failed"] else _unread(out)
