@@ -76,7 +76,8 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
         A share with its interval (`laurel.feedback.rates`): how often success was preferred, among questions with a
         preference; `questions`, how many were asked; `failed`, how many of them have no readable answer, if any;
         `above`, captions preferred to success, in order of confidence; `success`, the corresponding captions of
-        success; `sided`, how many single answers named a side, and `first_named`, how many of these named the text shown first.
+        success; `sided`, how many single answers named a side, and `first_named`, how many of these named the text
+        shown first.
         Without `value`, `ci95` and `of` if there was no preference.
     """
     asked = [one.question for one in questions]
