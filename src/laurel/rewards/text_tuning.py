@@ -58,26 +58,24 @@ class Tuned:
         from transformers.utils import logging
 
         from laurel.llm import encoder, smollm2
+        from laurel.llm.quiet import errors_alone
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        before = logging.get_verbosity()
-        logging.set_verbosity_error()  # type: ignore[no-untyped-call] # it would warn that the head is new
         name = str(source)
         place = str(encoder.packaged_path()) if name == encoder.PACKAGED else smollm2.path_of(name)
         more: dict[str, Any] = {"num_labels": 1} if new_head else {}
         try:
-            tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-            model = AutoModelForSequenceClassification.from_pretrained(
-                place, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, **more
-            )
+            with errors_alone():  # transformers would warn that the head is new
+                tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+                model = AutoModelForSequenceClassification.from_pretrained(
+                    place, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, **more
+                )
         except damaged() as error:
             reason = first_line(error)
             raise AnnotationError(
                 f'Model "{name}" cannot be loaded with a scalar head: {reason}. Give a directory with a transformers '
                 "model, or a name on the Hugging Face hub."
             ) from None
-        finally:
-            logging.set_verbosity(before)
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         model.config.pad_token_id = tokenizer.pad_token_id
