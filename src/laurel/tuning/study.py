@@ -101,7 +101,9 @@ class Study:
         again = "Name another one with --study."
         if then is None:
             raise DataError(f"{name} is not Laurel's. {again}")
-        if any(limit in then["params"].get("annotate", {}) for limit in LIMITS):  # as earlier versions noted them
+        if any(
+            limit in then.get("params", {}).get("annotate", {}) for limit in LIMITS
+        ):  # as earlier versions noted them
             then = {**then, "params": without_limits(then["params"])}
         names = [list(about["space"]) if "space" in about else [] for about in (then, now)]
         if set(names[0]) != set(names[1]):
