@@ -80,7 +80,8 @@ def test_equal_texts_have_half_a_win_each(results: pd.DataFrame, arms: Any) -> N
 
 
 def test_a_divergence_that_is_estimated_below_0_is_no_minus_0(results: pd.DataFrame, arms: Any) -> None:
-    table = text_columns({"texts": win_rates(results, curves(kl=-0.01), arms, 0)})
+    of_arms = {arm: {"seeds": [0]} for arm in STRENGTHS}
+    table = text_columns({"arms": of_arms, "texts": win_rates(results, curves(kl=-0.01), arms, 0)})
     assert table is not None
     heads, rows = table
     assert {row[heads.index("KL to the base")] for row in rows} == {"0", "0.0"}
@@ -117,6 +118,47 @@ def test_words_are_of_an_arms_own_texts_and_wins_of_episodes_that_both_have(arms
     found = win_rates(few[(few["arm"] != "good") | (few["episode"] > 0)], curves()[:10], two, 0)
     assert (found["base"]["words"], found["good"]["words"]) == (3.0, 5.0)
     assert (found["good"]["wins"]["value"], found["good"]["wins"]["of"]) == (1.0, 3)
+
+
+def of_seeds(results: pd.DataFrame, seeds: dict[str, list[int]]) -> pd.DataFrame:
+    """An arm's every seed has the same episodes, with returns of its own."""
+    parts = [results[(results["arm"] == arm) & (results["episode"] < 40)].assign(seed=seed)
+             for arm, own in seeds.items() for seed in own]  # fmt: skip
+    both = pd.concat(parts, ignore_index=True)
+    return both.assign(**{"return": both["return"] + both["seed"] * (both["arm"] == "good")})
+
+
+def test_each_arm_meets_the_base_in_all_seeds_that_both_have(arms: Any, results: pd.DataFrame) -> None:
+    """A third arm with fewer seeds takes none away from the other."""
+    seeds = {"base": [0, 1, 2], "good": [0, 1, 2, 3], "bad": [2]}
+    few = of_seeds(results, seeds)
+    models = win_rates(few, curves(), arms, 0)
+    alone = win_rates(few[few["arm"] != "bad"], curves()[:10], {name: arms[name] for name in ("base", "good")}, 0)
+    assert models["good"]["wins"] == alone["good"]["wins"]
+    assert (models["good"]["wins"]["of"], models["bad"]["wins"]["of"]) == (120, 40)
+    assert models["good"]["elo"]["value"] == pytest.approx(alone["good"]["elo"]["value"], abs=30)
+    metrics = {"arms": {arm: {"seeds": own} for arm, own in seeds.items()}, "texts": models}
+    heads, rows = text_columns(metrics) or ([], [])
+    assert {row[0]: row[heads.index("seeds of both")] for row in rows} == {"base": "-", "good": "3", "bad": "1"}
+
+
+def test_an_arm_without_a_seed_of_the_base_is_not_compared(arms: Any, results: pd.DataFrame) -> None:
+    seeds = {"base": [0], "good": [1], "bad": [0]}
+    some = of_seeds(results, seeds)
+    models = win_rates(some, curves(), arms, 0)
+    assert (models["good"]["wins"], models["good"]["elo"], models["good"]["words"]) == (None, None, 3.0)
+    assert models["bad"]["wins"]["of"] == 40
+    metrics = {"arms": {arm: {"seeds": own} for arm, own in seeds.items()}, "texts": models}
+    assert (text_columns(metrics) or ([], []))[1][-1] == ["good", "-", "0", "-", "3.0", "3.0"]
+    two = {name: arms[name] for name in ("base", "good")}
+    none = win_rates(some[some["arm"] != "bad"], curves()[:10], two, 0)
+    assert (none["base"]["elo"]["value"], none["good"]["wins"]) == (0.0, None)
+
+
+def test_examples_are_of_arms_that_have_the_seed(arms: Any, results: pd.DataFrame) -> None:
+    some = of_seeds(results, {"base": [0, 1], "good": [1, 2], "bad": [3]})
+    shown = examples(some, ["base", "good", "bad"])
+    assert [[arm for arm, _, _ in written] for _, written in shown] == [["base", "good"]] * SHOWN
 
 
 def test_runs_without_language_models_have_no_win_rates(arms: Any, results: pd.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -220,21 +221,36 @@ def asked_columns(metrics: Mapping[str, Any]) -> Table | None:
 def text_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of language models that were trained, the strongest first; None without any."""
     found: Arms = metrics.get("texts", {})
-    heads = ["arm", "wins over the base", "Elo", "KL to the base", "words with the prompt"]
-    rows = []
-    for name, entry in sorted(found.items(), key=lambda one: -one[1]["elo"]["value"]):
-        wins, elo = entry.get("wins"), entry["elo"]
-        low, high = elo["ci95"]
+    if not found:
+        return None
+    heads = ["arm", "wins over the base", "seeds of both", "Elo", "KL to the base", "words with the prompt"]
+    shared, rows = seeds_of_both(metrics), []
+    for name, entry in sorted(found.items(), key=_strength, reverse=True):
+        words = f"{entry['words']:.1f}"
+        if name not in shared:
+            rows.append([name, "the base", NONE, "0", "0", words])
+            continue
+        wins, elo = entry["wins"], entry["elo"]
         rows.append(
             [
-                name,
-                "the base" if wins is None else share(wins),
-                "0" if wins is None else f"{elo['value']:+.0f} [{low:+.0f}, {high:+.0f}]",
-                "0" if wins is None else f"{round(entry['kl'], 1) + 0.0:.1f}",  # not -0.0
-                f"{entry['words']:.1f}",
+                *(name, share(wins) if wins else NONE, str(shared[name])),
+                "{:+.0f} [{:+.0f}, {:+.0f}]".format(elo["value"], *elo["ci95"]) if elo else NONE,
+                *(f"{round(entry['kl'], 1) + 0.0:.1f}", words),  # not -0.0
             ]
         )
-    return (heads, rows) if rows else None
+    return heads, rows
+
+
+def _strength(named: tuple[str, Mapping[str, Any]]) -> float:
+    elo = named[1]["elo"]
+    return float(elo["value"]) if elo else -math.inf
+
+
+def seeds_of_both(metrics: Mapping[str, Any]) -> dict[str, int]:
+    """Return for each language model that was trained how many seeds both it and the base have."""
+    models, arms = metrics["texts"], metrics["arms"]
+    base = next(name for name, entry in models.items() if "wins" not in entry)
+    return {name: len({*arms[name]["seeds"]} & {*arms[base]["seeds"]}) for name in models if name != base}
 
 
 def table(metrics: Mapping[str, Any]) -> str:
@@ -300,18 +316,21 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "Further measures: the highest value in an evaluation episode, averaged"
             f"{'; progression: that of BALROG (arXiv 2411.13543)' * (PROGRESSION in metrics['further'])}."
         )
-    if models := metrics.get("texts"):
-        in_common = set.intersection(*(set(arms[arm]["seeds"]) for arm in models))
+    if metrics.get("texts"):
+        shared = seeds_of_both(metrics)
+        several = any(n > 1 for n in shared.values())
+        alone = [name for name, n in shared.items() if n == 1 and several]
         over = (
             "seeds, and allow for one more that loses or wins every episode"
-            if len(in_common) > 1
+            if several
             else "prompts, and say nothing about other agents"
         )
+        of_one = f"; of the wins of {', '.join(alone)}, with a single seed of both, over prompts" if alone else ""
         sentences.append(
             "Wins: share of episodes in which the arm's text has a higher return than the base model's for the same "
             "prompt, equal ones half a win each; Elo: by a Bradley-Terry model, with the base model at 0; KL: "
             "divergence from the base model at the end of training, in nats per completion; their intervals are over "
-            f"{over}."
+            f"{over}{of_one}."
         )
     for arm, found in metrics.get("hacking", {}).items():
         sentences.append(

@@ -5,8 +5,9 @@ is the Bradley-Terry model's, 400 points for odds of ten to one, with the base a
 
     P(i beats j) = 1 / (1 + 10^((E_j - E_i) / 400))
 
-Several agents of an arm are a sample of its agents, so intervals are over their seeds. Those of a single agent are over
-prompts, and say nothing about other agents.
+An arm is compared with another in the episodes of the seeds that both have. Several agents of an arm are a sample of
+its agents, so intervals are over their seeds. Those of a single agent are over prompts, and say nothing about other
+agents.
 """
 
 from __future__ import annotations
@@ -53,29 +54,50 @@ def win_rates(
 
     Returns:
         Arm -> `elo` and `words` (of a text); of a trained one also `kl`, its divergence from the frozen model in nats a
-        completion at the end of its training, and `wins` over the base, a rate with its interval. Empty where no
-        language model was trained, or no arm has the untrained one as its actor.
+        completion at the end of its training, and `wins` over the base, a rate with its interval. Wins and Elo of an
+        arm without a seed of the base are None. Empty where no language model was trained, or no arm has the untrained
+        one as its actor.
     """
     base = next((name for name, arm in arms.items() if arm.actor == BASE), None)
     if base is None or "reference_kl" not in curves or "text" not in results:
         return {}
     trained = [name for name in arms if curves.loc[curves["arm"] == name, "reference_kl"].notna().any()]
-    names = [base, *trained]
-    returns = results.pivot_table("return", ["seed", "episode"], "arm")[names].dropna()
-    asked = results[results["arm"] == base].set_index(["seed", "episode"]).loc[returns.index, "prompt"]
-    by_seed, seeds = pd.factorize(returns.index.get_level_values("seed"))
-    group = by_seed if len(seeds) > 1 else pd.factorize(asked)[0]
-    elo = _elo(returns.to_numpy(), group, seed)
+    returns = results.pivot_table("return", ["seed", "episode"], "arm")[[base, *trained]]
+    prompts = results.drop_duplicates(["seed", "episode"]).set_index(["seed", "episode"])["prompt"]
+    pairs = {name: returns[[base, name]].dropna() for name in trained}
+    met = [name for name in trained if len(pairs[name])]
+    several = any(_n_seeds(pairs[name]) > 1 for name in met)
+    compared = returns[[base, *met]].dropna(thresh=2)
+    group = _groups(compared, prompts, by_seed=several)
+    elo = dict(zip([base, *met], _elo(compared.to_numpy(), group, seed), strict=True))
     found = {}
-    for number, name in enumerate(names):
+    for name in (base, *trained):
         texts = results.loc[results["arm"] == name, "text"]
-        entry: dict[str, Any] = {"elo": elo[number], "words": float(texts.str.split().str.len().mean())}
+        entry: dict[str, Any] = {"elo": elo.get(name), "words": float(texts.str.split().str.len().mean())}
         if name != base:
-            won = 0.5 + 0.5 * np.sign((returns[name] - returns[base]).to_numpy(dtype=np.float64))
-            wins = _seeds_rate(won, group, seed) if len(seeds) > 1 else grouped_rate(won, group)
+            wins = _wins(pairs[name], prompts, seed) if name in met else None
             entry |= {"kl": _divergence(curves[curves["arm"] == name]), "wins": wins}
         found[name] = entry
     return found
+
+
+def _n_seeds(returns: pd.DataFrame) -> int:
+    return returns.index.get_level_values("seed").nunique()
+
+
+def _groups(returns: pd.DataFrame, prompts: pd.Series[str], *, by_seed: bool) -> IntArray:
+    """Return the number of each episode's seed, or else of its prompt."""
+    index = returns.index
+    return pd.factorize(index.get_level_values("seed") if by_seed else prompts.loc[index])[0]
+
+
+def _wins(returns: pd.DataFrame, prompts: pd.Series[str], seed: int) -> Rate | None:
+    """Return the share of wins by the returns (N, 2) of the base and of another arm."""
+    base, own = returns.to_numpy(dtype=np.float64).T
+    won = 0.5 + 0.5 * np.sign(own - base)
+    several = _n_seeds(returns) > 1
+    group = _groups(returns, prompts, by_seed=several)
+    return _seeds_rate(won, group, seed) if several else grouped_rate(won, group)
 
 
 def _seeds_rate(won: DoubleArray, by_seed: IntArray, seed: int) -> Rate:
@@ -88,16 +110,19 @@ def _seeds_rate(won: DoubleArray, by_seed: IntArray, seed: int) -> Rate:
 def _elo(returns: DoubleArray, group: IntArray, seed: int) -> list[dict[str, Any]]:
     """Return the strength of each of K arms by their returns (N, K), of episodes in groups (N,), and its interval.
 
+    A return is NaN where an arm did not play the episode.
     As in `laurel.evaluation.intervals.mean_intervals`, groups are reweighted together with one more, unseen group,
     in which the arm loses to all others for the lower bound and wins for the upper: an arm that won every time has an
     interval, too.
     """
     n, k = returns.shape
+    found = [{"value": 0.0, "ci95": [0.0, 0.0]}]
+    if k == 1:
+        return found
     distinct = int(group.max()) + 1
     values = _strengths(returns, np.ones((1, n)))[:, 0]
     drawn = (distinct + 1) * generator(seed, "elo").dirichlet(np.ones(distinct + 1), size=DRAWS)
     weights = np.column_stack([drawn[:, group], drawn[:, -1] * n / distinct])
-    found = [{"value": 0.0, "ci95": [0.0, 0.0]}]
     for arm in range(1, k):
         bounds = []
         for end, percent in ((-math.inf, 2.5), (math.inf, 97.5)):
@@ -109,17 +134,20 @@ def _elo(returns: DoubleArray, group: IntArray, seed: int) -> list[dict[str, Any
 
 def _strengths(returns: DoubleArray, weights: DoubleArray) -> DoubleArray:
     """Return the Elo of each of K arms (K, D), for D weightings (D, N) of the rows of their returns (N, K)."""
-    n, k = returns.shape
-    pairs = list(combinations(range(k), 2))
-    rows = np.zeros((len(pairs) * n, k), dtype=np.float64)
-    targets = np.zeros(len(rows))
-    for number, (i, j) in enumerate(pairs):
-        part = slice(number * n, (number + 1) * n)
-        rows[part, i], rows[part, j] = 1.0, -1.0
-        targets[part] = np.where(returns[:, i] == returns[:, j], 0.5, returns[:, i] > returns[:, j])
-    counted = np.tile(weights, (1, len(pairs))).T
-    ridges = 1 / (2 * PRIOR**2 * np.maximum(counted.sum(axis=0), 1))
-    return np.concatenate([np.zeros((1, len(weights))), logistic(rows[:, 1:], targets, counted, ridges) * POINTS])
+    rows, targets, counted = [], [], []
+    k = returns.shape[1]
+    for i, j in combinations(range(k), 2):
+        both = ~np.isnan(returns[:, [i, j]]).any(axis=1)
+        one, other = returns[both, i], returns[both, j]
+        row = np.zeros((len(one), k), dtype=np.float64)
+        row[:, i], row[:, j] = 1.0, -1.0
+        rows.append(row)
+        targets.append(np.where(one == other, 0.5, one > other))
+        counted.append(weights[:, both])
+    counts = np.concatenate(counted, axis=1).T
+    ridges = 1 / (2 * PRIOR**2 * np.maximum(counts.sum(axis=0), 1))
+    fitted = logistic(np.concatenate(rows)[:, 1:], np.concatenate(targets), counts, ridges)
+    return np.concatenate([np.zeros((1, len(weights))), fitted * POINTS])
 
 
 def _divergence(curves: pd.DataFrame) -> float:
@@ -129,11 +157,16 @@ def _divergence(curves: pd.DataFrame) -> float:
 
 
 def examples(results: pd.DataFrame, names: list[str]) -> list[tuple[str, list[tuple[str, str, float]]]]:
-    """Return some prompts, with each arm's completion and its return."""
-    first = results[results["seed"] == results["seed"].min()]
+    """Return some prompts of the first seed that most arms have, with these arms' completions and returns."""
+    by_seed = results[results["arm"].isin(names)].groupby("seed")["arm"].nunique()
+    first = results[results["seed"] == by_seed.idxmax()]
     found = []
     for episode in sorted(first["episode"].unique())[:SHOWN]:
         of_episode = first[first["episode"] == episode].set_index("arm")
-        own = [(name, str(of_episode.loc[name, "text"]), float(of_episode.loc[name, "return"])) for name in names]
-        found.append((str(of_episode.loc[names[0], "prompt"]), own))
+        own = [
+            (name, str(of_episode.loc[name, "text"]), float(of_episode.loc[name, "return"]))
+            for name in names
+            if name in of_episode.index
+        ]
+        found.append((str(of_episode.loc[own[0][0], "prompt"]), own))
     return found
