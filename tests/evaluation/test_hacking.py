@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -11,17 +12,20 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from laurel.agents.actors.random import UniformPolicy
 from laurel.arrays import FloatArray
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.hacking import Earner, earners, hacked, misled, periods
+from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
 from laurel.params.resolved_arms import Arm
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.paying import Pay
-from laurel.stages.reward_warnings import hacked_arms
+from laurel.stages import reward_warnings
+from laurel.stages.reward_warnings import LOOKED_AT, SHOWN_EPISODES, hacked_arms
 from laurel.training.credit import CREDIT, Credit
 from laurel.training.curve import read_rows
 from laurel.training.loop import train
@@ -224,7 +228,48 @@ def test_a_potential_is_not_blamed_for_sums_that_cannot_be_earned(tmp_path: Path
     rising, nothing = curve(RISING, PEAK), cast(Any, None)
     assert hacked(rising, ["a"], tmp_path, (0.0, 1.0)), "as a bonus it would be flagged"
     results = played.assign(seed=0)
-    assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results) == []
+    assert hacked_arms(nothing, {"a": arm_of_shaping(form="potential")}, tmp_path, rising, results) == ([], {})
+
+
+class AskedReward:
+    """Asks a language model once per episode."""
+
+    threshold, unseen, begun = 0.0, 0, 0
+
+    @property
+    def account(self) -> dict[str, Any]:
+        return {"asker": f"reward {id(self)}", "calls": 1, "cost_usd": 0.5}
+
+    def begin(self, n_envs: int) -> None:
+        """Keep nothing."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        return np.zeros(steps.valid.shape, dtype=np.float32)
+
+
+class AskedActor(UniformPolicy):
+    account = {"asker": "actor", "calls": 20, "cost_usd": 1.0}  # noqa: RUF012
+
+
+def test_what_is_asked_for_the_episodes_to_look_at_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent's account is of all its episodes; each of them has a reward of its own."""
+    env = EnvParams(id="FrozenLake-v1")
+    adapter = adapter_for(env)
+    monkeypatch.setattr(reward_warnings, "load_actor", lambda *_, **__: AskedActor(adapter.action_space))
+    kept: list[AskedReward] = []  # so that no two have the same id
+
+    def watching(*_: Any) -> LearnedReward:
+        kept.append(AskedReward())
+        return LearnedReward(kept[-1], ShapingParams())
+
+    monkeypatch.setattr(reward_warnings, "watching", watching)
+    context = SimpleNamespace(env=env, adapter=adapter)
+    evaluation: Any = SimpleNamespace(context=context, inputs=None, evaluate=SimpleNamespace(greedy=False))
+    played = pd.concat([episodes("a", (1.0, True, 10.0), (0.0, False, 50.0))]).assign(seed=0)
+    rising = curve(RISING, PEAK)
+    found, usage = hacked_arms(evaluation, {"a": arm_of_shaping()}, tmp_path, rising, played)
+    assert [len(one.episodes) for one in found] == [SHOWN_EPISODES]
+    assert usage == {"calls": 20 + LOOKED_AT, "cost_usd": 1.0 + 0.5 * LOOKED_AT}
 
 
 def test_negative_returns_are_compared_with_the_midpoint_of_the_range() -> None:

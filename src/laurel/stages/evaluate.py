@@ -209,7 +209,9 @@ def _measured(subject: _Subject, results: pd.DataFrame, out: Output) -> Findings
     if learned_there := annotated(subject.played):
         metrics["online"] = learned_there
         note_annotated(learned_there, out)
-    if hacked := hacked_arms(evaluation, arms, agents, curves, results):
+    hacked, asked_to_look = hacked_arms(evaluation, arms, agents, curves, results)
+    out.usage = added(out.usage, asked_to_look)
+    if hacked:
         metrics["hacking"] = {
             one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in hacked
         }

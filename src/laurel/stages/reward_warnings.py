@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,12 +33,16 @@ LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
 
 def hacked_arms(
     evaluation: Evaluation, arms: Mapping[str, Arm], agents: Path, curves: pd.DataFrame, results: pd.DataFrame
-) -> list[Hacked]:
-    """Find arms whose agents earn more and do worse, with episodes to look at."""
+) -> tuple[list[Hacked], Usage]:
+    """Find arms whose agents earn more and do worse, with episodes to look at, and what it took to play these."""
     bounds = return_range(curves, results)
     paid = [arm.name for arm in arms.values() if arm.reward and arm.shaping.form == "bonus"]
-    found = hacked(curves, paid, agents, bounds)
-    return [replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one)) for one in found]
+    accounts: list[Mapping[str, Any]] = []
+    found = [
+        replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one, accounts))
+        for one in hacked(curves, paid, agents, bounds)
+    ]
+    return found, of_all([by_asker(accounts)])
 
 
 def misleading_sums(
@@ -111,8 +116,14 @@ def _returns(trajectories: Path) -> DoubleArray:
     return totals[whole] if whole.any() else totals
 
 
-def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -> list[Episode]:
-    """Play episodes of the agent whose return fell most; return those with the highest pay and the lowest return."""
+def _to_look_at(
+    evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked, accounts: list[Mapping[str, Any]]
+) -> list[Episode]:
+    """Play episodes of the agent whose return fell most; return those with the highest pay and the lowest return.
+
+    Args:
+        accounts: of who asked a language model; added to.
+    """
     context, env = evaluation.context, evaluation.context.env
     worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
     adapter, place = context.adapter, agents / arm.name / seed_folder(worst.seed)
@@ -125,6 +136,8 @@ def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -
         paid, last = sum(moment.shaped or 0.0 for moment in told), told[-1]
         command = f"laurel play {arm.name} {worst.seed} --seed {seed}"
         played.append(Episode(command, paid, last.total, last.success, last.step))
+        accounts += accounts_of(learned.reward if learned else None)
+    accounts.append(actor.account)
     return sorted(played, key=lambda one: (bool(one.solved), one.total, -one.paid))[:SHOWN_EPISODES]
 
 
