@@ -6,8 +6,10 @@ it leaves an orphan process behind.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import parent_process
@@ -15,6 +17,10 @@ from types import FrameType
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """Windows lacks it."""
+PARENT = "LAUREL_PARENT"
+"""Environment variable: the process id of the command that started this one and waits for it."""
+WATCHED_SECONDS = 0.5
+"""Pause before looking again whether it is there."""
 
 
 @contextmanager
@@ -43,6 +49,22 @@ def terminated_like_ctrl_c() -> Iterator[None]:
     finally:
         for each, handler in zip(stopping, before, strict=True):
             signal.signal(each, handler)
+
+
+def stop_with_parent() -> None:
+    """From now on stop this process by SIGTERM once the one that PARENT names is gone: if that is killed, nobody waits
+    for this one, which would go on, and pay.
+    """
+    parent = os.environ.pop(PARENT, None)  # commands that this process starts have another parent
+    if parent is None:
+        return
+
+    def watch() -> None:
+        while os.getppid() == int(parent):
+            time.sleep(WATCHED_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def ignore_terminal() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -148,9 +149,9 @@ def test_a_stage_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert not up_to_date(STAGE["collect"], project.params, project.path)
 
 
-def test_ctrl_c_reaches_the_stage_once(tmp_path: Path) -> None:
-    """The stage has a process group of its own, so that a terminal's Ctrl-C does not reach it twice."""
-    project = Project.create(tmp_path / "one", {**UNTRACKED, "collect.steps": 50_000_000})
+def collecting(path: Path) -> tuple[Project, subprocess.Popen[str]]:
+    """Start a run whose first stage takes long."""
+    project = Project.create(path / "one", {**UNTRACKED, "collect.steps": 50_000_000})
     process = project.start("run")
     deadline = time.monotonic() + 120
     while not any("collect" in command for command in project.processes().values()):
@@ -158,6 +159,20 @@ def test_ctrl_c_reaches_the_stage_once(tmp_path: Path) -> None:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     time.sleep(1)
+    return project, process
+
+
+def test_a_run_that_is_killed_leaves_no_stage(tmp_path: Path) -> None:
+    """The stage would go on for nobody, and pay."""
+    project, process = collecting(tmp_path)
+    process.kill()
+    process.communicate(timeout=120)
+    project.wait_until_left()
+
+
+def test_ctrl_c_reaches_the_stage_once(tmp_path: Path) -> None:
+    """The stage has a process group of its own, so that a terminal's Ctrl-C does not reach it twice."""
+    project, process = collecting(tmp_path)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130

@@ -35,7 +35,7 @@ from laurel.cli.parser import Parser
 from laurel.console import REASON_FILE, USAGE_ERROR, printable, say, tell
 from laurel.errors import LaurelError
 from laurel.extras import missing
-from laurel.interrupt import terminated_like_ctrl_c
+from laurel.interrupt import stop_with_parent, terminated_like_ctrl_c
 from laurel.permissions import take_permissions
 from laurel.plugins import blame
 
@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     take_permissions(options)
     try:
         with terminated_like_ctrl_c():
+            stop_with_parent()
             return int(_run(options))
     except LaurelError as error:
         if options.debug:

@@ -21,6 +21,7 @@ from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import LIVE_PAGE, checked_manifest, read_manifest, stamp_directory
 from laurel.errors import DataError, StageError
 from laurel.evaluation.run_page import in_words
+from laurel.interrupt import PARENT
 from laurel.params import Params, load_params
 from laurel.stages.own_files import own_files
 from laurel.stages.pipeline import PLACES, STAGES, Stage
@@ -129,7 +130,10 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
 
 
 def _run(stage: Stage, params_file: Path, folder: Path) -> None:
-    """Run a stage in a separate process; Ctrl-C is forwarded by this one, so that the stage is interrupted once."""
+    """Run a stage in a separate process, which stops if this one is killed.
+
+    Ctrl-C is forwarded by this one, so that the stage is interrupted once.
+    """
     outputs = places(folder)
     inputs = [word for name in stage.inputs for word in (f"--{name}", str(outputs[name]))]
     command = [sys.executable, "-m", "laurel", stage.name, "--params", str(params_file), *inputs]
@@ -137,7 +141,7 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
     command += ["--live", str(folder / REPORTS / LIVE_PAGE)] if stage.name == "train-agents" else []
     with tempfile.TemporaryDirectory() as scratch:
         reason_file = Path(scratch, "reason")
-        environment = {**os.environ, REASON_FILE: str(reason_file)}
+        environment = {**os.environ, REASON_FILE: str(reason_file), PARENT: str(os.getpid())}
         with subprocess.Popen(command, process_group=0, env=environment) as process:  # noqa: S603 - our own command
             while True:
                 try:
