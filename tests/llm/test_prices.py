@@ -114,17 +114,24 @@ def test_no_positive_cost_is_shown_as_zero(cost: float) -> None:
         assert math.isclose(float(said.lstrip("$").replace(",", "")), cost, rel_tol=0.05)
 
 
+UNREAD = "cannot be read as a table of prices"
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "No such file"),
-        ("- [", "while parsing"),
-        ("prices: 3", "valid list"),
-        (f"- {ENTRY.replace('input: 1.0', 'input: -1')}}}", "0 input: Input should be greater than or equal to 0"),
-        (f"- {ENTRY}, cached: 1}}", "0 cached: Extra inputs"),
-        (f"- {ENTRY.replace('output: 2.0', 'output: .nan')}}}", "0 output: "),
+        (None, f"{UNREAD} (No such file"),
+        ("- [", f"{UNREAD} (while parsing"),
+        ("prices: 3", f"{UNREAD} (it is a mapping of 1, but must be a list)."),
+        (f"- {ENTRY.replace('input: 1.0', 'input: -1')}}}", "entry 1: input is -1, but must be "),
+        (
+            f"- {ENTRY}}}\n- {ENTRY}, cached: 1}}",
+            'entry 2: cached is unknown. Did you mean "cached_input"? Allowed here',
+        ),
+        (f"- {ENTRY.replace('output: 2.0', 'output: .nan')}}}", "entry 1: output is nan, but must be "),
         (f"- {ENTRY}, input: -1}}", '"input" is set twice'),
-        ("- {model: m, input: 1, output: 2, source: x}", "0 date: Field required"),
+        ("- {model: m, input: 1, output: 2, source: x}", "entry 1: date is missing; it has no default."),
+        ("- 3", "entry 1: it is 3, but must be a mapping with keys model, "),
         (b"\xff\xfe\xff", "not text in UTF-8"),
     ],
 )
@@ -132,7 +139,8 @@ def test_an_invalid_table(tmp_path: Path, content: str | bytes | None, says: str
     file = tmp_path / "own.yaml"
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ParamsError, match="cannot be read as a table of prices") as caught:
+    with pytest.raises(ParamsError) as caught:
         price_of(Identity("m", endpoint="x"), file)
+    assert str(caught.value).startswith(f"{file}: {says}" if says.startswith(("entry", UNREAD)) else f"{file}: ")
     assert says in str(caught.value)
     assert "annotate.budget.prices" in str(caught.value)

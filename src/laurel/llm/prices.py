@@ -11,16 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from laurel.errors import ParamsError
 from laurel.llm.chat import Identity, Reply
 from laurel.params.fields import NonNegative, Section
-from laurel.params.file import MOST_BYTES, parse_yaml
+from laurel.params.file import MOST_BYTES, parse_yaml, sentence, shown
 from laurel.textfile import UnfitFileError, read_text
 
 PACKAGED = Path(__file__).with_name("prices.yaml")
 MILLION = 1_000_000
+_ENTRIES = f"Each entry has model, date, source, input and output, as in {PACKAGED}; see annotate.budget.prices."
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
@@ -130,7 +131,6 @@ def read_prices(file: Path) -> Sequence[Price]:
     """
     try:
         content = parse_yaml(read_text(file, MOST_BYTES))
-        return TypeAdapter(list[Price]).validate_python(content)
     except OSError as error:
         reason = error.strerror or "it cannot be opened"
     except UnfitFileError as error:
@@ -139,14 +139,18 @@ def read_prices(file: Path) -> Sequence[Price]:
         reason = "it is nested too deeply"
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
+    else:
+        if isinstance(content, list):
+            return [_price(entry, f"{file}: entry {number}") for number, entry in enumerate(content, 1)]
+        reason = f"it is {shown(content)}, but must be a list"
+    raise ParamsError(f"{file}: cannot be read as a table of prices ({reason}). {_ENTRIES}")
+
+
+def _price(entry: object, source: str) -> Price:
+    try:
+        return Price.model_validate(entry)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = " ".join(str(part) for part in first["loc"])
-        reason = f"{where}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-    raise ParamsError(
-        f"{file}: cannot be read as a table of prices ({reason}). Each entry has model, date, source, input and "
-        f"output, as in {PACKAGED}; see annotate.budget.prices."
-    )
+        raise ParamsError(f"{sentence(source, Price, error.errors(include_url=False)[0])} {_ENTRIES}") from None
 
 
 def add_costs(*costs: float | None) -> float | None:
