@@ -134,6 +134,21 @@ def test_records_with_values_of_other_types_are_refused(tmp_path: Path, file: st
         describe_directory(tmp_path / "p")
 
 
+def test_a_record_of_a_run_that_is_half_written_costs_no_run(tmp_path: Path) -> None:
+    """It has no part in the content: without it the output is as good."""
+    with output_directory(tmp_path / "p", stage="train-agents", params={}):
+        pass
+    record = tmp_path / "p" / ".run.json"
+    record.write_text(record.read_text()[:40])
+    with pytest.raises(
+        DataError, match=r"\.run\.json: not the record of a run of Laurel's\. Remove it: only"
+    ) as refused:
+        describe_directory(tmp_path / "p")
+    assert "again" not in str(refused.value)
+    record.unlink()
+    assert "output of laurel train-agents" in described(tmp_path / "p")
+
+
 def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"x\.json: cannot be read"):

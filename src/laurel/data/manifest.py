@@ -62,9 +62,15 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
 
 def _run_facts(path: Path, digest: str) -> dict[str, Any]:
     """Read RUN if it belongs to this content: DVC replaces the content but not this file."""
-    run = read_json(path / RUN) if (path / RUN).exists() else {}
+    try:
+        run = read_json(path / RUN) if (path / RUN).exists() else {}
+    except DataError:  # whose advice is to run the stage again, which may have taken days
+        run = None
     if not isinstance(run, dict) or (run.get("digest") == digest and not _has_types(run, RUN_TYPES)):
-        raise DataError(f"{path / RUN}: not the record of a run of Laurel's. Remove it.")
+        raise DataError(
+            f"{path / RUN}: not the record of a run of Laurel's. Remove it: only the run's duration, its cost and its "
+            "link to MLflow are lost."
+        )
     return {
         **RUN_FACTS,
         **({key: run.get(key, empty) for key, empty in RUN_FACTS.items()} if run.get("digest") == digest else {}),
