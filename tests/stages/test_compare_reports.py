@@ -133,6 +133,17 @@ def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_a_module_that_registers_the_environment_makes_it_no_other(tmp_path: Path) -> None:
+    """Gymnasium's `module:id`; of two modules, each may register an environment of its own by that name."""
+    a, b, c = (
+        report(tmp_path / str(number), {"preference": 0.1}, env={**PARAMS["env"], "id": env_id})
+        for number, env_id in enumerate(("FrozenLake-v1", "one:FrozenLake-v1", "two:FrozenLake-v1"))
+    )
+    assert compare(a, b).params[1] == [["env.id", "FrozenLake-v1", "one:FrozenLake-v1"]]
+    with pytest.raises(DataError, match="differ in the environment"):
+        compare(b, c)
+
+
 def test_without_a_test_no_correction_is_named(tmp_path: Path) -> None:
     a, b = (report(tmp_path / name, {name: 0.1}) for name in "ab")
     assert any("p: none, since no arm has several seeds in both" in note for note in compare(a, b).notes)

@@ -137,12 +137,18 @@ def _check_comparable(a: Report, b: Report) -> None:
             {name.removeprefix(key): value for name, value in one.items() if f"{name}.".startswith(f"{key}.")}
             for one in (before, after)
         ]
-        if values[0] != values[1]:
+        if values[0] != values[1] and not (key == "env.id" and _is_one_environment(before[key], after[key])):
             shown = [", ".join(f"{key}{name}: {value}" for name, value in one.items()) for one in values]
             raise DataError(
                 f"{a.name} and {b.name}: cannot be compared, because they differ in the {what}: {shown[0]} in the "
                 f"first, {shown[1]} in the second. Compare runs of one environment and one number of steps."
             )
+
+
+def _is_one_environment(one: str, other: str) -> bool:
+    """Whether ids are the same but for the module, `module:id`, which only one of them names."""
+    (here, _, bare), (there, _, other_bare) = one.rpartition(":"), other.rpartition(":")
+    return bare == other_bare and not (here and there)
 
 
 def _params(a: Report, b: Report) -> Table:
