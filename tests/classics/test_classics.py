@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from laurel.classics import deep, lessons
 from laurel.classics.deep import GRID, TASKS, Task, _figures, _learn, show_deep
 from laurel.classics.lessons import TESTBEDS, WORLDS
 from laurel.cli.app import main
@@ -82,6 +83,17 @@ def test_runs_without_output(runs: str, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["classics", "bandits", "--runs", runs])
     assert "--runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["bandits", "tabular", "deep"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_runs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (lessons, deep):
+        monkeypatch.setattr(module, f"show_{kind}", lambda *_, **__: pytest.fail("it ran"), raising=False)
+    (tmp_path / "file").touch()
+    assert main(["classics", kind, "--output", str(tmp_path / "file")]) == 2
+    assert f"{kind}.png: cannot be written (File exists)." in capsys.readouterr().err
 
 
 def test_deep_agents_become_the_same_on_any_number_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,14 @@ def test_outputs_that_cannot_be_written(refused: Refused, project: Project) -> N
     assert [path.name for path in project.path.iterdir() if not path.name.startswith(".")] == ["params.yaml"]
 
 
+def test_a_list_of_judges_that_cannot_be_written(refused: Refused, project: Project) -> None:
+    (labels := project.path / "labels").mkdir()
+    (labels / "manifest.json").write_text('{"stage": "annotate", "digest": ""}')
+    assert "params.yaml/x: cannot be written" in refused("judges", "--output", "params.yaml/x")
+    assert "which would then count as changed" in refused("judges", "--output", "labels/judges.json")
+    assert [path.name for path in labels.iterdir()] == ["manifest.json"]
+
+
 def test_an_output_without_rights(refused: Refused, project: Project) -> None:
     place = project.path / "locked"
     place.mkdir()

@@ -15,7 +15,7 @@ from installed import EXAMPLES, install
 from laurel.cli.app import main
 from laurel.data.directory import RUN
 from laurel.data.json_file import digest_json
-from laurel.errors import LaurelError, ParamsError, StageError
+from laurel.errors import DataError, LaurelError, ParamsError, StageError
 from laurel.evaluation.summary import estimated
 from laurel.params.suite import Suite, load_suite
 from laurel.stages import suite as suite_module
@@ -156,6 +156,15 @@ def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, 
 def test_an_unknown_run_is_refused_with_the_list(suite: Suite, tmp_path: Path) -> None:
     with pytest.raises(LaurelError, match=r'no run "firts"\. Did you mean "first"\? It has first, second\.'):
         run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], report=print)
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_runs(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite_module, "run_project", lambda *_, **__: pytest.fail("it ran"))
+    (file := tmp_path / "file").touch()
+    with pytest.raises(DataError, match="file: cannot be written"):
+        run_suite(suite, tmp_path / "work", file, "laurel benchmark", report=print)
 
 
 def test_pairs_without_a_preference_are_not_left_out_of_those_that_differ() -> None:

@@ -30,7 +30,9 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from laurel.classics.deep import show_deep
     from laurel.classics.lessons import show_bandits, show_tabular
+    from laurel.data.written import prepare
 
+    prepare(options.output, options.output / f"{options.kind}.png")
     show = {"bandits": show_bandits, "tabular": show_tabular, "deep": show_deep}[options.kind]
     table = show(options.output, n_runs=options.runs, seed=options.seed)
     return say(f"{table}\n\nfigure: {options.output / f'{options.kind}.png'}\n")

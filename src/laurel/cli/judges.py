@@ -20,9 +20,10 @@ def add(commands: Commands) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from laurel.data.json_file import write_json
+    from laurel.data.written import written_whole
     from laurel.params import load_params
 
     params = load_params(options.params)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    write_json(options.output, list(params.judges))
+    with written_whole(options.output) as partial:
+        write_json(partial, list(params.judges))
     return 0

@@ -75,6 +75,7 @@ def ui_of(params: Path) -> str:
 
 
 def _benchmark(options: argparse.Namespace) -> int:
+    from laurel.data.written import prepare
     from laurel.params.suite import load_suite
     from laurel.stages.suite import run_suite, write_page
 
@@ -86,7 +87,7 @@ def _benchmark(options: argparse.Namespace) -> int:
     output = options.output or options.suite.parent
     command = f"laurel benchmark {shlex.quote(str(options.suite))}"
     if options.page:
-        output.mkdir(parents=True, exist_ok=True)
+        prepare(output, output)
         write_page(suite, work, output, command, may_drop=False)
         failed: list[str] = []
     else:

@@ -1,7 +1,10 @@
-"""Write a user's file or directory whole or not at all, and never into a stage's output."""
+"""Write a user's file or directory whole or not at all, and never into a stage's output; before long work, check that
+it can be.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +15,21 @@ from laurel.data.disk import reason_of
 from laurel.data.ownership import check_outside_outputs
 from laurel.data.replacing import replace_directory
 from laurel.errors import DataError
+
+
+def prepare(folder: Path, path: Path) -> None:
+    """Make the folder of what is written to a path, before long work begins.
+
+    Raises:
+        DataError: it cannot be made or written, or the path lies in a stage's output.
+    """
+    check_outside_outputs(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({reason_of(error)}). Choose another place.") from None
 
 
 @contextmanager

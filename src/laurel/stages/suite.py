@@ -18,9 +18,8 @@ import yaml
 
 from laurel.data.json_file import digest_json, read_json, write_json
 from laurel.data.manifest import read_manifest
-from laurel.data.ownership import check_outside_outputs
 from laurel.data.usage import Usage, added
-from laurel.data.written import written_whole
+from laurel.data.written import prepare, written_whole
 from laurel.errors import ParamsError, StageError, closest
 from laurel.evaluation.formats import counted, markdown, share, steps
 from laurel.evaluation.summary import METRICS, brief, legend, main_arm, markdown_table, read_metrics
@@ -54,14 +53,13 @@ def run_suite(
 
     Raises:
         ParamsError: there is no run of such a name.
-        DataError: the directory lies in a stage's output.
+        DataError: the directory cannot be written, or lies in a stage's output.
     """
-    check_outside_outputs(output)
     names = [run.name for run in suite.runs]
     unknown = next((name for name in only if name not in names), None)
     if unknown is not None:
         raise ParamsError(f'The suite has no run "{unknown}".{closest(unknown, names)} It has {", ".join(names)}.')
-    output.mkdir(parents=True, exist_ok=True)
+    prepare(output, output)
     failed: dict[str, str] = {}
     for number, run in enumerate(suite.runs, start=1):
         if only and run.name not in only:

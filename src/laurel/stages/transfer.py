@@ -7,8 +7,6 @@ the result of run j itself. Results that are up to date are kept, so that a stop
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +18,10 @@ import yaml
 
 from laurel import __version__
 from laurel.data.digests import digest_file
-from laurel.data.disk import reason_of
 from laurel.data.json_file import digest_json, write_json
 from laurel.data.manifest import read_manifest
 from laurel.data.own_files import named_files
-from laurel.data.ownership import check_outside_outputs
-from laurel.data.written import written_whole
+from laurel.data.written import prepare, written_whole
 from laurel.envs import return_threshold
 from laurel.errors import DataError, ParamsError
 from laurel.evaluation.formats import markdown
@@ -134,8 +130,8 @@ def transfer(
             written or lies in a stage's output.
         StageError: a training run failed, and has printed why; finished ones are kept.
     """
-    _prepare(output.parent, output)
-    _prepare(work, work)
+    prepare(output.parent, output)
+    prepare(work, work)
     agents = _agents(sources, work / "agents")
     rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
     for origin in sources:
@@ -170,21 +166,6 @@ def transfer(
     write_json(output.with_suffix(".json"), found)
     with written_whole(output) as partial:
         partial.write_text(page(found), encoding="utf-8")
-
-
-def _prepare(folder: Path, path: Path) -> None:
-    """Make the folder of what is written to a path, before anything is played or trained.
-
-    Raises:
-        DataError: it cannot be made or written, or the path lies in a stage's output.
-    """
-    check_outside_outputs(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({reason_of(error)}). Choose another place.") from None
 
 
 def page(found: Mapping[str, Any]) -> str:
